@@ -16,5 +16,5 @@ def test_of_very_many_errors_the_first_are_shown_and_the_rest_is_counted(
     cluster.write_text("a: 1\n" * 2_001)
     assert run(["why", "web", "--cluster", str(cluster)]) == COULD_NOT_RUN
     told = capsys.readouterr().err
-    assert told.count("stands here a second time") == 500
+    assert told.count("appears here twice") == 500
     assert told.endswith("and 1,500 more\n")

@@ -82,7 +82,7 @@ def test_files_of_the_project_may_be_named_and_of_elsewhere_if_that_is_meant(
     assert run(["test", str(project / "tests")]) == (0 if project.is_relative_to("/tmp") else 2)
     monkeypatch.chdir(project / "tests")
     assert run(["test", "."]) == 2
-    assert "for files elsewhere: --root FOLDER" in capsys.readouterr().err
+    assert "for files elsewhere, use --root FOLDER" in capsys.readouterr().err
     assert run(["test", ".", "--root", ".."]) == 0
 
 

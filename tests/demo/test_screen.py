@@ -29,7 +29,7 @@ def shown(nodes: Nodes, *, height: int, width: int = 100) -> list[str]:
     for number in range(20):
         picture.say(f"line {number}")
     picture.keep("status page: http://127.0.0.1:1")
-    picture.keep("Ctrl-C ends everything")
+    picture.keep("press Ctrl-C to stop everything")
     with console.capture() as captured:
         console.print(picture.picture())
     return captured.get().splitlines()
@@ -40,6 +40,6 @@ def test_what_to_do_next_stays_in_sight(nodes: Nodes, height: int, policy: bool,
     found = shown(nodes, height=height)
     assert len(found) <= height
     assert any("status page: http://127.0.0.1:1" in line for line in found)
-    assert any("Ctrl-C ends everything" in line for line in found)
+    assert any("press Ctrl-C to stop everything" in line for line in found)
     assert any("demo.policy" in line for line in found) is policy
     assert [line.strip() for line in found if line.startswith("line ")] == [f"line {n}" for n in range(20 - lines, 20)]

@@ -135,7 +135,7 @@ def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("5m", "write min for minutes: m alone is milli"),
+        ("5m", "write min for minutes: m means milli"),
         ("'15'", "add a unit: 15s"),
         ("15", "add a unit: 15s"),
         ("s", ""),

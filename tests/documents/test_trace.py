@@ -100,7 +100,7 @@ HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
         ("", ["no header line; expected the columns name, cpu_milli, memory_mib"]),
         (HEADER, ["the list has no pods"]),
         ("name,cpu,memory_mib\na,1,1", ["line 1: there is no column cpu_milli"]),
-        ("name,name,cpu_milli,memory_mib\na,b,1,1", ["line 1: the column name stands here 2 times"]),
+        ("name,name,cpu_milli,memory_mib\na,b,1,1", ["line 1: the column name appears 2 times"]),
         (f"{HEADER}\na,1,1,1", ["line 2: expected 5 columns as in the first line, found 4"]),
         (f"{HEADER}\na,x,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'x'"]),
         (f"{HEADER}\n\na,,1,1,1", ["line 3, column cpu_milli: expected a whole number from 0, found nothing"]),

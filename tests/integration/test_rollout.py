@@ -131,15 +131,15 @@ def test_undo_goes_back_to_what_was_in_use_before(
     assert stage.data() == {"default.policy": BETTER}
 
     stage.edit(BROKEN)  # is never in use: back to what still decides
-    assert "is what it was in revision 2 " in rollout("undo")
-    assert "is what it was in revision 1 " in rollout("undo")
+    assert "is restored to revision 2 " in rollout("undo")
+    assert "is restored to revision 1 " in rollout("undo")
     assert stage.data() == {"default.policy": ALL_GOOD}
     policies.update({"default.policy": ALL_GOOD})
     kept(3)
     eventually(lambda: len(rollout("history").splitlines()) == 3)
-    assert "revision 3 is in the ConfigMap already" in rollout("undo", "--to-revision=3", code=1)
+    assert "revision 3 is already in the ConfigMap" in rollout("undo", "--to-revision=3", code=1)
     assert "revision 1 is not kept: there are 2, 3" in rollout("undo", "--to-revision=1", code=1)
-    assert "is what it was in revision 2 " in rollout("undo", "--to-revision=2")
+    assert "is restored to revision 2 " in rollout("undo", "--to-revision=2")
 
 
 def test_a_restart_with_broken_policies_starts_from_the_last_accepted_ones(
@@ -199,7 +199,7 @@ def test_where_nothing_is_kept_there_is_no_way_back(
     where = ["--config-map=default/policies", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "admin"))]
     assert run(["rollout", "history", *where]) == 1
     assert run(["rollout", "undo", *where]) == 1
-    assert capsys.readouterr().out == "nothing is kept of configMap default/policies\nno other version is kept\n"
+    assert capsys.readouterr().out == "nothing is kept of configMap default/policies\nno other version is stored\n"
     assert run(["rollout", "undo", "--config-map=default/polices", *where[1:]]) == 2
     assert "ConfigMap default/polices: 404" in capsys.readouterr().err
 
@@ -227,6 +227,6 @@ def test_while_nobody_has_said_anything_it_is_not_done(cluster: Cluster, tmp_pat
     stage = Stage(cluster, cluster.kubeconfig(tmp_path / "admin"), [])
     code, text = stage.status("--config-map=default/policies")
     assert code == 1
-    assert "no replica has said what it decides by" in text
+    assert "no replica has reported its policies" in text
     cluster.api.patch("configmaps", "policies", {"data": {"default.policy": None}})
     assert "contains no .policy file" in stage.status("--config-map=default/policies")[1]

@@ -66,7 +66,7 @@ def test_a_pod_that_fits_nowhere(folder: Path, browser: Browser) -> None:
     with browser.open(why(folder, "big")) as view:
         assert view.troubles == []
         assert view.requests == []
-        assert "shop/big fits on none of 3 nodes" in view.text(".verdict")
+        assert "shop/big fits none of 3 nodes" in view.text(".verdict")
         assert "too little free cpu" in view.text(".verdict") or "fits(cpu, mem)" in view.text(".verdict")
         assert view.texts(".figures strong")[:2] == ["0", "3"]
         assert any("request 4 cpu or less, instead of 5" in text for text in view.texts("tbody tr"))

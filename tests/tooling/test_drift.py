@@ -152,4 +152,4 @@ def test_pods_are_chosen_by_namespace_and_selector(
 
 def test_without_policies_kubernetes_decides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drift", "--cluster", "c.json", "--margin", "1000"]) == 0
-    assert "4 pods on nodes looked at: all are where they may be" in capsys.readouterr().out
+    assert "4 pods on nodes checked: no pod has drifted" in capsys.readouterr().out

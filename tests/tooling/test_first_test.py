@@ -83,7 +83,7 @@ def test_the_first_tests_notice_changes_of_the_policy_and_say_how_many(
 
     assert said[0].endswith(counted)
     if killed is None:
-        assert said[1] == f"what no case notices yet: policyctl test --mutate -q {tmp_path / 'p.test.yaml'}"
+        assert said[1] == f"to see what no case detects yet: policyctl test --mutate -q {tmp_path / 'p.test.yaml'}"
     else:
         assert f"mutants {killed} killed" in said[0]
         assert len(said) == 1
@@ -98,7 +98,7 @@ def test_what_could_not_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("", "has no clauses: there is nothing to test"),
+        ("", "has no clauses to test"),
         ("let x = 1", "has no clauses"),
         ("filter nod.ready", "did you mean `node`?"),
     ],
@@ -117,7 +117,7 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     before = (tmp_path / "p.test.yaml").read_text()
     capsys.readouterr()
     assert run(["test", "--init", str(tmp_path / "p.policy")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "p.test.yaml").read_text() == before
 
 

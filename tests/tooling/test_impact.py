@@ -221,7 +221,7 @@ def test_a_decision_log_is_decided_again(folder: Path, capsys: pytest.CaptureFix
     code = run(["impact", "a.policy", "b.policy", "--cluster", "c.json", "--record", "log.jsonl", "--format=json"])
     shown = capsys.readouterr()
     assert code == 0
-    assert "cut off" in shown.err
+    assert "incomplete line" in shown.err
     found = json.loads(shown.out)
     assert (found["decided"], found["left"]) == (2, 2)
     (folder / "log.jsonl").write_bytes(b"what\n" + log)
@@ -235,7 +235,7 @@ def test_the_summary_is_markdown_in_the_file_of_github(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     assert run(["impact", "a.policy", "none.policy", "--cluster", "c.json", "--summary"]) == 1
     text = (folder / "summary.md").read_text()
-    assert "❌ policyctl impact: 4 pods decided again in sequence: 4 become unschedulable" in text
+    assert "❌ policyctl impact: 4 pods decided again one after another: 4 become unschedulable" in text
     assert "| default/p0 | a | unschedulable |" in text
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     assert run(["impact", "a.policy", "a.policy", "--cluster", "c.json", "--summary"]) == 2

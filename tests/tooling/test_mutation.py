@@ -176,7 +176,7 @@ def test_survivors_are_shown_as_a_difference_with_a_hint(tmp_path: Path) -> None
     assert shown[at + 1 : at + 4] == [
         "  - require pod.request.cpu < 2",
         "  + require pod.request.cpu <= 2",
-        "  would be noticed by a case where pod.request.cpu is exactly 2",
+        "  would be detected by a case where pod.request.cpu is exactly 2",
     ]
     assert shown[-1].startswith("mutants ")
 

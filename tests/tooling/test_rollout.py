@@ -48,7 +48,7 @@ def test_each_replica_is_judged_by_what_it_says(heard: ReplicaReport, state: Sta
         (rollout(LIVE, REFUSED), False, True, "1 of 2 replicas decide by it"),
         (rollout(LIVE, expected=2), False, False, "1 of 2 replicas decide by it; 1 has not been heard of"),
         (rollout(expected=2), False, False, "0 of 2 replicas decide by it; 2 have not been heard of"),
-        (rollout(), False, False, "no replica has said what it decides by"),
+        (rollout(), False, False, "no replica has reported its policies"),
         # while pods are replaced there is one more than there should be, and it counts
         (rollout(LIVE, WAITS, expected=1), False, False, "1 of 2 replicas decide by it"),
         # one that died is not waited for where all that should be there are there

@@ -119,7 +119,7 @@ def _state(there: ClusterState) -> Any:
         ("too big", "request 4 cpu or less, instead of 5"),
         ("too big", "tolerate the taint dedicated=gpu:NoSchedule"),
         ("too big", "remove the taint dedicated=gpu:NoSchedule from b1"),
-        ("wrong label", "drop disk=nvme from the node selector"),
+        ("wrong label", "remove disk=nvme from the node selector"),
         ("wrong label", "label a1 with disk=nvme"),
         ("too hot", '`(promql("cpu_usage") ?? 50) < 80` with 83.2 instead of 80 (a.policy:1:38)'),
     ],
@@ -240,4 +240,4 @@ def test_a_live_cluster_is_read(live: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["why", "big", "--kubeconfig", str(live), "--format=json"]) == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["cause"]["words"] == "too little free cpu"
-    assert shown["near"][0]["lacks"] == ["4 cpu too little: 4 of 4 free"]
+    assert shown["near"][0]["lacks"] == ["needs 4 more cpu: 4 of 4 free"]

@@ -95,7 +95,7 @@ def test_names_that_are_not_there_or_not_clear() -> None:
     with pytest.raises(UnknownPod, match="shop/web, test/web"):
         recorded_of([REFUSED, other], "web")
     assert recorded_of([REFUSED, other], "web", namespace="test").record is other
-    with pytest.raises(UnknownPod, match="no decisions at all"):
+    with pytest.raises(UnknownPod, match="there are no decisions"):
         recorded_of([], "web")
 
 

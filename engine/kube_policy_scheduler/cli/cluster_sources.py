@@ -43,7 +43,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no
         except ValueError:
             seconds = unix_seconds(value)
         if seconds is None or not 0 <= seconds < _LAST_MOMENT:
-            self.fail(f"{value!r} is no time: expected one such as 2026-11-21T10:00:00Z, or Unix seconds", param, ctx)
+            self.fail(
+                f"{value!r} is not a time: expected for example 2026-11-21T10:00:00Z, or Unix seconds", param, ctx
+            )
         return seconds
 
 
@@ -140,7 +142,7 @@ def _in_config_maps(path: Path) -> list[Source]:
         if key.endswith(SUFFIX) and isinstance(text, str)
     ]
     if not found:
-        raise click.ClickException(f"{path} holds no ConfigMap with a key that ends with {SUFFIX}")
+        raise click.ClickException(f"{path} contains no ConfigMap with a key that ends with {SUFFIX}")
     return found
 
 
@@ -174,7 +176,7 @@ def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
         read = parse_objects(files.source(path))
         if not read:
             raise click.ClickException(
-                f"{path} holds no object: take it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
+                f"{path} has no objects: create it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
             )
         found += read
     return found
@@ -205,7 +207,7 @@ def cluster_objects(
     if not clusters:
         return _live(kubeconfig, context)
     if kubeconfig is not None or context is not None:
-        raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+        raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
     from kube_policy_scheduler.tooling.cluster_state import stored_objects
 
     return stored_objects(_recorded(clusters) if found is None else found, scheduler=scheduler)
@@ -220,10 +222,10 @@ def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
     try:
         found, missing = asyncio.run(list_cluster(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
     except KubeError as error:
-        recorded = "" if kubeconfig or context else "; or give --cluster FILE, a recorded one"
+        recorded = "" if kubeconfig or context else "; or use a saved cluster: --cluster FILE"
         raise click.ClickException(f"cannot read the cluster: {error}{recorded}") from error
     if missing:
-        say(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
+        say(f"policyctl: assumed to be empty, because the server does not serve them: {', '.join(missing)}", err=True)
     return found
 
 
@@ -238,10 +240,10 @@ def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -
         return governing
     known = ", ".join(policy.name for policy in policy_set.policies)
     if name is not None:
-        raise click.ClickException(f"there is no policy `{name}`, only: {known}")
+        raise click.ClickException(f"there is no policy `{name}`; the policies are: {known}")
     raise click.ClickException(
         f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`, the policies serve"
-        f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
+        f" {', '.join(sorted(policy_set.schedulers))}; to use one anyway: --policy NAME ({known})"
     )
 
 
@@ -259,14 +261,14 @@ def signals_of(
     from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
     if metrics is not None and prometheus_url is not None:
-        raise click.UsageError("give --metrics or --prometheus-url, not both")
+        raise click.UsageError("use --metrics or --prometheus-url, not both")
     queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
     if prometheus_url is not None:
         return _measured(prometheus_url, queries)
     if metrics is None:
         if queries:
             names = ", ".join(query.promql for query in queries)
-            say(f"policyctl: without --metrics these have no value: {names}", err=True)
+            say(f"policyctl: without --metrics, these have no value: {names}", err=True)
         return Signals.EMPTY
     return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
 
@@ -355,7 +357,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
 
     def cut(place: str) -> None:
-        say(f"policyctl: {place}: cut off while it was written: left out", err=True)
+        say(f"policyctl: {place}: incomplete line at the end, ignored", err=True)
 
     try:
         if path == STANDARD_INPUT:

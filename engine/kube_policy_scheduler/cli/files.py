@@ -42,7 +42,7 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
                 if one.is_symlink() and not is_below(one, root):
                     raise click.ClickException(f"{one} is a link to {one.resolve()}, which is outside {root}")
             if not inside:
-                raise click.ClickException(f"{path} holds no {suffix} file")
+                raise click.ClickException(f"{path} contains no {suffix} file")
             found.update(dict.fromkeys(inside))
         elif path != STANDARD_INPUT and not path.exists():
             raise click.ClickException(f"{path} does not exist")

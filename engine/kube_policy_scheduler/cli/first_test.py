@@ -35,9 +35,9 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
         raise click.ClickException(f"{policy_path} is a folder, expected one policy file")
     target = None if output == STANDARD_OUTPUT else Path(output) if output else _beside(policy_path)
     if target is not None and target.exists():
-        raise click.ClickException(f"{target} is there already: name another file with --output, or remove it")
+        raise click.ClickException(f"{target} already exists: specify another file with --output, or remove it")
     if target is not None and not target.parent.is_dir():
-        raise click.ClickException(f"cannot write {target}: there is no folder {target.parent}")
+        raise click.ClickException(f"cannot write {target}: the folder {target.parent} does not exist")
     text, told = _text(policy_path, target)
     if target is None:
         click.echo(text, nl=False)
@@ -66,7 +66,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
 
     policies = compiled([read_source(policy_path)])
     if len(policies.policies) != 1 or not policies.policies[0].clauses:
-        raise click.ClickException(f"{policy_path} has no clauses: there is nothing to test")
+        raise click.ClickException(f"{policy_path} has no clauses to test")
     (policy,) = policies.policies
     scheduler = min(policies.schedulers)
     search = Search(policy, pods=environment().pods, scheduler=scheduler)
@@ -74,14 +74,14 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     shown_as = target if target is not None else Path(f"<stdout>{files.TEST_SUFFIX}")
     path = Path(os.path.relpath(policy_path, shown_as.parent)).as_posix()
     if not search.cases(found) and not found.queues:
-        raise click.ClickException(f"{policy_path}: no case was found that shows anything; write the first by hand")
+        raise click.ClickException(f"{policy_path}: no useful case was found; write the first case by hand")
     first = _passing(search, found, shown_as, policy=path, name=policy.name)
     more = search.noticing(found, list(_unnoticed(first, policy.name)))
     if more.cases != found.cases:
         first = _passing(search, more, shown_as, policy=path, name=policy.name)
     told = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
     if any(one.status is MutantStatus.SURVIVED for one in first.tried):
-        told += f"\nwhat no case notices yet: policyctl test --mutate -q {target or 'FILE'}"
+        told += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
     return first.text, told
 
 

@@ -45,7 +45,7 @@ def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:
     for position, name in enumerate(wanted):
         if name not in by_name:
             meant = closest(name, by_name)
-            advice = f"did you mean `{meant}`?" if meant else f"all of them: policyctl {kind}s"
+            advice = f"did you mean `{meant}`?" if meant else f"list all: policyctl {kind}s"
             raise click.ClickException(f"unknown {kind} `{name}`: {advice}")
         if position:
             say()

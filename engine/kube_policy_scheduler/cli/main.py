@@ -113,7 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _PIPE_CLOSED
     except Exception:
         say(traceback.format_exc(), err=True, nl=False)
-        say("policyctl: a bug in policyctl, not in your files: please report it with the text above", err=True)
+        say("policyctl: this is a bug in policyctl: please report it with the text above", err=True)
         return COULD_NOT_RUN
 
 

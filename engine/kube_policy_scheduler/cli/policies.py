@@ -35,7 +35,9 @@ def asked(request: Coroutine[Any, Any, _ValueT], *, about: str) -> _ValueT:
     try:
         return asyncio.run(request)
     except Conflict as error:
-        raise click.ClickException(f"ConfigMap {about} was changed meanwhile: nothing is done, run it again") from error
+        raise click.ClickException(
+            f"ConfigMap {about} has changed: nothing was written, run the command again"
+        ) from error
     except KubeError as error:
         raise click.ClickException(f"ConfigMap {about}: {error}") from error
 

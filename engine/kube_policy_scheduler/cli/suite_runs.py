@@ -157,7 +157,7 @@ def output_of(text: str) -> tuple[str, Path]:
         return "text", Path(text)
     if suffix not in SUFFIXES:
         raise click.BadParameter(
-            f"{text} does not say its format: name it .xml, .json, .tap or .txt, or write junit={text}",
+            f"{text} has an unknown format: use the suffix .xml, .json, .tap or .txt, or write junit={text}",
             param_hint="--output",
         )
     return SUFFIXES[suffix], Path(text)

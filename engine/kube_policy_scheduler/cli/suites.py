@@ -121,7 +121,7 @@ class _Named:
     def _one_policy(self, part: Part) -> Source:
         found = self.policies(part)
         if len(found) != 1:
-            raise self._problem(part, f"expected one policy, {part.value} holds {len(found)}")
+            raise self._problem(part, f"expected one policy, {part.value} contains {len(found)}")
         return found[0]
 
     def _pods(self, part: Part) -> tuple[FixtureObject, ...]:
@@ -129,7 +129,7 @@ class _Named:
 
         found = tuple(one for one in self._objects(part) if one.kind == "Pod")
         if not found:
-            message = f"{part.value} holds no pods: nothing would be tested"
+            message = f"{part.value} contains no pods to test"
             raise DocumentError([self._suite.document.error(part.path, NO_PODS, message=message)])
         return found
 
@@ -161,14 +161,14 @@ class _Named:
             reason = getattr(error, "strerror", None) or str(error)
             raise self._problem(part, f"cannot read {str(path)[:200]!r}: {reason.lower()}") from error
         if not there:
-            advice = "paths in a test file start at its own folder"
+            advice = "paths in a test file are relative to its folder"
             raise self._problem(part, f"cannot read {path}: {what}", advice)
         return path
 
     def _check_below(self, part: Part, path: Path) -> None:
         if self._root is not None and not is_below(path, self._root):
             link = f" is a link to {path.resolve()}, which" if path.is_symlink() else ""
-            advice = "a test file names files of its own project; for files elsewhere: --root FOLDER"
+            advice = "a test file can use only files of its project; for files elsewhere, use --root FOLDER"
             raise self._problem(part, f"{path}{link} is outside {self._root}", advice)
 
     def _problem(self, part: Part, message: str, advice: str = "") -> DocumentError:

@@ -3,7 +3,7 @@
 One mutable value, changed only by the methods here, each of which leaves every column, counter and index
 consistent. As in kube-scheduler's cache, a pod counts on its node from `assume` (we decided it) or `confirm` (the
 watch shows it there) to `forget` (it is not bound after all) or `remove` (it is gone). `place` and `displace` are
-what these share with dry runs. A pod on a node that is not known (yet) is kept aside and counts once the node appears.
+what these share with dry runs. A pod on an unknown node is stored separately and counts as soon as the node appears.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DryRunChange(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """What the watch's word that a pod is on a node changed."""
+    """What changed when the watch showed that a pod is on a node."""
 
     added: bool
     """It was not known to be there, or assumed only."""
@@ -51,7 +51,7 @@ class Confirmed(NamedTuple):
 
 
 class AssumedPods(dict[str, str]):
-    """Pods that have a node and whose binding the watch has not shown yet: node by uid, the oldest first."""
+    """Assumed pods whose binding the watch has not shown yet: node by uid, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class AssumedPods(dict[str, str]):
         return max(0.0, now - self.since[next(iter(self))]) if self else 0.0
 
     def clock_was_set(self, seconds: float) -> None:
-        """Take note that the clock was set by so many seconds."""
+        """Shift all times, because the clock was set by this many seconds."""
         self.since = {uid: since + seconds for uid, since in self.since.items()}
 
 
@@ -87,7 +87,7 @@ class Cluster:
         self.claim_users: dict[str, dict[str, PodInfo]] = {}
         """Pods on known nodes by `namespace/claim` (persistentVolumeClaim volumes only) and uid."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
-        """Pending pods that preemption made room for, by node name and uid."""
+        """Nominated pods, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
         self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
@@ -128,7 +128,7 @@ class Cluster:
         return changes
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; its pods are kept aside until they are deleted or the node comes back."""
+        """Remove a node; its pods are stored separately until they are deleted or the node returns."""
         row = self.nodes.rows.get(name)
         if row is None:
             return
@@ -167,7 +167,7 @@ class Cluster:
     # --- pods ----------------------------------------------------------------------------------------
 
     def place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
-        """Count a pod on a node; an older state of the same pod is replaced.
+        """Count a pod on a node; replaces an older state of the same pod.
 
         devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
@@ -201,11 +201,11 @@ class Cluster:
         self.assumed.since.setdefault(pod.uid, now)
 
     def forget(self, uid: str) -> PodInfo | None:
-        """Count an assumed pod no longer, as it is not bound after all; None where it was not assumed."""
+        """Stop counting an assumed pod that is not bound after all; None if it was not assumed."""
         return self.remove(uid) if uid in self.assumed else None
 
     def remove(self, uid: str) -> PodInfo | None:
-        """Count a pod no longer that is gone from its node, assumed or not; None where it did not count."""
+        """Stop counting a pod that is gone from its node, assumed or not; None if it did not count."""
         self._unassume(uid)
         return self.displace(uid)
 
@@ -214,12 +214,12 @@ class Cluster:
         return self.assumed.pop(uid, None) is not None
 
     def confirm(self, pod: PodInfo, node_name: str) -> Confirmed:
-        """Take over the state of a pod that the watch shows on a node."""
+        """Confirm a pod that the watch shows on a node."""
         added = self._unassume(pod.uid) or pod.uid not in self.pods
         return Confirmed(added, self._update(pod, node_name))
 
     def _update(self, pod: PodInfo, node_name: str) -> bool:
-        """Take over a placed pod's new state; return whether it now counts otherwise than before."""
+        """Update a placed pod; return whether this changed what counts."""
         known = self.pods.get(pod.uid)
         if (
             known is not None
@@ -237,7 +237,7 @@ class Cluster:
         return True
 
     def displace(self, uid: str) -> PodInfo | None:
-        """Count a pod no longer; return it, or None where it did not count."""
+        """Stop counting a pod; return it, or None if it did not count."""
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
@@ -259,7 +259,7 @@ class Cluster:
 
     @contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Try out other placements: what is placed and displaced within is taken back at the end.
+        """Dry run of other placements: what is placed and displaced within is undone at the end.
 
         While it lasts, `dry_run_changes` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
         nominated pods) count some pods otherwise than PreFilter does, and `dry_run_changes` is how we agree with it.
@@ -358,7 +358,7 @@ class Cluster:
     # --- nominations ---------------------------------------------------------------------------------
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Keep room for a pending pod on a node; "" takes an earlier nomination back."""
+        """Nominate a pending pod to a node; "" clears an earlier nomination."""
         before = self._nominated_to.pop(pod.uid, None)
         if before is not None:
             there = self.nominated[before]

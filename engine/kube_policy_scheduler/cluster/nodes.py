@@ -1,7 +1,7 @@
 """The nodes as a table: one NumPy array per attribute, one dense row per node.
 
-Rows are 0..size-1 in no meaningful order; removing a node moves the last row into its place. Two kinds of
-change are told apart, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
+Rows are 0..size-1 in no meaningful order; if a node is removed, the last row moves into its place. There are two kinds
+of change, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
 raises `version`; *dynamic* (what is requested) is written to a journal of rows.
 
 There are columns for cpu, memory, ephemeral storage and pods, and for each resource that some node offers. Of other

@@ -44,7 +44,7 @@ def nanos(text: Quantity) -> int:
     """
     match = _QUANTITY.fullmatch(text if isinstance(text, str) else repr(text)) if text != "" else None
     if match is None or len(match[0]) > _MAX_LENGTH or not (match["whole"] or match["part"]):
-        raise QuantityError(f"not a quantity: {text!r}; write it like 500m, 2, 1.5Gi or 1e3")
+        raise QuantityError(f"not a quantity: {text!r}; write for example 500m, 2, 1.5Gi or 1e3")
     part = match["part"] or ""
     mantissa = int(match["whole"] + part)
     if mantissa == 0:

@@ -73,7 +73,7 @@ class Demo:
             cluster.kubeconfig(self.kubeconfig)
             usage = {node.name: node.usage_percent for node in self._nodes.values() if node.ready}
             measurements = Measurements(usage, directory=self._directory)
-            source = "a real Prometheus" if measurements.real else "a stand-in (no prometheus program here)"
+            source = "a real Prometheus" if measurements.real else "a stand-in, because prometheus is not installed"
             self._show.say(f"starting {source} for cpu_usage")
             await stack.enter_async_context(measurements)
             self._write_policy(STEPS[0].policy)
@@ -87,7 +87,7 @@ class Demo:
                 await self._play(step, transport, first=number == 1)
                 if process.returncode is not None:
                     raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
-            self._show.say(f"all pods are where the policies say; one scheduler process, pid {process.pid}, all along")
+            self._show.say(f"all pods are on the expected nodes; the scheduler did not restart (pid {process.pid})")
             if stay:
                 for line in self._advice():
                     self._show.keep(line)
@@ -106,7 +106,7 @@ class Demo:
             f"  kubectl run mine --image=nginx --overrides='{asks_for_us}'",
             f"a pod without schedulerName: {SCHEDULER} stays pending: no other scheduler runs here",
             f"edit the policy: {self._policies / POLICY_FILE}",
-            "Ctrl-C ends everything",
+            "press Ctrl-C to stop everything",
         )
 
     # --- pods, as the watch shows them ---------------------------------------------------------------
@@ -160,8 +160,8 @@ class Demo:
         if problems:
             more = f" (and {len(problems) - PROBLEMS_SHOWN} more)" if len(problems) > PROBLEMS_SHOWN else ""
             raise DemoFailed("; ".join(problems[:PROBLEMS_SHOWN]) + more)
-        waiting = f", {len(step.pending)} wait for a reason" if step.pending else ""
-        self._show.say(f"{len(names) - len(step.pending)} pods bound as the policy says{waiting}", style="green")
+        waiting = f", {len(step.pending)} wait as expected" if step.pending else ""
+        self._show.say(f"{len(names) - len(step.pending)} pods bound as the policy requires{waiting}", style="green")
 
     def _unfinished(self, step: Step, names: list[str]) -> str:
         unbound = [name for name in names if name not in self._placed and name not in step.pending]
@@ -240,7 +240,7 @@ class Demo:
         """Wait until the scheduler has accepted or refused the file as it is now."""
         status = await self._verdict(step.policy)
         if status is None:
-            raise DemoFailed(f"the scheduler did not take notice of the edited policy; {self._log_tail()}")
+            raise DemoFailed(f"the scheduler did not load the edited policy; {self._log_tail()}")
         self._tell(status)
         if status["accepted"] != step.accepted:
             verdict = "accepted" if status["accepted"] else "refused"

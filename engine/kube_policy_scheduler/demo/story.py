@@ -153,13 +153,13 @@ def anywhere_but_zone_b(placed: Placed, nodes: Nodes) -> list[str]:
 
 STEPS = (
     Step(
-        "four lines: ready and roomy nodes, the least loaded by real CPU, tenants spread",
+        "four lines: ready nodes with enough room, low CPU usage first, tenants spread",
         CARD,
         [pod(f"{tenant}-{number:02d}", tenant=tenant) for number in range(1, 12) for tenant in TENANTS],
         coolest_and_spread,
     ),
     Step(
-        "the file is edited while the scheduler runs: only zone-b now, and a tenant label is required",
+        "an edit while the scheduler runs: only zone-b, and a tenant label is required",
         ONE_ZONE,
         [
             *(pod(f"{tenant}-b{number}", tenant=tenant) for number in range(1, 4) for tenant in TENANTS),
@@ -170,14 +170,14 @@ STEPS = (
         pending={"nobody-1": "pod missing tenant label", "giant-1": "Insufficient cpu"},
     ),
     Step(
-        "a broken edit changes nothing: the last good policy goes on deciding",
+        "a broken edit changes nothing: the last good policy stays active",
         BROKEN,
         [pod(f"{tenant}-c1", tenant=tenant) for tenant in TENANTS],
         only_zone_b,
         accepted=False,
     ),
     Step(
-        "mended, and the other way round: anywhere but zone-b",
+        "a corrected edit: all zones except zone-b",
         MENDED,
         [pod(f"{tenant}-d1", tenant=tenant) for tenant in TENANTS],
         anywhere_but_zone_b,

@@ -5,51 +5,51 @@ from kube_policy_scheduler.lang.codes import Code
 SYNTAX = Code(
     "D0001",
     "not-yaml",
-    "The file cannot be read as YAML (of which JSON is a part), or uses something that these files must not: tags,"
-    " keys that are not texts, aliases that hold themselves.",
+    "The file cannot be read as YAML (of which JSON is a part), or uses a feature that is not allowed: tags,"
+    " keys that are not texts, or aliases that contain themselves.",
     bad="prometheus:\n\turl: http://prometheus:9090",
     good="prometheus:\n  url: http://prometheus:9090",
 )
 DUPLICATE_KEY = Code(
     "D0002",
     "duplicate-key",
-    "A key stands twice in one mapping. Most programs take one of the two in silence; here neither is taken.",
+    "A mapping contains the same key twice. Many programs silently ignore one of them; here it is an error.",
     bad="log:\n  level: info\n  level: debug",
     good="log:\n  level: debug",
 )
 UNREADABLE = Code(
     "D0003",
     "unreadable-file",
-    "The file that is named does not exist, cannot be read, or is not UTF-8 text.",
+    "The file does not exist, cannot be read, or is not UTF-8 text.",
     bad="policy: rom.policy",
     good="policy: room.policy",
 )
 UNKNOWN_KEY = Code(
     "D0011",
     "unknown-key",
-    "A key that nothing reads. It is an error and not ignored, because a setting that is misspelled would be off"
-    " without anyone noticing.",
+    "The key is unknown. This is an error, because otherwise a misspelled setting would have no effect and"
+    " nobody would notice.",
     bad="log:\n  levle: debug",
     good="log:\n  level: debug",
 )
 MISSING_KEY = Code(
     "D0012",
     "missing-key",
-    "A key that has no default is not there.",
+    "A required key is missing.",
     bad="prometheus:\n  timeout: 5s",
     good="prometheus:\n  url: http://prometheus:9090\n  timeout: 5s",
 )
 WRONG_VALUE = Code(
     "D0013",
     "wrong-value",
-    "A value is of another type than expected, out of range, or not one of the words that are possible.",
+    "A value has the wrong type, is out of range, or is not one of the allowed words.",
     bad="http:\n  port: web",
     good="http:\n  port: 10259",
 )
 NOT_AN_OBJECT = Code(
     "D0021",
     "not-a-kubernetes-object",
-    "A cluster is given as Kubernetes objects, each with `apiVersion`, `kind` and `metadata.name`, or as lists of"
+    "A cluster consists of Kubernetes objects, each with `apiVersion`, `kind` and `metadata.name`, or as lists of"
     " them, as `kubectl get nodes,pods -A -o yaml` prints them.",
     bad="nodes:\n- name: a",
     good="apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a",

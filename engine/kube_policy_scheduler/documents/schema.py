@@ -96,13 +96,13 @@ def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, 
                         yield document.error(
                             (*path, key),
                             MISSING_KEY,
-                            message=f"key `{key}` needs `{other}` beside it",
+                            message=f"key `{key}` requires `{other}`",
                             key=True,
                         )
         case "uniqueItems":
             for index, item in enumerate(given):
                 if item in given[:index]:
-                    message = f"{place}: {shown(item)} stands here a second time"
+                    message = f"{place}: {shown(item)} appears here twice"
                     yield document.error((*path, index), WRONG_VALUE, message=message)
         case "anyOf" | "oneOf" if error.context and EXPECTED not in schema:
             branches = _branches(error)
@@ -171,7 +171,7 @@ def _expected(error: ValidationError, schema: Any) -> str:
         case "maxItems" | "maxProperties":
             return f"at most {'one item' if wanted == 1 else f'{wanted} items'}"
         case "pattern":
-            return f"a text like {wanted}"
+            return f"a text such as {wanted}"
         case _:
             return f"something else ({error.validator})"
 

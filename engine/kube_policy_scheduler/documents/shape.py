@@ -36,7 +36,7 @@ DURATION_SECONDS = Shape(
         "type": "string",
         "pattern": r"^(\d+(\.\d+)?(ms|s|min|h|d))+$",
         EXPECTED: "a duration such as 500ms, 15s, 2min or 1h30min",
-        HINTS: {r"\dm(\d|$)": "write min for minutes: m alone is milli", r"^\d+$": "write its unit: 15s"},
+        HINTS: {r"\dm(\d|$)": "write min for minutes: m means milli", r"^\d+$": "add a unit: 15s"},
     },
     parse=parse_duration,
     whole=True,

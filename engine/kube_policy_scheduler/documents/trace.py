@@ -186,19 +186,21 @@ class _Table:
         told = _ONLY_OF_PODS if other == "pods" else _ONLY_OF_NODES
         if told & set(header) and not (_ONLY_OF_PODS | _ONLY_OF_NODES) - told & set(header):
             message = f"line {line}: expected a list of {self._what}, this is one of {other}"
-            self.wrong(line, message, advice="are the two files given the other way round?")
+            self.wrong(line, message, advice="did you swap the two files?")
             self.fail()
         names = [""] * len(header)
         for wanted in (*self._needed, *self._optional):
             places = [place for place, name in enumerate(header) if name in _ALIASES.get(wanted, (wanted,))]
             exact = [place for place in places if header[place] == wanted] or places
             if len(exact) > 1:
-                self.wrong(line, f"line {line}: the column {wanted} stands here {len(exact)} times")
+                self.wrong(line, f"line {line}: the column {wanted} appears {len(exact)} times")
             if exact:
                 names[exact[0]] = wanted
             elif wanted in self._needed:
                 meant = closest(wanted, header)
-                advice = f"did you mean `{meant}` by it?" if meant else "the first line names the columns, with commas"
+                advice = (
+                    f"did you mean `{meant}` instead?" if meant else "the first line names the columns, with commas"
+                )
                 self.wrong(line, f"line {line}: there is no column {wanted}", advice=advice)
         if self.found:
             self.fail()

@@ -83,10 +83,10 @@ class Construction:
         if known is not None:
             self._aliased += known[1]
             if self._aliased > MAX_ALIASED:
-                self._fail(node, "aliases multiply this file beyond all measure")
+                self._fail(node, "aliases expand this file too much")
             return known
         if id(node) in self._open:
-            self._fail(node, "this value holds itself")
+            self._fail(node, "this value contains itself")
         if depth > MAX_DEPTH:
             self._fail(node, f"nested deeper than {MAX_DEPTH} levels")
         self._open.add(id(node))
@@ -107,7 +107,7 @@ class Construction:
                 if number >= own:
                     self._merged += 1
                     if self._merged > MAX_MERGED:
-                        self._fail(node, "`<<` multiplies this file beyond all measure")
+                        self._fail(node, "`<<` expands this file too much")
                 if key not in value:  # of duplicates the first stays; merged entries come last
                     value[key], count = self._build(value_node, depth=depth + 1)
                     size += count
@@ -128,7 +128,7 @@ class Construction:
             earlier = first.setdefault(key_node.value, key_node)
             if earlier is not key_node:
                 span, before = node_span(self._source, key_node), node_span(self._source, earlier)
-                message = f"key `{key_node.value}` stands here a second time"
+                message = f"key `{key_node.value}` appears here twice"
                 label = Label(before, "first here")
                 self._add(DUPLICATE_KEY.at(span, message, labels=[label]))
 

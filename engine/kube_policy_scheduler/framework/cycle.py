@@ -1,8 +1,7 @@
 """The scheduling cycle: one pod in, one decision out.
 
-PreFilter, Filter, (preemption if nothing fits), Score, choice. The same cycle decides in the daemon, in tests,
-in simulations and as an extender. All nodes are looked at, always. `framework.evaluation` holds the
-plain form of it.
+PreFilter, Filter, (preemption if nothing fits), Score, choice. The daemon, tests, simulations and the extender use the
+same cycle. It always evaluates all nodes. `framework.evaluation` is the plain form without caches.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kube_policy_scheduler.framework.template_cache import TemplateCache, Templa
 
 NO_NODES = "no nodes available to schedule pods"
 NOBODY = "nobody"
-"""The rejector of pods that no plugin was asked about; as no plugin has this name, any event wakes them."""
+"""The rejector of pods that no plugin evaluated. No plugin has this name, so every event moves them."""
 _LARGEST_BYTES = 16 * 1024 * 1024
 """Larger than any column that a decision makes: one of 2,000,000 nodes."""
 _NO_DEVICES: Mapping[str, Chosen] = {}
@@ -37,37 +36,37 @@ _NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one pod, and enough to say why."""
+    """The decision about one pod, with the data to explain it."""
 
     pod: PodInfo
     host: str | None
-    """The node to bind to; None where the pod fits nowhere."""
+    """The node to bind to; None if the pod is unschedulable."""
     score: float | None = None
-    """The host's total; None where it was the only feasible node and nothing was scored."""
+    """The total score of the host; None if it was the only feasible node, so that nothing was scored."""
     feasible: int = 0
-    """How many nodes passed every filter."""
+    """Number of feasible nodes."""
     ties: int = 1
-    """How many nodes had the host's total."""
+    """Number of nodes with the same total as the host."""
     total: int = 0
     """Nodes in the cluster."""
     diagnosis: Diagnosis | None = None
     preemption: Preemption | None = None
-    """What evictions would make room, where nothing fits."""
+    """The result of preemption if no node is feasible."""
     devices: Mapping[str, Chosen] = field(default_factory=dict)
-    """Which devices of the host it gets, by resource; to be placed and bound with them."""
+    """The devices of the host for the pod, by resource; written with the binding."""
     message: str = ""
     """Why not, in kube-scheduler's words."""
     error: str = ""
-    """What broke on some node and ended the attempt: to be tried again with back-off, whatever happens."""
+    """An error on some node, which ended the attempt; the pod is retried after backoff."""
 
     @property
     def rejectors(self) -> frozenset[str]:
-        """Return the plugins that stood between the pod and a node."""
+        """Return the plugins that rejected the pod."""
         return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
 class Cycle:
-    """Decides pods over one cluster. Reads the cluster, never changes it lastingly."""
+    """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
     def __init__(self, *, seed: int = 0) -> None:
         _keep_freed_memory()
@@ -75,9 +74,9 @@ class Cycle:
         self._kept = TemplateCaches()
 
     def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
-        """Return where the pod goes, or why nowhere.
+        """Decide a pod: return its node, or the reasons why no node is feasible.
 
-        preempts: whether it is looked for pods to evict, where the profile does that.
+        preempts: whether to search for victims, if the profile preempts.
         """
         total = frame.cluster.nodes.size
         if not total:
@@ -88,7 +87,7 @@ class Cycle:
             return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
         nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
         if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
-            # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
+            # a nominated node that still fits is taken without scoring, as in kube-scheduler
             only = int(feasible[0]) if len(feasible) == 1 else nodes.rows[nominated]
             devices = self.devices(frame, profile, only)
             return Decision(frame.pod, nodes.infos[only].name, feasible=len(feasible), total=total, devices=devices)
@@ -109,7 +108,7 @@ class Cycle:
         )
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
-        """Return the rows that pass every filter, ascending; a part of `decide` for those who choose elsewhere."""
+        """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
         return _feasible(frame, profile, self._kept.of(frame, profile))
 
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
@@ -167,7 +166,7 @@ def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
 
 
 def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArray) -> bool:
-    """Return whether a plugin breaks on any node that the filters before it let through."""
+    """Return whether a plugin returns an error for a node that passed the earlier filters."""
     rows = np.flatnonzero(wrong)
     before = profile.filters[: profile.filters.index(plugin)]
     prepared = pre_filter(frame, before)
@@ -195,10 +194,10 @@ def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep the memory of freed columns for the next ones.
+    """Let the allocator keep the memory of freed columns.
 
     glibc gives 128 KB and more back to the kernel as soon as they are free, and columns come and go: with 20,000
     nodes the page faults then cost twice what the arithmetic does. Having seen a larger block freed once, it keeps
-    up to twice as much (`mallopt(3)`, M_MMAP_THRESHOLD). To other allocators this is nothing.
+    up to twice as much (`mallopt(3)`, M_MMAP_THRESHOLD). Other allocators ignore it.
     """
     np.empty(_LARGEST_BYTES, np.uint8)

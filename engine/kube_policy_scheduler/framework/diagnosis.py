@@ -65,7 +65,7 @@ class Diagnosis:
         return np.flatnonzero(self.first == self.plugins.index(plugin))
 
     def counts(self) -> Counter[str]:
-        """Return how many nodes were refused for each reason."""
+        """Return the number of nodes rejected for each reason."""
         counts: Counter[str] = Counter()
         for _, refusal in self.refusals:
             counts[refusal.reason] += int(np.count_nonzero(refusal.where))

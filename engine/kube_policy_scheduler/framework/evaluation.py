@@ -28,7 +28,7 @@ class PreFiltered:
     active: tuple[tuple[FilterPlugin, Any], ...]
     """Plugins that have something to say, with their state, in order."""
     nodes: frozenset[str] | None
-    """Names of the only nodes that can be meant; None means all."""
+    """Names of the only nodes to consider; None means all."""
     narrowed_by: tuple[str, ...] = ()
     """Plugins that narrowed `nodes`."""
     rejection: Status | None = None

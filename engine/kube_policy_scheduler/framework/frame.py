@@ -1,4 +1,4 @@
-"""What one evaluation looks at: a pod, the cluster, and which rows of its node table."""
+"""The inputs of one evaluation: a pod, the cluster, and rows of its node table."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Return how many rows this frame looks at."""
+        """Return the number of rows of this frame."""
         return self.cluster.nodes.size if isinstance(self.rows, slice) else len(self.rows)
 
     def at(self, rows: Rows) -> Frame:
-        """Return the same inputs, looking at other rows."""
+        """Return the same inputs with other rows."""
         return Frame(self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts)
 
     def index(self) -> IntArray:
-        """Return the row numbers that this frame looks at, `int64[rows]`."""
+        """Return the row numbers of this frame, `int64[rows]`."""
         if isinstance(self.rows, slice):
             return np.arange(self.cluster.nodes.size, dtype=np.int64)
         return self.rows

@@ -1,8 +1,8 @@
 """kube-scheduler's default profile: its filters in their order, its scores with their weights (Kubernetes 1.36).
 
-And one rule more, DeviceShares, which has something to say only where pods want shares of devices.
+In addition, DeviceShares, which applies only to pods that request shares of devices.
 
-A class in `plugins` that has a `default` is part of it; nothing else lists them.
+A class in `plugins` with a `default` belongs to the profile; there is no other list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLUGINS = _default_plugins()
 
 
 def kubernetes_filters() -> tuple[FilterPlugin, ...]:
-    """Return kube-scheduler's default filters in the order in which they are asked, and then DeviceShares."""
+    """Return kube-scheduler's default filters in their order, then DeviceShares."""
     return tuple(plugin() for plugin in _PLUGINS if hasattr(plugin, "filter"))
 
 

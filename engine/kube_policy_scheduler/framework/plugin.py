@@ -1,7 +1,7 @@
-"""The protocols that filters and scores serve; Kubernetes' rules and compiled policy clauses alike.
+"""The protocols of filter and score plugins, for Kubernetes' rules and compiled policy clauses.
 
-All plugins are values without state of their own: what they derive from a pod's template they keep in
-`template.memo`, what they derive from a pod and the cluster they return from `pre_filter` / `pre_score`.
+Plugins have no state. They cache what they derive from a pod's template in `template.memo`, and return what they derive
+from a pod and the cluster from `pre_filter` / `pre_score`.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from kube_policy_scheduler.framework.status import Refusal, Status
 
 
 class Scope(Enum):
-    """What an answer about one node depends on, so that it may be kept until that changes."""
+    """What the result for one node depends on. The result is cached until that changes."""
 
     TEMPLATE = "template"
     """The pod's template and static facts of the nodes (`NodeTable.version`, `images_version`) only."""
     ROW = "row"
     """Also on what changes when pods come to or leave that very node (the node table's journal)."""
     CLUSTER = "cluster"
-    """On other nodes too, on the pod itself beyond its template, on signals or on the clock: ask each time."""
+    """Also on other nodes, on the pod beyond its template, on signals or on the clock: not cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """PreFilter has no objection; `state` is handed to the plugin's `filter` and `refusals`."""
+    """PreFilter succeeded; `state` is passed to the plugin's `filter` and `refusals`."""
 
     state: Any = None
     nodes: frozenset[str] | None = None
-    """Names of the only nodes that can be meant; None means all."""
+    """Names of the only nodes to consider; None means all."""
     adds: bool = True
-    """Of a score: False where it is 0 on every node, so that it need not be added."""
+    """For a score: False if it is 0 on every node, so that it is not added."""
     key: Hashable = None
-    """What the answers on all nodes follow from, with scope TEMPLATE and ROW: templates with equal keys share what
-    is kept. None: nothing is shared, as the answers follow from the template in some other way."""
+    """With scope TEMPLATE and ROW: the key of the cached results. Templates with equal keys share them. None: results
+    are not shared between templates."""
 
 
 class Skip(Enum):
-    """The plugin has nothing to say about this pod."""
+    """Skip: the plugin does not apply to this pod."""
 
     SKIP = "skip"
 
@@ -53,10 +53,10 @@ PreFilterResult: TypeAlias = Ready | Skip | Status
 
 
 class Default(NamedTuple):
-    """Where a plugin stands in kube-scheduler's default profile."""
+    """The position of a plugin in kube-scheduler's default profile."""
 
     position: int
-    """Filters and scores are asked in this order (`getDefaultPlugins`)."""
+    """Filters and scores run in this order (`getDefaultPlugins`)."""
     weight: int = 0
     """Of its scores."""
     is_ours: bool = False
@@ -64,7 +64,7 @@ class Default(NamedTuple):
 
 
 class FilterPlugin(Protocol):
-    """A rule that nodes pass or not."""
+    """A filter plugin."""
 
     @property
     def name(self) -> str:
@@ -73,19 +73,19 @@ class FilterPlugin(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """Return what the answers depend on."""
+        """Return what the results depend on."""
         ...
 
     @property
     def events(self) -> frozenset[ClusterEvent] | None:
-        """Return the events after which a pod that it refused may fit; None: any may."""
+        """Return the events that may help a pod that this plugin rejected; None: any event."""
         ...
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Look at the pod once; all rows of the frame are meant, whatever `frame.rows` says.
+        """PreFilter: evaluate the pod once, for all rows of the frame, no matter what `frame.rows` contains.
 
-        A Status refuses the pod as a whole. With scope TEMPLATE or ROW the answer depends on the template alone
-        and is asked for once per template and node-table version.
+        A Status rejects the pod. With scope TEMPLATE or ROW, the result depends only on the template, and is computed
+        once per template and node-table version.
         """
         ...
 
@@ -94,12 +94,12 @@ class FilterPlugin(Protocol):
         ...
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return why nodes do not pass; a node passes exactly where no refusal applies."""
+        """Return why nodes do not pass; a node passes if and only if no refusal applies."""
         ...
 
 
 class ScorePlugin(Protocol):
-    """A preference among nodes."""
+    """A score plugin."""
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class ScorePlugin(Protocol):
         ...
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Look at the pod once; `frame.rows` are the feasible nodes (all nodes with scope TEMPLATE or ROW)."""
+        """PreScore: evaluate the pod once; `frame.rows` are feasible (all nodes with scope TEMPLATE or ROW)."""
         ...
 
     def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:

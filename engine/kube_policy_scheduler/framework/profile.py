@@ -19,11 +19,11 @@ class PreemptionRule:
     text: str
     """As written, for messages."""
     allows: Callable[[Frame], bool]
-    """Whether the pod may have others evicted."""
+    """Whether the pod may preempt."""
     spares: Callable[[Frame, PodInfo], bool] | None = None
-    """Whether a running pod must not be evicted for this one; None: the rule spares nobody."""
+    """Whether a running pod must not be evicted for this one; None: any pod may be."""
     events: frozenset[ClusterEvent] = frozenset()
-    """After these, it may allow what it did not."""
+    """Events after which the rule may allow a preemption that it refused before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,12 +32,12 @@ class Profile:
 
     name: str
     filters: tuple[FilterPlugin, ...] = ()
-    """In the order in which they are asked; the first refusal of a node is the one reported."""
+    """In their order; the first refusal of a node is reported."""
     scores: tuple[Weighted, ...] = ()
     preempts: bool = True
-    """Whether PostFilter is asked at all."""
+    """Whether PostFilter runs."""
     preemption: PreemptionRule | None = None
-    """Who may evict, and who may be evicted, beside Kubernetes' own rules."""
+    """Which pods may preempt and be evicted, in addition to Kubernetes' own rules."""
     clauses: frozenset[str] = frozenset()
     """The names of the filters that are clauses of a policy."""
     ties: Ties = Ties.HASH
@@ -45,9 +45,9 @@ class Profile:
     devices: DeviceRule = DeviceRule.FULLEST
     """Which device of the node a share is taken of."""
     by_template: bool = True
-    """Whether pods of one template are answered alike at one moment, but for their volumes and nominations."""
+    """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)
-    """By the name of a filter, the events after which a pod that it refused may fit; not there: any may."""
+    """By filter name: the events that may help a pod that it rejected; if absent, any event."""
 
     def __post_init__(self) -> None:
         wakes = {NARROWED: NARROWED_EVENTS}

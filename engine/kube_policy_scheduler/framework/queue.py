@@ -1,9 +1,9 @@
-"""Where pending pods wait: active, backing off, unschedulable, gated or at permit. Pure; the time is an argument.
+"""The scheduling queue: active, backoff, unschedulable, gated and waiting pods. Pure; the time is an argument.
 
-Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of
-the places, and events that arrive meanwhile are remembered for it, so that none is missed.
-Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush). Places with rules of their own are modules
-beside this one; here is how pods come from one to the other.
+Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of the
+places, and the queue records the events that arrive meanwhile, so that the pod misses none.
+The rules are those of the scheduling queue of kube-scheduler 1.36 (order, backoff, flush). Each place with its own
+rules is a module beside this one; this module moves pods between the places.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
-"""A rejected pod is tried again after this long even if no event concerned it."""
+"""A rejected pod is retried after this time even without an event."""
 
 ASKED_AT_ONCE = 64
-"""Gated pods that are asked again at a time, where a group lets very many in: some 2 ms."""
+"""Gated pods that are checked in one step, if a group lets very many in: about 2 ms."""
 
 COUNTED_AT_ONCE = 500
-"""Pods that are counted in one step: some 0.3 ms."""
+"""Pods that are counted in one step: about 0.3 ms."""
 
 Standing = tuple[str, frozenset[str], str]
 """The place of a pod, what rejected it last, and its schedulerName."""
@@ -76,18 +76,18 @@ class SchedulingQueue:
         self._active = ActiveQueue(self._tickets)
         self._backoff = BackoffQueue(self._tickets)
         self._with_gates: dict[str, QueuedPod] = {}
-        """By uid, pods with scheduling gates: only an update of the pod lets them in."""
+        """By uid: pods with scheduling gates. Only an update of the pod can ungate them."""
         self._held_by_policy: dict[str, QueuedPod] = {}
-        """By uid, pods that a policy holds: they are asked again now and then."""
+        """By uid: pods that a policy holds. They are checked again at intervals."""
         self._missing_members = GroupsMissingMembers()
-        """Gated until their group is large enough, or there."""
+        """Gated until their group exists and is large enough."""
         self._ask_again: dict[str, QueuedPod] = {}
-        """Gated pods that are to be asked again soon: their group has changed."""
+        """Gated pods to check again soon, because their group has changed."""
         self._untold: dict[str, QueuedPod] = {}
-        """Of those gated, the pods whose reason was not told yet; not those with scheduling gates."""
+        """Gated pods whose reason was not reported yet, without those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
-        """Pods that nothing but their group's number may hold."""
+        """Pods that only the size of their group can hold."""
         self._events = AttemptEvents()
         self._in_flight = 0
 
@@ -104,7 +104,7 @@ class SchedulingQueue:
         return self._pods.get(uid)
 
     def gated(self) -> Iterator[QueuedPod]:
-        """Return the pods that must wait outside."""
+        """Return the gated pods."""
         return iter([*self._with_gates.values(), *self._held_by_policy.values(), *self._missing_members])
 
     def held_by_policy(self) -> list[QueuedPod]:
@@ -112,7 +112,7 @@ class SchedulingQueue:
         return list(self._held_by_policy.values())
 
     def groups_missing_members(self) -> list[Group]:
-        """Return the groups that pods are gated for, because they are too small or not there."""
+        """Return the groups that gate pods, because they are too small or do not exist."""
         return self._missing_members.groups()
 
     def newly_gated(self, *, since: float) -> list[QueuedPod]:
@@ -123,7 +123,7 @@ class SchedulingQueue:
         return [queued for queued in self._untold.values() if queued.queued <= since]
 
     def told(self, queued: QueuedPod) -> None:
-        """Take note that people were told why a pod is gated."""
+        """Record that the reason why a pod is gated was reported."""
         queued.told = queued.gated_because
         self._untold.pop(queued.pod.uid, None)
 
@@ -133,7 +133,7 @@ class SchedulingQueue:
         return {place: counts[place.value] for place in Place}
 
     def standings(self) -> Generator[None, None, Counter[Standing]]:
-        """Return how many pods stand where, counted in steps."""
+        """Return the number of pods in each place, counted in steps."""
         counts: Counter[Standing] = Counter()
         pods = iter(list(self._pods.values()))
         while chunk := list(islice(pods, COUNTED_AT_ONCE)):
@@ -142,11 +142,11 @@ class SchedulingQueue:
         return counts
 
     def has_active(self) -> bool:
-        """Return whether a pod could be popped that is not backing off."""
+        """Return whether an active pod can be popped."""
         return bool(self._active)
 
     def has_to_ask(self) -> bool:
-        """Return whether there is something for `ask_again` to do."""
+        """Return whether `ask_again` has work."""
         return bool(self._ask_again)
 
     def group(self, group: Group) -> Mapping[str, QueuedPod]:
@@ -154,11 +154,11 @@ class SchedulingQueue:
         return self._groups.members(group)
 
     def without_place(self, group: Group) -> int:
-        """Return how many of these pods count on no node; costs the same for any group."""
+        """Return how many members have no node; in constant time."""
         return self._groups.without_place(group)
 
     def misplaced(self) -> list[str]:
-        """Return which pods are not where they say they are, and so would never be found; nobody, if all is well."""
+        """Return the pods that are not in the place that they record; empty unless there is a bug."""
         ready = self._active.tickets() | self._backoff.tickets()
         in_flight = sum(queued.place is Place.IN_FLIGHT for queued in self._pods.values())
         found = [f"{self._in_flight} pods are said to be in flight, and {in_flight} are"]
@@ -184,13 +184,13 @@ class SchedulingQueue:
         return found + self._groups.miscounted()
 
     def next_due(self) -> float | None:
-        """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
+        """Return when the next backoff ends, in Unix seconds; None if no pod is in backoff."""
         return self._backoff.next_due()
 
-    # --- pods come, change and go --------------------------------------------------------------------
+    # --- add, update and delete -----------------------------------------------------------------------
 
     def add(self, pod: PodInfo, now: float) -> None:
-        """Add a pending pod, or take over its new state."""
+        """Add a pending pod, or update it."""
         known = self._pods.get(pod.uid)
         if known is None:
             queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now)
@@ -205,7 +205,7 @@ class SchedulingQueue:
             self._let_in(known)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Forget a pod (deleted, bound, or no longer ours)."""
+        """Delete a pod from the queue (deleted, bound, or no longer served by this scheduler)."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
@@ -216,7 +216,7 @@ class SchedulingQueue:
     # --- attempts ------------------------------------------------------------------------------------
 
     def pop(self, now: float) -> QueuedPod | None:
-        """Take the next pod to decide; with nothing active, the pod whose back-off ends first."""
+        """Pop the next pod; if none is active, the pod whose backoff ends first."""
         self.flush(now)
         queued = self._active.pop() or self._backoff.pop_early()
         if queued is not None:
@@ -224,7 +224,7 @@ class SchedulingQueue:
         return queued
 
     def take(self, uid: str) -> QueuedPod | None:
-        """Take a certain pod to decide out of turn; None where it is gated, broken, or being decided already."""
+        """Pop a certain pod out of order; None if it is gated, failed with an error, or is in flight."""
         queued = self._pods.get(uid)
         if queued is None or queued.place not in _READY or queued.errors:
             return None
@@ -247,7 +247,7 @@ class SchedulingQueue:
         *,
         wakes: Mapping[str, frozenset[ClusterEvent]] | None = None,
     ) -> None:
-        """Put back a pod that fits nowhere: it waits for an event, or backs off if one came meanwhile.
+        """Put back an unschedulable pod. It waits for an event, or is in backoff if one arrived meanwhile.
 
         wakes: by the name of a rejector, the events that may help; one that is not there, any event may
             (`Profile.wakes`).
@@ -264,19 +264,19 @@ class SchedulingQueue:
             self._unschedulable.add(queued)
 
     def wait(self, queued: QueuedPod) -> None:
-        """Let a pod that has a place wait for others; no event concerns it then."""
+        """Let a pod that has a node wait at Permit; events do not move it."""
         self._leave(queued)
         queued.place = Place.PERMIT
         self._groups.set_place(queued, True)
 
     def resume(self, queued: QueuedPod) -> None:
-        """Go on with a pod that waited for others: it will be bound, or fail."""
+        """Continue with a pod that waited at Permit."""
         queued.place = Place.IN_FLIGHT
         self._events.begin(queued)
         self._in_flight += 1
 
     def returned(self, queued: QueuedPod, now: float) -> None:
-        """Put back a pod that had to give its place back to others: it backs off, whatever happens meanwhile."""
+        """Put back a pod that lost its node to others, with backoff."""
         if self._land(queued, now):
             queued.rejections += 1
             queued.errors = 0
@@ -284,28 +284,28 @@ class SchedulingQueue:
             self._backoff.push(queued)
 
     def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
-        """Put back a pod that must wait outside for its groups after all."""
+        """Gate a pod that must wait for its groups after all."""
         if self._land(queued, now):
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
     def activate(self, queued: QueuedPod, now: float) -> None:
-        """Put back a pod that is to be tried again at once, as if it had not been."""
+        """Put back a pod for an immediate retry that does not count as an attempt."""
         if self._land(queued, now):
             self._enqueue(queued)
 
     def failed(self, queued: QueuedPod, now: float) -> None:
-        """Put back a pod whose attempt broke: it backs off."""
+        """Put back a pod whose attempt ended with an error, with backoff."""
         if self._land(queued, now):
             queued.errors += 1
             self._backoff.push(queued)
 
     def done(self, uid: str) -> None:
-        """Forget a pod that is bound."""
+        """Remove a pod that is bound."""
         self.remove(uid)
 
     def move_on_event(self, event: ClusterEvent, now: float) -> int:
-        """Wake the rejected pods that an event may help; return how many."""
+        """Move the rejected pods that an event may help; return their number."""
         if self._in_flight:
             self._events.note(event)
         woken = self._unschedulable.helped_by(event)
@@ -314,7 +314,7 @@ class SchedulingQueue:
         return len(woken)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
-        """Do as `move_on_event` for one pod alone; ask it again where it is gated. Return whether it helps."""
+        """Like `move_on_event` for one pod; if it is gated, check it again. Return whether the event may help."""
         queued = self._pods.get(uid)
         if queued is None:
             return False
@@ -343,7 +343,7 @@ class SchedulingQueue:
         membership: MembershipOf = lambda queued: Membership(),
         placed: Placed = lambda requirement: 0,
     ) -> None:
-        """Order, hold and group pods by other rules from now on, those that wait included.
+        """Use new rules to order, hold and group pods, including those that wait.
 
         placed: how many members of a gang's group have a place.
         """
@@ -357,11 +357,11 @@ class SchedulingQueue:
         self.recheck_gated()
 
     def recheck_gated(self) -> int:
-        """Ask again about all gated pods; return how many were let in."""
+        """Check all gated pods again; return how many were ungated."""
         return sum(self.recheck(queued) for queued in [*self._held_by_policy.values(), *self._missing_members])
 
     def recheck(self, queued: QueuedPod) -> bool:
-        """Ask again about a pod without scheduling gates that is gated; return whether it was let in."""
+        """Check a gated pod without scheduling gates again; return whether it was ungated."""
         uid = queued.pod.uid
         if queued.place is Place.GATED and self._pods.get(uid) is queued and uid not in self._with_gates:
             self._leave(queued)
@@ -370,7 +370,7 @@ class SchedulingQueue:
         return queued.place is not Place.GATED
 
     def recheck_group(self, group: Group) -> None:
-        """Let in whom a group was too small for, if it is large enough now."""
+        """Ungate the pods of a group that is large enough now."""
         requirement = self._missing_members.requirement(group)
         if requirement is not None:
             number = self._groups.without_place(group) + self._placed(requirement)
@@ -378,13 +378,13 @@ class SchedulingQueue:
             self.ask_again()
 
     def group_changed(self, rule: str, name: str) -> None:
-        """Ask again about the pods that wait for the group `namespace/key` of a rule."""
+        """Check the pods again that wait for the group `namespace/key` of a rule."""
         for group in self._missing_members.named(rule, name):
             self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.waiting(group))
         self.ask_again()
 
     def ask_again(self) -> None:
-        """Ask again about gated pods whose group has changed: the first of them, if they are very many."""
+        """Check gated pods again whose group has changed; only the first ones if there are very many."""
         for queued in list(islice(self._ask_again.values(), ASKED_AT_ONCE)):
             uid = queued.pod.uid
             del self._ask_again[uid]
@@ -393,12 +393,12 @@ class SchedulingQueue:
                 self._enqueue(queued)
 
     def flush(self, now: float) -> None:
-        """Make pods active whose back-off is over."""
+        """Move pods whose backoff has ended to the active queue."""
         while (queued := self._backoff.pop_due(now)) is not None:
             self._push_active(queued)
 
     def clock_was_set(self, seconds: float) -> None:
-        """Move all times by as much as the clock was set: nobody waits longer for it, or gets ahead of others."""
+        """Shift all times by the change of the clock, so that waiting times and the order stay the same."""
         for queued in self._pods.values():
             queued.queued += seconds
             queued.timestamp += seconds
@@ -408,7 +408,7 @@ class SchedulingQueue:
             self._push_active(queued)
 
     def flush_leftovers(self, now: float) -> int:
-        """Try pods again that no event has concerned for long; return how many."""
+        """Flush pods that have been unschedulable for too long; return their number."""
         left = [q for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
         for queued in left:
             self._leave(queued)
@@ -441,7 +441,7 @@ class SchedulingQueue:
             self._untold[uid] = queued
 
     def _let_in(self, queued: QueuedPod) -> None:
-        """Let the other pods of its groups in, now that a pod has come that is not gated for a reason of its own."""
+        """Check the other pods of its groups, after a pod arrived that is not gated for its own reason."""
         for group in queued.groups:
             self.recheck_group(group)
 
@@ -449,7 +449,7 @@ class SchedulingQueue:
         self._active.push(queued, self._turn(queued))
 
     def _land(self, queued: QueuedPod, now: float) -> bool:
-        """End an attempt; return whether the pod is still ours to place."""
+        """End an attempt; return whether the pod is still pending."""
         if self._pods.get(queued.pod.uid) is not queued:
             return False
         self._leave(queued)
@@ -458,7 +458,7 @@ class SchedulingQueue:
         return True
 
     def _leave(self, queued: QueuedPod) -> None:
-        """Take a pod out of its place; heap entries are left behind, stale by the pod's next place."""
+        """Remove a pod from its place. Its heap entries stay and become stale."""
         match queued.place:
             case Place.IN_FLIGHT:
                 self._in_flight -= 1
@@ -479,19 +479,19 @@ _REMEMBERED_EVENTS = 4096
 
 
 class AttemptEvents:
-    """The last events, numbered. Whose attempt began before the oldest of them is taken to be helped."""
+    """The last events, numbered. An attempt that began before the oldest of them counts as helped."""
 
     def __init__(self) -> None:
         self._events: deque[ClusterEvent] = deque(maxlen=_REMEMBERED_EVENTS)
         self._count = 0
 
     def note(self, event: ClusterEvent) -> None:
-        """Remember an event."""
+        """Record an event."""
         self._events.append(event)
         self._count += 1
 
     def begin(self, queued: QueuedPod) -> None:
-        """Note that an attempt begins now."""
+        """Record that an attempt begins."""
         queued.seen_events = self._count
 
     def may_help(self, queued: QueuedPod) -> bool:
@@ -514,20 +514,20 @@ class UnschedulablePods:
     def __init__(self) -> None:
         self._pods: dict[str, QueuedPod] = {}
         self._by_event: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
-        """Under None those that any event may help."""
+        """Under None: pods that any event may help."""
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(self._pods.values())
 
     def add(self, queued: QueuedPod) -> None:
-        """Let a pod wait for the events that may help it."""
+        """Add a pod with the events that may help it."""
         queued.place = Place.UNSCHEDULABLE
         self._pods[queued.pod.uid] = queued
         for event in _wake_keys(queued):
             self._by_event.setdefault(event, {})[queued.pod.uid] = queued
 
     def remove(self, queued: QueuedPod) -> None:
-        """Let a pod go."""
+        """Remove a pod."""
         uid = queued.pod.uid
         del self._pods[uid]
         for event in _wake_keys(queued):
@@ -540,12 +540,12 @@ class UnschedulablePods:
         return [queued for key in (event, None) for queued in self._by_event.get(key, _NOBODY).values()]
 
     def would_be_found(self, queued: QueuedPod) -> bool:
-        """Return whether a pod waits here, and each event that may help it would find it."""
+        """Return whether a pod waits here and is found by each event that may help it."""
         uid = queued.pod.uid
         return self._pods.get(uid) is queued and all(uid in self._by_event.get(e, ()) for e in _wake_keys(queued))
 
     def uids(self) -> set[str]:
-        """Return who waits here."""
+        """Return the pods that wait here."""
         return set(self._pods)
 
 

@@ -1,4 +1,4 @@
-"""What a plugin answers: codes, refusals of nodes, and the message made of them."""
+"""Results of plugins: codes, refusals of nodes, and the message for the pod."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 
 
 class Code(Enum):
-    """What the scheduler does next depends on the code; the names are kube-scheduler's."""
+    """The code determines what the scheduler does next; the names are those of kube-scheduler."""
 
     SUCCESS = "Success"
     """Go on."""
     ERROR = "Error"
-    """Something broke: end this attempt, try the pod again with back-off."""
+    """An error occurred: end this attempt and retry the pod after backoff."""
     UNSCHEDULABLE = "Unschedulable"
-    """Not as things stand; preempting other pods might help."""
+    """The pod does not fit now; preemption may help."""
     UNSCHEDULABLE_AND_UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    """Not as things stand, and preemption cannot help."""
+    """The pod does not fit now, and preemption cannot help."""
     SKIP = "Skip"
-    """The plugin has nothing to say about this pod; do not ask it again in this cycle."""
+    """Skip: the plugin does not apply to this pod; do not call it again in this cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The answer of a plugin about a pod as a whole, or about one node."""
+    """The result of a plugin for a pod, or for one node."""
 
     code: Code
     plugin: str = ""
@@ -35,23 +35,23 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason for which a plugin refuses nodes."""
+    """One reason why a plugin rejects nodes."""
 
     code: Code
     """UNSCHEDULABLE, UNSCHEDULABLE_AND_UNRESOLVABLE, or ERROR, which ends the attempt for all nodes."""
     reason: str
     where: BoolArray
-    """`bool[rows]`: the nodes refused for this reason; a node may be refused for several."""
+    """`bool[rows]`: the nodes rejected for this reason; a node may be rejected for several."""
 
 
 def fit_message(total: int, reasons: Mapping[str, int], *, rejection: Status | None = None, after: str = "") -> str:
-    """Return kube-scheduler's sentence for a pod that fits nowhere (`FitError.Error`).
+    """Return kube-scheduler's message for an unschedulable pod (`FitError.Error`).
 
     Args:
         total: nodes in the cluster.
-        reasons: how many nodes were refused for each reason.
-        rejection: the PreFilter status that refused the pod as a whole; then no node is counted.
-        after: what PostFilter (preemption) had to say.
+        reasons: the number of nodes rejected for each reason.
+        rejection: the PreFilter status that rejected the pod; then no node is counted.
+        after: the message of PostFilter (preemption).
     """
     why = ", ".join(rejection.reasons) if rejection is not None else reason_histogram(reasons)
     text = f"0/{total} nodes are available:"

@@ -55,7 +55,7 @@ class MissingPodGroupError(ValueError):
             # kube-scheduler's words, as they are
             super().__init__(f'waiting for pods\'s pod group "{group.key}" to appear in scheduling queue')
         else:
-            super().__init__(f"waiting for PodGroup {group} (scheduling.x-k8s.io), which is not there")
+            super().__init__(f"waiting for PodGroup {group} (scheduling.x-k8s.io), which does not exist")
         self.group = group
 
 

@@ -52,7 +52,7 @@ class ClusterState:
         if len(found) == 1:
             return self.pods[found[0]]
         if found:
-            raise UnknownPod(f"several pods are named `{name}`: {', '.join(sorted(found))}; give --namespace")
+            raise UnknownPod(f"several pods have the name `{name}`: {', '.join(sorted(found))}; specify --namespace")
         meant = closest(wanted, self.pods) or closest(wanted, (key.partition("/")[2] for key in self.pods))
         advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
         raise UnknownPod(f"there is no pod `{wanted}`: {advice}")

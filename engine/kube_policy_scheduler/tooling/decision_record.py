@@ -71,7 +71,7 @@ class Reading(_Part, frozen=True):
     query: str
     """Its PromQL."""
     age_seconds: float | None = None
-    """None: there had been no answer yet."""
+    """None: there had been no result yet."""
     missing: int | None = None
     """Nodes without a usable value; None where that was not counted."""
 

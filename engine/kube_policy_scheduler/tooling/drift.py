@@ -24,7 +24,7 @@ from kube_policy_scheduler.wording import amount, plural
 
 FINISHED = "finished"
 ENDING = "being deleted"
-OF_NODE = "of daemon sets, or of the node itself"
+OF_NODE = "DaemonSet pods and static pods"
 NO_NODE = "on a node that the cluster does not have"
 UNGOVERNED = "governed by no policy"
 _ROUNDING = 1e-9
@@ -192,11 +192,11 @@ def headline(found: Drift) -> str:
     refused, better = len(found.refused), len(found.better)
     parts = []
     if refused:
-        parts.append(f"{refused:,} would be refused where {'it is' if refused == 1 else 'they are'}")
+        parts.append(f"{refused:,} would be rejected on {'its node' if refused == 1 else 'their nodes'}")
     if better:
         parts.append(f"{better:,} would be better elsewhere by more than {amount(found.margin or 0.0)}")
-    said = ", ".join(parts) if parts else "all are where they may be"
-    return f"{plural(found.checked, 'pod')} on nodes looked at: {said}"
+    said = ", ".join(parts) if parts else "no pod has drifted"
+    return f"{plural(found.checked, 'pod')} on nodes checked: {said}"
 
 
 def causes(found: Drift) -> list[tuple[str, str, bool, int]]:
@@ -232,23 +232,23 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
     if found.could_be_better or found.skipped:
         yield ""
     if found.could_be_better:
-        than = f"by {amount(found.margin or 0.0)} or less, which is no drift (--margin)"
+        than = f"by {amount(found.margin or 0.0)} or less, which does not count as drift (--margin)"
         yield to.paint(DIM, f"{plural(found.could_be_better, 'pod')} would be better elsewhere {than}")
     if found.skipped:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
-        yield to.paint(DIM, f"not looked at: {left}")
+        yield to.paint(DIM, f"not checked: {left}")
 
 
 def _name(clause: str, place: str) -> str:
-    return printable(f"`{clause}`" if place else clause or "a pod that is to come")
+    return printable(f"`{clause}`" if place else clause or "a new pod")
 
 
 def sentence(one: Drifted) -> str:
     """Return what is wrong with one pod."""
     place = f" ({one.place})" if one.place else ""
     if one.refused:
-        goes = f"it would go to {one.better}" if one.better else "it fits nowhere now"
-        return printable(f"{_name(one.clause, one.place)} refuses it there{place}; {goes}")
+        goes = f"it would go to {one.better}" if one.better else "no node fits now"
+        return printable(f"{_name(one.clause, one.place)} rejects it there{place}; {goes}")
     return printable(
         f"{one.better} is better by {amount(one.margin or 0.0)}, most by {_name(one.clause, one.place)}{place}"
     )

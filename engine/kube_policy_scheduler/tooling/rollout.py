@@ -61,7 +61,7 @@ class ReplicaState:
             case State.REFUSED:
                 return f"{report.result}: {report.problem or 'see its log'}"
             case State.SILENT:
-                return f"not heard of for {duration(max(0.0, report.silent_seconds))}"
+                return f"no report for {duration(max(0.0, report.silent_seconds))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def judge(reports: Sequence[ReplicaReport], *, wanted: str, expected: int | None
         reports: what the replicas said.
         wanted: the hash of the policies in the API server.
         expected: how many replicas there should be, None if that is not known.
-        stale_seconds: a replica not heard of for longer does not count.
+        stale_seconds: a replica no report for longer does not count.
     """
     states = tuple(ReplicaState(each, _state(each, wanted, stale_seconds)) for each in reports)
     return Rollout(wanted, states, expected)
@@ -139,7 +139,7 @@ def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
 def verdict(rollout: Rollout) -> str:
     """Return a rollout in one line."""
     if not rollout.total:
-        return "no replica has said what it decides by"
+        return "no replica has reported its policies"
     some = f"{rollout.live} of {plural(rollout.total, 'replica')} decide by it"
     reporting = sum(1 for each in rollout.replicas if each.state is not State.SILENT)
     missing = rollout.total - reporting

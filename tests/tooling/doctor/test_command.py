@@ -85,10 +85,10 @@ def test_a_real_prometheus_is_asked_and_each_illness_is_told(
     assert found["metrics", 'promql("temperature")'][0] == "problem"
     assert 'promql("temperature", by="machine")' in found["metrics", 'promql("temperature")'][2]
     assert "differ in `core`" in found["metrics", 'promql("twice")'][2]
-    assert found["metrics", 'promql("nothing_at_all")'][:2] == ("problem", "prometheus has no series for it now")
+    assert found["metrics", 'promql("nothing_at_all")'][:2] == ("problem", "Prometheus has no series for it now")
     assert found["metrics", 'promql("old")'][0] == "warning"
     assert found["clocks", "prometheus"][0] == "ok"
-    assert found["clocks", "API server"] == ("ok", "its clock is ours", "")
+    assert found["clocks", "API server"] == ("ok", "its clock agrees with the local clock", "")
     assert found["permissions", "this account"][0] == "ok"
 
 
@@ -100,7 +100,7 @@ def test_the_deployed_role_allows_all_and_another_account_is_told_what_it_lacks(
     asked = ["--policies", policy, "--metrics", str(tmp_path / "none.yaml")]
     (tmp_path / "none.yaml").write_text("absent: [node_load, temperature, twice, nothing_at_all, old]\n")
     found = examined(capsys, *asked, "--kubeconfig", str(robot), code=1)
-    assert found["permissions", "this account"][:2] == ("ok", "may do all that a scheduler does")
+    assert found["permissions", "this account"][:2] == ("ok", "has all permissions that a scheduler needs")
 
     group = "rbac.authorization.k8s.io"
     rule = {"apiGroups": ["*"], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}

@@ -196,7 +196,7 @@ def test_the_clock_of_prometheus_is_held_against_ours() -> None:
     series = (Series({"node": "n0"}, 1.0, NOW - 60),)
     late = Signals.of([Reading("load", series, evaluated_at=NOW - 60, fetched_at=NOW)])
 
-    assert ("prometheus", Status.WARNING, "its clock is 60 s behind ours", "synchronise them") in found(
+    assert ("prometheus", Status.WARNING, "its clock is 60 s behind the local clock", "synchronise them") in found(
         inspection(LOAD, signals=late), "clocks"
     )
 
@@ -215,9 +215,9 @@ def test_a_filter_that_refuses_everything_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("tenants", "status", "text"),
     [
-        (["red", "blue"], Status.OK, "refuses none of 2 kinds of pods"),
-        (["red", None], Status.OK, "refuses 1 of 2 kinds of pods, such as default/pod-1"),
-        ([None, None], Status.PROBLEM, "refuses each of 2 kinds of pods tried"),
+        (["red", "blue"], Status.OK, "rejects none of 2 kinds of pods"),
+        (["red", None], Status.OK, "rejects 1 of 2 kinds of pods, such as default/pod-1"),
+        ([None, None], Status.PROBLEM, "rejects each of 2 kinds of pods tried"),
     ],
 )
 def test_a_require_is_a_problem_where_it_refuses_every_pod(
@@ -234,7 +234,7 @@ def test_a_require_is_a_problem_where_it_refuses_every_pod(
 def test_a_filter_whose_condition_never_holds_refuses_nothing() -> None:
     ((_, status, text, _),) = found(inspection('filter node.ready if pod.namespace == "x" as only\n'), "filters")
 
-    assert (status, text) == (Status.OK, "refuses no node now")
+    assert (status, text) == (Status.OK, "rejects no node now")
 
 
 def test_a_score_below_the_smallest_step_of_another_only_breaks_ties() -> None:
@@ -288,20 +288,20 @@ def test_what_is_denied_is_a_problem_and_what_could_not_be_asked_is_not_a_pass()
     answers: dict[Any, bool | str] = dict.fromkeys(NEEDED, True)
 
     assert access(examine(sick, access=Access(answers, 0.3)), "permissions") == [
-        (Status.OK, "may do all that a scheduler does")
+        (Status.OK, "has all permissions that a scheduler needs")
     ]
     denied = {what: what.resource != "nodes" for what in NEEDED}
     assert access(examine(sick, access=Access(denied, -40.0)), "permissions") == [
         (Status.PROBLEM, "may not list/watch nodes")
     ]
     assert access(examine(sick, access=Access(denied, -40.0)), "clocks") == [
-        (Status.WARNING, "its clock is 40 s behind ours")
+        (Status.WARNING, "its clock is 40 s behind the local clock")
     ]
     unknown = {**answers, NEEDED[0]: "500 broken"}
     assert access(examine(sick, access=Access(unknown, "no time")), "permissions") == [
         (Status.UNCHECKED, "whether it may list nodes: 500 broken")
     ]
-    assert access(examine(sick, access=None), "clocks") == [(Status.UNCHECKED, "the cluster is a recorded one")]
+    assert access(examine(sick, access=None), "clocks") == [(Status.UNCHECKED, "the cluster is a saved one")]
 
 
 def test_the_permissions_asked_for_are_those_of_the_role() -> None:

@@ -191,7 +191,7 @@ def test_a_note_stays_a_comment() -> None:
     [
         ({"kind": "Pod"}, "KubeSchedulerConfiguration"),
         ({"apiVersion": "kubescheduler.config.k8s.io/v1alpha1"}, "kubescheduler.config.k8s.io/v1"),
-        ({"profiles": [{}, {}]}, "two profiles are for `default-scheduler`"),
+        ({"profiles": [{}, {}]}, "two profiles have the schedulerName `default-scheduler`"),
         ({"profiles": [{"plugins": {"scores": {}}}]}, "unknown extension point `scores`"),
         ({"profiles": [{"plugins": {"score": {"enabled": [{"weight": 2}]}}}]}, "name"),
         ({"profiles": {"schedulerName": "mine"}}, "profiles"),

@@ -61,7 +61,7 @@ items:
     [
         ("pods: []", ["pods: expected at least one item, got an empty list"]),
         ("pods:\n- {cpu: 1, lasts: soon}", None),
-        ("pods:\n- {cpu: 1, every: 5s}", ["key `every` needs `count` beside it"]),
+        ("pods:\n- {cpu: 1, every: 5s}", ["key `every` requires `count`"]),
         ("pods:\n- {cpu: 1, count: 0}", ["pods[0].count: expected at least 1, got 0"]),
         ("pods:\n- {cpus: 1}", ["unknown key `cpus` in pods[0]"]),
         ("pods:\n- {cpu: lots}\n- {mem: 1Gb}", None),

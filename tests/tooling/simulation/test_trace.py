@@ -97,7 +97,7 @@ def test_seeds_shuffle_and_the_same_seed_does_so_alike() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "pods", "why"),
-    [(NODES[4:], PODS, "no node has GPUs"), (NODES, PODS[2:], "no pod of the list wants a GPU")],
+    [(NODES[4:], PODS, "no node has GPUs"), (NODES, PODS[2:], "no pod of the list requests a GPU")],
 )
 def test_what_cannot_be_an_experiment_is_refused(nodes: list[TraceNode], pods: list[TracePod], why: str) -> None:
     with pytest.raises(TraceError, match=why):

@@ -210,10 +210,10 @@ def test_a_prometheus_that_is_away_is_said_and_the_metrics_are_absent(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--keep", "x"], "say how to --anonymise"),
-        (["--prometheus-url", "http://x"], "needs --policies"),
-        (["--metrics-output", "m.yaml"], "needs --prometheus-url"),
-        (["--cluster", "c.yaml", "--context", "x"], "recorded cluster"),
+        (["--keep", "x"], "require --anonymise"),
+        (["--prometheus-url", "http://x"], "requires --policies"),
+        (["--metrics-output", "m.yaml"], "requires --prometheus-url"),
+        (["--cluster", "c.yaml", "--context", "x"], "saved cluster"),
         (["--cluster", "nowhere.yaml"], "no such file"),
         (["--anonymise", "--key-file", "nowhere"], "cannot read nowhere"),
         (["--kubeconfig", "nowhere"], "cannot read the cluster"),

@@ -93,7 +93,7 @@ def test_why_decides_at_the_time_of_the_snapshot(
 
 def test_what_is_no_time_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["why", "web", "--cluster", "cluster.yaml", "--now", "tomorrow"]) == 2
-    assert "expected one such as 2026-11-21T10:00:00Z, or Unix seconds" in capsys.readouterr().err
+    assert "expected for example 2026-11-21T10:00:00Z, or Unix seconds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_an_empty_cluster_file_is_an_error(
 ) -> None:
     (folder / "empty.yaml").write_text("")
     assert run([*command, "--cluster", "empty.yaml"]) == 2
-    assert "empty.yaml holds no object" in capsys.readouterr().err
+    assert "empty.yaml has no objects" in capsys.readouterr().err
 
 
 def test_an_empty_pod_file_is_an_error_without_an_excerpt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

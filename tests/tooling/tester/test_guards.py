@@ -42,7 +42,7 @@ class TestGuard1AnUnknownNameIsAnError:
             ("{node: b1}", "{max_skew: {by: zoen, at_most: 1}}", "no node of the test has the label `zoen`", "zone"),
             ("name: hot", "each: [{a: 1}]\n  name: ${b} hot", "`each` has no `b`", ""),
             ("name: hot", "each: [{a: 1}]\n  name: hot", "the case uses no `${a}`", ""),
-            ("name: hot", "name: ${a} hot", "`${a}` stands for nothing", ""),
+            ("name: hot", "name: ${a} hot", "`${a}` is undefined", ""),
         ],
     )
     def test_with_advice_and_exit_code_2(self, folder: Folder, old: str, new: str, message: str, advice: str) -> None:
@@ -58,7 +58,7 @@ class TestGuard2AMissingFixtureIsAnError:
             ("cluster: gone.yaml", "cannot read gone.yaml: no such file"),
             ("cluster: [empty]", "empty holds no .yaml, .yml, .json file"),
             ("forall: [{name: all, pods: gone/, expect: {schedulable: true}}]", "cannot read gone: no such file"),
-            ("forall: [{name: all, pods: nodes.yaml, expect: {schedulable: true}}]", "nodes.yaml holds no pods"),
+            ("forall: [{name: all, pods: nodes.yaml, expect: {schedulable: true}}]", "nodes.yaml contains no pods"),
             ("invalid: [{policy: gone.policy}]", "cannot read gone.policy: no such file"),
         ],
     )
@@ -70,7 +70,7 @@ class TestGuard2AMissingFixtureIsAnError:
 
     def test_on_the_command_line(self, folder: Folder) -> None:
         (folder.path / "empty").mkdir()
-        assert "empty holds no .test.yaml file" in folder.test("empty").err
+        assert "empty contains no .test.yaml file" in folder.test("empty").err
         assert "gone.test.yaml does not exist" in folder.test("gone.test.yaml").err
         assert folder.test("empty").code == folder.test("gone.test.yaml").code == 2
 
@@ -105,11 +105,11 @@ class TestGuard5WhatIsThereTwiceIsAnError:
                 "  expect: {node: b1}\n- {name: hot node loses, pod: small, expect: {node: b1}}\n",
                 "two cases",
             ),
-            ("  pod: small\n", "  pod: small\n  pod: small\n", "key `pod` stands here a second time"),
+            ("  pod: small\n", "  pod: small\n  pod: small\n", "key `pod` appears here twice"),
             (
                 "  cpu_usage: {a1: 90, b1: 10, c1: 0}",
                 '  series: {\'cpu_usage{node="a1",job="x"}\': 1, \'cpu_usage{job="x", node="a1"}\': 2}',
-                "stands here a second time",
+                "appears here twice",
             ),
             ("name: hot", "each: [{a: 1}, {a: 1}]\n  attempts: '${a}'\n  name: hot", "two cases"),
         ],
@@ -196,7 +196,7 @@ class TestGuard8AWinnerByTieBreakFails:
         ended = [folder.suite(self.EVEN.replace("{node: b1}", f"{{node: {node}}}")) for node in ("a1", "b1")]
         assert [each.code for each in ended] == [1, 1]
         texts = " ".join(" ".join(each.out.split()) for each in ended)
-        assert texts.count("only by tie-break among a1, b1 (score 90 each); write `tie: ok`") == 1
+        assert texts.count("only by tie-break among a1, b1 (score 90 each); if you want this, write `tie: ok`") == 1
 
     def test_unless_it_is_admitted(self, folder: Folder) -> None:
         codes = {folder.suite(f"tie: ok\n{self.EVEN.replace('b1}', f'{node}}}')}").code for node in ("a1", "b1")}
@@ -288,7 +288,7 @@ class TestGuard11UpdateWritesNumbersOnly:
     def test_nothing_in_ci(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CI", "true")
         ended = folder.suite(self.TEXT, "--update")
-        assert (ended.code, "not where the environment has CI" in ended.err) == (2, True)
+        assert (ended.code, "does not work if CI is set" in ended.err) == (2, True)
         assert (folder.path / "spread.test.yaml").read_text() == self.TEXT
 
 
@@ -309,7 +309,7 @@ class TestGuard12WhatIsLeftOutIsCounted:
 
     def test_a_todo_that_holds_is_a_failure(self, folder: Folder) -> None:
         ended = folder.suite(SUITE.replace("pod: small", "pod: small\n  todo: should win"))
-        assert (ended.code, "it holds; remove `todo`" in ended.out) == (1, True)
+        assert (ended.code, "it passes; remove `todo`" in ended.out) == (1, True)
 
     def test_a_skipped_case_is_checked_all_the_same(self) -> None:
         text = TestGuard10OnlyTheFileDecides.TEXT.replace("schedulable: true", "node: z").replace(
@@ -342,12 +342,12 @@ cases:
 
 GUARDS = [
     ("unknown node in a list", "{node: b1}", "{node_in: [b1, b9]}", "unknown node `b9`", "`b1`"),
-    ("unknown node in scores", "{node: b1}", "{scores: {q7: 1}}", "unknown node `q7`", "known are: a1, b1"),
+    ("unknown node in scores", "{node: b1}", "{scores: {q7: 1}}", "unknown node `q7`", "the known names are: a1, b1"),
     ("no such zone", "{node: b1}", "{node: {zone: z}}", "no node of the test has zone z", ""),
-    ("template of itself", "small: {cpu", "small: {from: small, cpu", "template `small` is made from itself", ""),
+    ("template of itself", "small: {cpu", "small: {from: small, cpu", "template `small` refers to itself", ""),
     ("metric of no node", "{a1: 90, b1: 10}", "{a1: 90, b11: 1}", "unknown node `b11`", "`b1`"),
     ("not a series", "cpu_usage: {a1: 90, b1: 10}", "series: {'rate(x[5m])': 1}", "is not a series", ""),
-    ("pod nowhere", "{node: a1, cpu: 1, count: 2}", "{cpu: 1}", "a pod in `pods` needs `node`", "waits"),
+    ("pod nowhere", "{node: a1, cpu: 1, count: 2}", "{cpu: 1}", "a pod in `pods` needs `node`", "pending"),
     ("pod on no node", "{node: a1, cpu", "{node: a2, cpu", "unknown node `a2`", "`a1`"),
     (
         "other scheduler",

@@ -123,7 +123,7 @@ class TestOutputFiles:
 
     @pytest.mark.parametrize(
         ("output", "message"),
-        [("report", "report does not say its format"), ("no/such/folder.xml", "cannot write no/such/folder.xml")],
+        [("report", "report has an unknown format"), ("no/such/folder.xml", "cannot write no/such/folder.xml")],
     )
     def test_that_cannot_be_are_an_error(self, folder: Folder, output: str, message: str) -> None:
         ended = folder.suite(SUITE, "-o", output)
@@ -136,7 +136,7 @@ class TestAPolicyInAConfigMap:
         [
             ("data/sprad.policy", "has nothing at `data/sprad.policy`", "did you mean `data/spread.policy`?"),
             ("metadata", "has no .policy at `metadata`", ""),
-            ("kind/x", "has nothing at `kind/x`", "known are: data/notes.txt, data/spread.policy"),
+            ("kind/x", "has nothing at `kind/x`", "the known names are: data/notes.txt, data/spread.policy"),
         ],
     )
     def test_that_is_not_there_is_an_error(self, folder: Folder, pointer: str, message: str, advice: str) -> None:

@@ -49,7 +49,7 @@ def test_the_order_that_a_policy_gives_holds(folder: Folder, queue: str, expect:
 
 FAILS = [
     ("[{pod: {name: plain}, queued: 1h}, {pod: gold}]", "{turns: [plain, gold]}", "got       gold, plain"),
-    ("[{pod: {name: x}}, {pod: {name: y}}]", "{turns: [x, y]}", "x and y are equal: who comes first decides"),
+    ("[{pod: {name: x}}, {pod: {name: y}}]", "{turns: [x, y]}", "x and y are equal: the arrival order decides"),
     ("[{pod: {name: x, labels: {gate: shut}}}, {pod: gold}]", "{turns: [gold, x]}", "x is held: the gate is shut"),
 ]
 
@@ -69,8 +69,8 @@ def test_a_tie_in_the_queue_is_admitted_where_it_is_meant(folder: Folder) -> Non
 
 WRONG = [
     (case("[{pod: gold}, {pod: {name: x}}]", "{turns: [gold, xx]}"), "did you mean `x`?"),
-    (case("[{pod: gold}, {pod: {name: x}}]", "{node: a1}"), "of a `queue` nothing is decided"),
-    (f"{SUITE}  pod: gold\n  expect: {{turns: [gold, gold-1]}}\n", "`turns` is about a `queue`"),
+    (case("[{pod: gold}, {pod: {name: x}}]", "{node: a1}"), "a `queue` decides nothing"),
+    (f"{SUITE}  pod: gold\n  expect: {{turns: [gold, gold-1]}}\n", "`turns` requires a `queue`"),
     (case("[{pod: gold}]", "{turns: [gold, gold]}"), "expected at least 2 items"),
 ]
 

@@ -133,7 +133,7 @@ def _end(
         compiled(outcome.sources)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
-        raise click.ClickException("what would be left has errors, so nothing is changed") from error
+        raise click.ClickException("the resulting policies have errors, so nothing was changed") from error
     before = {source.name: source for source in place.sources}
     for source in outcome.changed:
         say(files.difference(before[source.name], source.text, done="promoted"), nl=False)
@@ -153,7 +153,7 @@ def _chosen(pairs: Sequence[Pair], name: str | None) -> Pair | None:
         return found
     if len(pairs) > 1:
         names = ", ".join(pair.canary.name for pair in pairs)
-        raise click.ClickException(f"there are {len(pairs)} canaries: say --canary NAME, one of {names}")
+        raise click.ClickException(f"there are {len(pairs)} canaries: specify --canary NAME, one of {names}")
     return pairs[0] if pairs else None
 
 
@@ -164,12 +164,12 @@ def _place(
     folder: Path | None, config_map: str | None, kubeconfig: Path | None, context: str | None
 ) -> _Folder | _ConfigMap:
     if (folder is None) == (config_map is None):
-        raise click.UsageError("say where the policies are: a folder, or --config-map NAMESPACE/NAME")
+        raise click.UsageError("specify the policies: a folder, or --config-map NAMESPACE/NAME")
     if folder is not None:
         if kubeconfig is not None or context is not None:
-            raise click.UsageError("a folder needs no --kubeconfig and no --context")
+            raise click.UsageError("do not use --kubeconfig or --context with a folder")
         if folder.is_file():
-            raise click.UsageError(f"{folder} is one file: give the folder with the canary and its stable policy")
+            raise click.UsageError(f"{folder} is a file: specify the folder with the canary and its stable policy")
         return _Folder(folder)
     assert config_map is not None
     return _ConfigMap(*named(config_map), kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)

@@ -88,14 +88,14 @@ def command(
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 
     if keep and not anonymise:
-        raise click.UsageError("--keep says how to --anonymise: give that, too")
+        raise click.UsageError("--keep requires --anonymise")
     target = output or Path(f"{'captured' if anonymise else pod.rpartition('/')[2]}{_TEST}")
     if not target.name.endswith(_TEST):
-        raise click.UsageError(f"a test file's name ends with {_TEST}, not as {target.name}")
+        raise click.UsageError(f"the name of a test file must end with {_TEST}, this is {target.name}")
     beside = target.with_name(target.name.removesuffix(_TEST) + _FIXTURE)
     for path in (target, beside):
         if path.exists() and not force:
-            raise click.ClickException(f"{path} is there already: --force replaces it")
+            raise click.ClickException(f"{path} already exists: to overwrite it, use --force")
     try:
         sources = cluster_sources.policies_in(policies)
         policy_set = _compiled(sources)
@@ -194,7 +194,7 @@ def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
         raise click.ClickException(f"{log} has no decision about `{wanted}`")
     if len({record.key for record in found}) > 1:
         names = ", ".join(sorted({record.key for record in found}))
-        raise click.ClickException(f"several pods are named `{wanted}`: {names}; give --namespace")
+        raise click.ClickException(f"several pods have the name `{wanted}`: {names}; specify --namespace")
     return found[-1]
 
 
@@ -298,7 +298,7 @@ def _verify(text: str, made: Frozen, target: Path) -> None:
     (case,) = result.cases
     if case.state is not State.PASSED:
         said = "; ".join(f"expected {one.mismatch.expected}, got {one.mismatch.got}" for one in case.failures)
-        raise NotReproduced(f"the test would not pass: {said or case.state.value}; nothing is written")
+        raise NotReproduced(f"the test would not pass: {said or case.state.value}; nothing was written")
 
 
 def _summary(made: Frozen, target: Path, beside: Path) -> str:
@@ -309,5 +309,5 @@ def _summary(made: Frozen, target: Path, beside: Path) -> str:
     if made.others:
         text += f"\n{beside}: {len(made.others)} other objects that it needs"
     if not made.same_margin:
-        text += "\nthe margin is that of the small cluster: no few nodes have the same as all"
+        text += "\nthe margin is that of the reduced cluster, because it depends on all nodes"
     return text

@@ -56,7 +56,7 @@ def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, 
     except CaseFileError as error:
         raise click.ClickException(str(error)) from error
     if not results:
-        wanted = f"no case is named {' or '.join(ids)}" if ids else "no cases"
+        wanted = f"no case has the ID {' or '.join(ids)}" if ids else "no cases"
         raise click.ClickException(f"{', '.join(map(str, files))}: {wanted}")
     if form == "json":
         say(json.dumps(_as_json(results), indent=2))

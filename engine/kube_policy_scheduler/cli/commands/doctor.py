@@ -66,7 +66,7 @@ def command(
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
 
     if metrics is not None and prometheus_url is not None:
-        raise click.UsageError("give --metrics or --prometheus-url, not both")
+        raise click.UsageError("use --metrics or --prometheus-url, not both")
     try:
         sources = cluster_sources.policies_in(policies)
         policy_set = compiled(sources)

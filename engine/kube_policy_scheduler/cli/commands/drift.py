@@ -102,9 +102,9 @@ def command(
         found = drift(cluster_state(things), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
     if not found.checked:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
-        chosen = " that --namespace and --selector choose" if namespaces or selector else ""
-        which = f"no pod is left to look at: {left}" if left else f"no pod{chosen} is on a node"
-        raise click.ClickException(f"{which}; where nothing is looked at, nothing is well")
+        chosen = " that --namespace and --selector select" if namespaces or selector else ""
+        which = f"there is no pod to check: {left}" if left else f"no pod{chosen} is on a node"
+        raise click.ClickException(f"{which}; nothing was checked")
     if form == "json":
         say_json(data(found))
     else:
@@ -149,4 +149,4 @@ def _requirement(text: str) -> Requirement:
         return objects.Requirement(key=key, operator="In" if word == "in" else "NotIn", values=values)
     if found := _PRESENT.fullmatch(text):
         return objects.Requirement(key=found[2], operator="DoesNotExist" if found[1] else "Exists")
-    raise ValueError(f"expected such as `app=web`, `tier!=test`, `zone in (a, b)`, `gpu` or `!gpu`, not `{text}`")
+    raise ValueError(f"expected for example `app=web`, `tier!=test`, `zone in (a, b)`, `gpu` or `!gpu`, not `{text}`")

@@ -40,7 +40,7 @@ def command(ids: tuple[str, ...]) -> int:
             found = by_name.get(wanted)
         if found is None:
             meant = closest(wanted, codes)
-            advice = f"did you mean `{meant}`?" if meant else "all of them: policyctl explain-code"
+            advice = f"did you mean `{meant}`?" if meant else "list all: policyctl explain-code"
             raise click.ClickException(f"unknown code `{wanted}`: {advice}")
         say("\n" * bool(position) + page(found), nl=False)
     return 0

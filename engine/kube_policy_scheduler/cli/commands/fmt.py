@@ -75,7 +75,7 @@ def _formatted(path: Path) -> tuple[Source, str] | None:
         case Unreadable(diagnostics=diagnostics):
             say(files.rendered(diagnostics, err=True), err=True)
         case Unfaithful(reason=reason):
-            message = f"{source.name}: not formatted, for a mistake of policyctl, not of yours: {reason}"
+            message = f"{source.name}: not formatted because of a bug in policyctl: {reason}"
             say(f"{message}; please report it with the file", err=True)
         case never:
             assert_never(never)

@@ -167,7 +167,7 @@ def _steps(
         steps = recorded_steps(records_in(record), sides)
         where = f"{record}"
     if not steps:
-        text = f"{where}: none is governed by either set of policies, so that there is nothing to compare"
+        text = f"{where}: neither policy set governs any of them, so there is nothing to compare"
         advice = f"; the policies serve the scheduler {', '.join(dict.fromkeys(served))}" if served else ""
         raise click.ClickException(text + advice)
     return steps
@@ -176,7 +176,7 @@ def _steps(
 def _add_summary(text: str) -> None:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
-        raise click.ClickException("--summary: GITHUB_STEP_SUMMARY names no file; GitHub Actions sets it")
+        raise click.ClickException("--summary: GITHUB_STEP_SUMMARY is not set; it is set in GitHub Actions")
     try:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text + "\n")

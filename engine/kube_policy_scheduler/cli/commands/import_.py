@@ -48,7 +48,9 @@ def command(file: Path, output: Path | None, force: bool) -> int:
         return 2
     if output is None and len(imported) > 1:
         names = ", ".join(each.name for each in imported)
-        raise click.UsageError(f"the configuration has {len(imported)} profiles ({names}): name a folder with --output")
+        raise click.UsageError(
+            f"the configuration has {len(imported)} profiles ({names}): specify a folder with --output"
+        )
     if output is None:
         click.echo(imported[0].text, nl=False)
     elif not _written(imported, output, force=force):
@@ -63,7 +65,10 @@ def _written(imported: tuple[Imported, ...], folder: Path, *, force: bool) -> bo
     paths = {folder / f"{re.sub(r'[^A-Za-z0-9.-]', '-', each.name)}.policy": each for each in imported}
     there = [str(path) for path in paths if path.exists()]
     if there and not force:
-        say(f"not written, for these are there: {', '.join(there)}; --force writes over them", err=True)
+        say(
+            f"nothing was written because these files exist: {', '.join(there)}; to overwrite them, use --force",
+            err=True,
+        )
         return False
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -92,7 +92,7 @@ def command(paths: tuple[Path, ...], form: str, fail_level: str, fix: bool, diff
     from kube_policy_scheduler.documents.yaml_document import DocumentError
 
     if fix and diff:
-        raise click.UsageError("--fix writes files and --diff writes none: give one of them")
+        raise click.UsageError("use --fix or --diff, not both")
     unreadable: list[Diagnostic] = []
     read: dict[Path, Source] = {}
     for path in files.expanded(paths, suffix=SUFFIX):
@@ -131,7 +131,7 @@ def _summary(checked: int, found: Sequence[Diagnostic], *, fixing: bool) -> str:
     words = [plural(counts[s], s.value) for s in Severity if counts[s]]
     text = f"{plural(checked, 'file')} checked: {', '.join(words) or 'nothing found'}"
     fixable = sum(1 for diagnostic in found if diagnostic.fix is not None and diagnostic.fix.safe)
-    return f"{text}; --fix corrects {fixable} of them" if fixable and not fixing else text
+    return f"{text}; --fix can correct {fixable} of them" if fixable and not fixing else text
 
 
 def _shown(read: dict[Path, Source], result: Fixed) -> bool:
@@ -160,5 +160,5 @@ def _written(read: dict[Path, Source], result: Fixed) -> bool:
                 say(f"{diagnostic.span}: fixed[{diagnostic.code}]: {diagnostic.fix.title}", err=True)
     for name, reason in result.refused.items():
         done = False
-        say(f"{name}: not fixed, for a mistake of policyctl, not of yours: {reason}; please report it", err=True)
+        say(f"{name}: not fixed because of a bug in policyctl: {reason}; please report it", err=True)
     return done

@@ -131,7 +131,7 @@ def history(config_map: str, kubeconfig: Path | None, context: str | None) -> in
     live = _policy_set(now)
     rows = [(str(r.number), r.policy_set, r.since, "in the ConfigMap" * (r.policy_set == live)) for r in revisions]
     if not rows:
-        say(f"nothing is kept of configMap {config_map}")
+        say(f"no version of configMap {config_map} is stored")
         return 1
     say_lines(terminal().table([("revision", "policy set", "in use since", ""), *reversed(rows)], right_from=4))
     return 0
@@ -164,7 +164,7 @@ def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revis
     for name, text in texts.items():
         _show(name, now.texts.get(name, ""), text, former.number)
     for name in binaries:
-        say(f"{name} is not text, and is another")
+        say(f"{name} is not text, and differs")
     if dry_run:
         return 0
     namespace, name = named(config_map)
@@ -173,19 +173,19 @@ def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revis
         kubeconfig=str(kubeconfig) if kubeconfig else None, context=context,
     )  # fmt: skip
     asked(change, about=config_map)
-    say(f"configMap {config_map} is what it was in revision {former.number} (policy set {former.policy_set})")
+    say(f"configMap {config_map} is restored to revision {former.number} (policy set {former.policy_set})")
     return 0
 
 
 def _former(revisions: Sequence[Revision], *, live: str, number: int | None) -> Revision | str:
     """Return the version to go back to, or why there is none; revisions come with the newest first."""
     if number is None:
-        return next((each for each in revisions if each.policy_set != live), "no other version is kept")
+        return next((each for each in revisions if each.policy_set != live), "no other version is stored")
     found = next((each for each in revisions if each.number == number), None)
     if found is None:
         known = ", ".join(str(each.number) for each in reversed(revisions)) or "none"
-        return f"revision {number} is not kept: there are {known}"
-    return found if found.policy_set != live else f"revision {number} is in the ConfigMap already"
+        return f"revision {number} is not stored: the revisions are {known}"
+    return found if found.policy_set != live else f"revision {number} is already in the ConfigMap"
 
 
 _ValueT = TypeVar("_ValueT")

@@ -162,14 +162,14 @@ def _scenarios(
     """
     if any(_is_csv(path) for path in clusters):
         if len(clusters) > 1:
-            raise click.UsageError("the nodes of a trace are one file: give --cluster once")
+            raise click.UsageError("the nodes of a trace are one file: use --cluster once")
         if pods is None or not _is_csv(pods):
-            raise click.UsageError("--cluster is a trace: give its pods too, --pods FILE.csv")
+            raise click.UsageError("--cluster is a trace: also specify its pods, --pods FILE.csv")
         return _traced(clusters[0], pods, until=until, all_nodes=all_nodes)
     if until is not None:
-        raise click.UsageError("--until is for traces: --cluster NODES.csv --pods PODS.csv")
+        raise click.UsageError("--until requires a trace: --cluster NODES.csv --pods PODS.csv")
     if pods is not None and _is_csv(pods):
-        raise click.UsageError("--pods is a trace: give its nodes too, --cluster FILE.csv")
+        raise click.UsageError("--pods is a trace: also specify its nodes, --cluster FILE.csv")
     scenario = _recorded(clusters, pods, now=now)
     return lambda seed: scenario
 
@@ -218,7 +218,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
             files.source(pods), classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER
         )
     if not arrivals:
-        raise click.ClickException("no pods come: the cluster has no pending ones; give --pods FILE")
+        raise click.ClickException("no pods arrive: the cluster has no pending pods; specify --pods FILE")
     arrivals.sort(key=lambda arrival: arrival.at)
     standing = [thing for thing in things if not any(thing is pod for pod in waiting)]
     return Scenario(standing, arrivals, starts_at=now)

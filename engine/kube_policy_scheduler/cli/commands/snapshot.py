@@ -130,22 +130,22 @@ def _check_options(
     prometheus_url: str | None,
 ) -> None:
     if clusters and (kubeconfig is not None or context is not None):
-        raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+        raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
     if not anonymise and (keep or key_file is not None):
-        raise click.UsageError("--keep and --key-file say how to --anonymise: give that, too")
+        raise click.UsageError("--keep and --key-file require --anonymise")
     if prometheus_url is not None and not policies:
-        raise click.UsageError("--prometheus-url needs --policies: the metrics that they read are asked")
+        raise click.UsageError("--prometheus-url requires --policies, to know which metrics to query")
 
 
 def _metrics_path(output: Path | None, given: Path | None, prometheus_url: str | None) -> Path | None:
     if prometheus_url is None:
         if given is not None:
-            raise click.UsageError("--metrics-output needs --prometheus-url, where metrics are asked")
+            raise click.UsageError("--metrics-output requires --prometheus-url")
         return None
     if given is not None:
         return given
     if output is None:
-        raise click.UsageError("with --prometheus-url give -o or --metrics-output: metrics are a file of their own")
+        raise click.UsageError("--prometheus-url requires -o or --metrics-output: metrics go to a separate file")
     stem = output.name.removesuffix(".gz")
     return output.with_name(stem.rpartition(".")[0] + _METRICS_SUFFIX if "." in stem else stem + _METRICS_SUFFIX)
 
@@ -159,7 +159,7 @@ def _key(path: Path | None) -> bytes | None:
         raise click.ClickException(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if len(key) < 16:
         raise click.ClickException(
-            f"{path} holds {len(key)} bytes, expected 16 or more that nobody can guess: head -c 32 /dev/urandom > FILE"
+            f"{path} holds {len(key)} bytes, expected at least 16 random bytes: head -c 32 /dev/urandom > FILE"
         )
     return key
 
@@ -238,9 +238,9 @@ def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
         if one.served:
             say(f"policyctl: not in the snapshot: {one.resource}: {one.reason}", err=True)
         else:
-            say(f"policyctl: the server has no {one.resource}", err=True)
+            say(f"policyctl: the server does not serve {one.resource}", err=True)
     for text in listing.malformed:
-        say(f"policyctl: not in the snapshot, as it cannot be read: {text}", err=True)
+        say(f"policyctl: not in the snapshot because it cannot be read: {text}", err=True)
     for query, text in failures.items():
         say(f"policyctl: no value of {query}: {text}", err=True)
     return bool(any(one.served for one in listing.unlisted) or listing.malformed or failures)

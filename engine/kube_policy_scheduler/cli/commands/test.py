@@ -117,12 +117,12 @@ def command(
     if init is not None:
         return _first_test(init, paths, outputs)
     if not paths:
-        raise click.UsageError(f"name a {files.TEST_SUFFIX} file or a folder")
+        raise click.UsageError(f"specify a {files.TEST_SUFFIX} file or a folder")
     if update and _is_ci():
-        raise click.UsageError("--update writes what came as what is wanted: not where the environment has CI")
+        raise click.UsageError("--update changes the expectations, so it does not work if CI is set")
     coverage = coverage or coverage_out is not None
     if threshold is not None and not (coverage or mutate):
-        raise click.UsageError("--threshold is about --coverage or --mutate: give one of them")
+        raise click.UsageError("--threshold requires --coverage or --mutate")
     also = [output_of(text) for text in outputs]
     only = _regular_expression(pattern)
     tests = files.expanded(paths, suffix=files.TEST_SUFFIX)
@@ -154,7 +154,7 @@ def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> 
     from kube_policy_scheduler.documents.yaml_document import DocumentError
 
     if paths or len(outputs) > 1:
-        raise click.UsageError("--init takes one policy and runs no test files: policyctl test --init NAME.policy")
+        raise click.UsageError("--init takes one policy and no test files: policyctl test --init NAME.policy")
     try:
         return write_first_test(policy, outputs[0] if outputs else None)
     except DocumentError as error:
@@ -170,7 +170,7 @@ def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[MutantResult] | No
     if not any(True for _ in run.cases()):
         return None
     if run.unusable or any(result.state in (State.FAILED, State.ERROR) for _, result in run.cases()):
-        say("policyctl: --mutate changes policies that pass their cases: make these pass first", err=True)
+        say("policyctl: --mutate requires that all cases pass", err=True)
         return None
     return mutated(loaded, run.results)
 
@@ -185,7 +185,7 @@ def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequenc
     reached += [("mutants killed", kill_percent(tried))] if tried is not None else []
     low = [f"{name} {percent:.1f}%" for name, percent in reached if percent < threshold]
     if low:
-        say(f"policyctl: {', '.join(low)}: less than the threshold of {threshold:g}%", err=True)
+        say(f"policyctl: {', '.join(low)}: below the threshold of {threshold:g}%", err=True)
     return 1 if low else 0
 
 

@@ -100,7 +100,7 @@ def command(
     from kube_policy_scheduler.tooling.why.report import data, lines
 
     if record is not None and daemon is not None:
-        raise click.UsageError("give --record or --daemon, not both")
+        raise click.UsageError("use --record or --daemon, not both")
     past: Recorded | None = None
     if record is not None or daemon is not None:
         past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
@@ -215,7 +215,7 @@ def _rules(
 
     if policy_set is None:
         if name is not None:
-            raise click.UsageError("--policy names one of --policies, and none are given")
+            raise click.UsageError("--policy requires --policies")
         return KUBERNETES
 
     def recompile(changed: Sequence[Source]) -> PolicySet | None:

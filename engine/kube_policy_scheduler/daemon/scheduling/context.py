@@ -1,4 +1,4 @@
-"""What all parts of the scheduler share: cache, queue, clock, what writes to the API server, what tells people."""
+"""What all parts of the scheduler share: cache, queue, clock, writers to the API server, reporters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kube_policy_scheduler.policy.policy_set import FrameOf
 
 
 class Binder(Protocol):
-    """Tells the API server where a pod goes."""
+    """Writes bindings to the API server."""
 
     async def bind(
         self,
@@ -45,7 +45,7 @@ class Binder(Protocol):
         after: Unknown | None = None,
         still_holds: Callable[[], bool] = ...,
     ) -> Outcome:
-        """Bind a pod; settles doubts (lost answers, conflicts) before it returns.
+        """Bind a pod. Resolves unknown results (lost answers, conflicts) before it returns.
 
         Args:
             namespace: of the pod.
@@ -53,41 +53,42 @@ class Binder(Protocol):
             uid: of the pod.
             node: where it goes.
             annotations: what the API server adds to the pod.
-            after: what is known of an earlier binding of this pod to this node.
-            still_holds: asked right before a request goes out; False: nothing is sent, and the outcome is `Outdated`.
+            after: the known result of an earlier binding of this pod to this node.
+            still_holds: called just before a request is sent. If it returns False, nothing is sent and the result is
+            `Outdated`.
         """
         ...
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
-        """Find out what became of a binding, without trying it again."""
+        """Check the result of a binding, without sending it again."""
         ...
 
 
 class VolumeBinder(Protocol):
-    """Has volumes bound before their pod is."""
+    """Binds volumes before their pod."""
 
     async def bind(self, reservation: VolumeReservation) -> str:
-        """Bind all volumes of a reservation; return why that failed, "" where it did not. Never raises."""
+        """Bind all volumes of a reservation; return the reason of a failure, or "". Never raises."""
         ...
 
 
 class ClaimBinder(Protocol):
-    """Has claims for devices written before their pod is bound. Never raises."""
+    """Writes ResourceClaims before their pod is bound. Never raises."""
 
     async def bind(self, reservation: ClaimReservation) -> str:
-        """Write all claims of a reservation; return why that failed, "" where it did not."""
+        """Write all claims of a reservation; return the reason of a failure, or ""."""
         ...
 
     async def unreserve(self, reservation: ClaimReservation) -> None:
-        """Give back what was reserved for a pod that is not bound after all."""
+        """Unreserve the claims of a pod that is not bound after all."""
         ...
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take a claim's devices away."""
+        """Deallocate a claim."""
         ...
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim for extended resources that an earlier attempt has left."""
+        """Delete a claim for extended resources that is left over from an earlier attempt."""
         ...
 
 
@@ -100,30 +101,30 @@ class Evictor(Protocol):
 
 
 class Nominator(Protocol):
-    """Passes pods on by their status."""
+    """Passes pods on to other replicas, through the pod status."""
 
     async def pass_on(self, pod: PodInfo, *, node: str) -> PassedOn | NotPassedOn:
-        """Pass the pod on to the owner of a node; settles doubts before it returns. Never raises."""
+        """Pass the pod on to the owner of a node. Resolves unknown results before it returns. Never raises."""
         ...
 
 
 class Reporter(Protocol):
-    """Tells people what became of a pod; returns at once, works in the background, never raises."""
+    """Writes events and conditions of pods. Returns at once, works in the background, and never raises."""
 
     def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
         """Report that a pod is bound; by_us: False if another replica or scheduler bound it to the same node."""
         ...
 
     def unschedulable(self, decision: Decision) -> None:
-        """Report that a pod fits nowhere."""
+        """Report that a pod is unschedulable."""
         ...
 
     def held(self, pod: PodInfo, why: str) -> None:
-        """Report that a pod must wait before it is decided at all."""
+        """Report that a pod is gated."""
         ...
 
     def waiting(self, pod: PodInfo, why: str) -> None:
-        """Report that a pod has a place and waits for others of its group."""
+        """Report that a pod has a node and waits for the rest of its gang."""
         ...
 
     def failed(self, pod: PodInfo, why: str) -> None:
@@ -131,23 +132,23 @@ class Reporter(Protocol):
         ...
 
     def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
-        """Report that a pod had to go."""
+        """Report that a pod was preempted."""
         ...
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
-        """Report which node is kept for a pod; "" for none any more."""
+        """Report the nominated node of a pod; "" clears it."""
         ...
 
 
 class Policies(Protocol):
-    """Which profile governs which pod."""
+    """Selects the profile of a pod."""
 
     def serves(self, pod: PodInfo) -> bool:
-        """Return whether the pod asks for a scheduler that we are."""
+        """Return whether the pod's schedulerName is served by this scheduler."""
         ...
 
     def profile(self, pod: PodInfo) -> Profile | None:
-        """Return the profile that places the pod, or None where no policy governs it."""
+        """Return the profile of the pod, or None if no policy governs it."""
         ...
 
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
@@ -155,11 +156,11 @@ class Policies(Protocol):
         ...
 
     def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
-        """Return when the pod's turn is."""
+        """Return the position of the pod in the queue."""
         ...
 
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
-        """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
+        """Join new signal values to the nodes; return, by PromQL, the number of nodes without a value."""
         ...
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
@@ -177,13 +178,13 @@ class Policies(Protocol):
 
 
 class Wakeups:
-    """Wakes the pods that an event may help, and the loop that schedules them."""
+    """Moves the pods that an event may help, and wakes the scheduling loop."""
 
     def __init__(self, queue: SchedulingQueue, clock: Callable[[], float]) -> None:
         self._queue = queue
         self._clock = clock
         self.requested = asyncio.Event()
-        """Set when there may be something to do."""
+        """Set if there may be work for the loop."""
         self.changes = 0
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
 
@@ -194,13 +195,13 @@ class Wakeups:
             self.requested.set()
 
     def devices_freed(self) -> None:
-        """Wake pods that wait for devices: some that were allocated in memory are free again."""
+        """Move pods that wait for devices, because devices that were allocated in memory are free again."""
         self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
 
 @dataclass(frozen=True)
 class SchedulerContext:
-    """What each part of the scheduler is given."""
+    """The shared state of the scheduler, passed to each of its parts."""
 
     cluster: Cluster
     queue: SchedulingQueue
@@ -212,15 +213,15 @@ class SchedulerContext:
     reporter: Reporter
     observer: Observer
     nominator: Nominator | None = None
-    """Passes pods on; None where no replicas share the work."""
+    """Passes pods on; None without sharding."""
     sharding: Sharding | None = None
-    """Which pods and nodes are ours; None: all of them."""
+    """Selects this replica's pods and nodes; None: all of them."""
     view: ClusterView = field(default_factory=AlwaysCurrent)
-    """Whether what is known of the cluster is fit to decide by."""
+    """Whether the cache is current enough for scheduling."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     stopwatch: Callable[[], float] = time.perf_counter
-    """Seconds, for how long things take."""
+    """Seconds, for measuring durations."""
 
     @cached_property
     def wakeups(self) -> Wakeups:
@@ -228,10 +229,9 @@ class SchedulerContext:
         return Wakeups(self.queue, self.clock)
 
     def nominate(self, queued: QueuedPod, node_name: str) -> None:
-        """Keep a node for a pod in our own books, before anything is sent; "" for none any more.
+        """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination.
 
-        Pods of lower priority that waited for the same node lose their nomination: they would count on room that
-        is gone.
+        Pods of lower priority lose their nomination to the same node, because the resources are no longer free.
         """
         cluster, pod = self.cluster, queued.pod
         for other in list(cluster.nominated.get(node_name, {}).values()) if node_name else ():
@@ -244,19 +244,19 @@ class SchedulerContext:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a decision rests on, as far as others can change it; equal ones mean that nobody has."""
+    """The preconditions of a decision that others can change. If two are equal, nobody has changed them."""
 
     losses: int
-    """How often the view of the cluster had ceased to be current."""
+    """Number of times that the cache was not current."""
     mark: int | None
     """Of the node (`EventHandlers.mark`)."""
     broken_gangs: int
-    """How often a member of a gang gave its place back; 0 for a pod that is in none."""
+    """Number of forgotten members of its gang; 0 without a gang."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssumedPod:
-    """A pod that counts on its node and is not bound yet."""
+    """An assumed pod: it counts on its node and is not bound yet."""
 
     queued: QueuedPod
     host: str
@@ -268,7 +268,7 @@ class AssumedPod:
     devices: ClaimReservation | None = None
 
     def unreserve(self, cluster: Cluster) -> None:
-        """Take back what was reserved in memory; nothing of it was written."""
+        """Undo the reservations in memory; nothing was written yet."""
         if self.volumes is not None:
             undo_volumes(self.volumes, cluster)
         if self.devices is not None:

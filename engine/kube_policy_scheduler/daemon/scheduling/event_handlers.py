@@ -37,7 +37,7 @@ STORAGE_KINDS: tuple[type, ...] = (
 
 
 GROUP_KINDS = (objects.PodGroup, objects.CoschedulingPodGroup)
-"""Pods wait outside the queue until theirs is there."""
+"""Pods are gated until their group exists."""
 
 
 class EventHandlers:
@@ -57,7 +57,7 @@ class EventHandlers:
         Args:
             context: of the scheduler.
             algorithm: knows which pods are ours.
-            waiting_pods: told of pods that left, and of nodes that changed.
+            waiting_pods: gets pods that were removed, and nodes that changed.
             on_assigned: called with a pod that is on a node, before the cluster knows and before `on_left`.
             on_left: called with the uid of a pod that is gone or on a node, before the cluster knows.
         """
@@ -68,21 +68,21 @@ class EventHandlers:
         self._on_assigned = on_assigned
         self._on_left = on_left
         self.passes = PassedOnPods()
-        """Of those assumed, the pods that another replica is to bind."""
+        """Assumed pods that another replica will bind."""
         self.pods_seen = 0
         """Resource version of the last pod event."""
         self._marks: dict[str, int] = {}
-        """By node: when it last changed by what is none of our doing, counted in such changes."""
+        """By node: the number of the last change that this scheduler did not cause."""
         self._marks_made = 0
         self._returns: dict[str, int] = {}
-        """How often a pod came back that was passed on, by uid."""
+        """By uid: how many times a passed-on pod was returned."""
         self.claimants = Claimants(lambda uid: context.queue.get(uid) is not None)
-        """Pods that wait, by the claims that they name."""
+        """Waiting pods by the claims that they refer to."""
         self._foreign: dict[str, PodInfo] = {}
         """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
 
     def mark(self, node_name: str) -> int | None:
-        """Return a number that stays the same while only we change what counts on a node; None where there is none."""
+        """Return a number that changes only if others change a node; None if the node does not exist."""
         return self._marks.get(node_name)
 
     def _mark(self, node_name: str) -> None:
@@ -91,7 +91,7 @@ class EventHandlers:
             self._marks[node_name] = self._marks_made
 
     def handler(self, kind: type) -> Handler[Any]:
-        """Return what takes the changes of one kind of objects."""
+        """Return the handler for one kind of object."""
         if kind is objects.Node:
             return Handler(self.nodes_replaced, self.node_changed, self.node_deleted)
         if kind is objects.Pod:
@@ -101,7 +101,7 @@ class EventHandlers:
     # --- pods ----------------------------------------------------------------------------------------
 
     def pod_changed(self, pod: objects.Pod) -> None:
-        """Take over a pod that was added or modified."""
+        """Handle a pod that was added or modified."""
         info = self._cluster.templates.pod(pod)
         self._saw(info.resource_version)
         self._foreign.pop(info.uid, None)
@@ -112,7 +112,7 @@ class EventHandlers:
         elif info.uid not in self._cluster.assumed:
             self._pod_pending(info)
         elif info.terminating:
-            self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
+            self._pod_gone(info.uid)  # its binding will be rejected, so forget it at once
         elif info.uid in self.passes and self.passes.is_since(info):
             self._passed_changed(info)
 
@@ -120,7 +120,7 @@ class EventHandlers:
         self.pods_seen = max(self.pods_seen, version_number(version))
 
     def _passed_changed(self, info: PodInfo) -> None:
-        """Take over a pod that was passed on: it is still to be bound there, or comes back."""
+        """Handle a pod that was passed on: it will be bound there, or is returned."""
         uid, host = info.uid, self._cluster.assumed[info.uid]
         if self._algorithm.passed_to(info) == host:
             self.passes.show(info)
@@ -134,7 +134,7 @@ class EventHandlers:
                 self._queue.returned(queued, self._clock())
 
     def take_back(self, uid: str) -> None:
-        """Let a pod that was passed on no longer count where it was passed to."""
+        """Forget a pod on the node that it was passed on to."""
         early = self.passes.drop(uid)
         if self._cluster.forget(uid) is not None:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
@@ -142,14 +142,14 @@ class EventHandlers:
             self._pod_pending(early)
 
     def was_passed(self, uid: str, *, version: int) -> None:
-        """Take note that the API server has a pod as passed on since this version."""
+        """Record that the API server shows a pod as passed on since this resource version."""
         since = self.passes.answered(uid, version=version)
         if since is not None:
             self._passed_changed(since)
 
     def _pod_pending(self, info: PodInfo) -> None:
         if self._cluster.remove(info.uid) is not None:
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the API server knows better than we did
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the state in the API server is authoritative
         if info.terminating or not self._algorithm.serves(info):
             self._queue.remove(info.uid)
             if info.nominated_node or self._cluster.nominated:
@@ -179,7 +179,7 @@ class EventHandlers:
         return self._foreign.get(uid)
 
     def pod_deleted(self, pod: objects.Pod) -> None:
-        """Take over a pod's end: deleted, or terminal and out of our view."""
+        """Handle the end of a pod: deleted, or terminal and outside the watch."""
         self._saw(pod.metadata.resource_version)
         self._pod_gone(pod.metadata.uid)
 
@@ -214,7 +214,7 @@ class EventHandlers:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
-        """Take a whole list: pods that are not in it are gone."""
+        """Handle a full list: pods that are not in it are gone."""
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue), *self._foreign}
         for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
@@ -223,13 +223,13 @@ class EventHandlers:
     # --- nodes ---------------------------------------------------------------------------------------
 
     def nodes_replaced(self, nodes: Sequence[objects.Node]) -> None:
-        """Take a whole list: nodes that are not in it are gone."""
+        """Handle a full list: nodes that are not in it are gone."""
         for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
             self._node_gone(name)
         take_each(self.node_changed, nodes)
 
     def node_changed(self, node: objects.Node) -> None:
-        """Take over a node that was added or modified."""
+        """Handle a node that was added or modified."""
         events = node_events(self._cluster.set_node(node))
         if events:
             self._mark(node.metadata.name)
@@ -238,7 +238,7 @@ class EventHandlers:
             self._wakeups.move_on_event(event)
 
     def node_deleted(self, node: objects.Node) -> None:
-        """Take over a node's deletion; pods on it keep being known."""
+        """Handle the deletion of a node; its pods stay in the cache."""
         self._node_gone(node.metadata.name)
 
     def _node_gone(self, name: str) -> None:
@@ -250,7 +250,7 @@ class EventHandlers:
     # --- other objects -------------------------------------------------------------------------------
 
     def objects_replaced(self, kind: type, things: Sequence[Any]) -> None:
-        """Take a whole list of one kind: objects that are not in it are gone."""
+        """Handle a full list of one kind: objects that are not in it are gone."""
         keys = {object_key(thing.metadata) for thing in things}
         present: list[Any] = list(self._cluster.all(kind))
         for old in present:
@@ -259,7 +259,7 @@ class EventHandlers:
         take_each(self.object_changed, things)
 
     def object_changed(self, thing: Any) -> None:
-        """Take over an object of another kind that was added or modified."""
+        """Handle an object of another kind that was added or modified."""
         if isinstance(thing, objects.ResourceClaim):
             self._claim_changed(thing)
             return
@@ -274,12 +274,12 @@ class EventHandlers:
             self._wakeups.requested.set()
 
     def _knows(self, group: objects.PodGroup) -> bool:
-        """Return whether all that is new of a group is its status, which is ours."""
+        """Return whether only the status of a group has changed, which this scheduler writes."""
         known = self._cluster.get(objects.PodGroup, object_key(group.metadata))
         return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
 
     def _claim_changed(self, claim: objects.ResourceClaim) -> None:
-        """Take over a claim: one that gave its devices back may help anybody, any other only pods that name it."""
+        """Handle a claim. If it was deallocated, it may help any pod; otherwise only pods that refer to it."""
         key, claims = object_key(claim.metadata), self._cluster.resource_claims
         before = claims.get(key)
         self._cluster.set_object(claim)
@@ -303,13 +303,13 @@ class EventHandlers:
         self._wake_claimants(claim)
 
     def claims_settled(self, claims: Iterable[objects.ResourceClaim]) -> None:
-        """Take note that claims are not in the process of being allocated any more: others that name them get on."""
+        """Record that claims are no longer being allocated, and move pods that refer to them."""
         self._wakeups.changes += 1
         for claim in claims:
             self._wake_claimants(claim)
 
     def _wake_claimants(self, claim: objects.ResourceClaim) -> None:
-        """Try the pods again that name a claim, or for which it was made."""
+        """Move the pods that refer to a claim, or that own it."""
         now = self._clock()
         owners = [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]
         for uid in (*self.claimants.of(object_key(claim.metadata)), *owners):
@@ -317,7 +317,7 @@ class EventHandlers:
                 self._wakeups.requested.set()
 
     def object_deleted(self, thing: Any) -> None:
-        """Take over the deletion of an object of another kind."""
+        """Handle the deletion of an object of another kind."""
         if isinstance(thing, objects.ResourceClaim):
             self._claim_deleted(thing)
             return
@@ -325,7 +325,7 @@ class EventHandlers:
         self._wakeups.move_on_event(_event_of(type(thing)))
 
     def policies_changed(self) -> None:
-        """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
+        """Move all pods: new policies, or a new shard, may decide differently and serve other pods."""
         for pod in self.passes.shown():
             if self._algorithm.passed_to(pod) != self._cluster.assumed[pod.uid]:
                 self.take_back(pod.uid)
@@ -339,11 +339,11 @@ class EventHandlers:
         self._wakeups.move_on_event(ClusterEvent.POLICY)
 
     def disown(self, queued: QueuedPod) -> None:
-        """Take a pod out of the queue that is not ours to decide any more."""
+        """Remove a pod from the queue that belongs to another replica or scheduler."""
         self._pod_pending(queued.pod)
 
     def signals_changed(self) -> None:
-        """Try again what signals may have held back."""
+        """Move the pods that new signal values may help."""
         self._wakeups.move_on_event(ClusterEvent.SIGNALS)
 
 
@@ -362,21 +362,21 @@ _EVENTS: Mapping[type, ClusterEvent] = {
 
 
 class Claimants:
-    """Pending pods by the claims that they name. Who is gone is dropped when its claim is looked at."""
+    """Pending pods by the claims that they refer to. Pods that are gone are dropped when their claim is read."""
 
     def __init__(self, is_pending: Callable[[str], bool]) -> None:
-        """is_pending: whether the pod with a uid still waits."""
+        """is_pending: whether the pod with this uid is still pending."""
         self._is_pending = is_pending
         self._by_claim: dict[str, dict[str, None]] = {}
 
     def add(self, pod: PodInfo) -> None:
-        """Take note of a pod, or of its new state."""
+        """Add a pod, or its new state."""
         if pod.template.spec.resource_claims:
             for name in claim_names(pod):
                 self._by_claim.setdefault(key_of(pod.namespace, name), {})[pod.uid] = None
 
     def of(self, key: str) -> list[str]:
-        """Return the uids of the pods that name a claim, `namespace/name`."""
+        """Return the uids of the pods that refer to a claim, `namespace/name`."""
         uids = self._by_claim.get(key)
         if uids is None:
             return []
@@ -389,7 +389,7 @@ class Claimants:
 
 
 def is_freed(before: objects.ResourceClaim | None, after: objects.ResourceClaim) -> bool:
-    """Return whether a change of a claim gave devices back."""
+    """Return whether a claim was deallocated."""
     if before is None or before.status.allocation is None:
         return False
     return after.status.allocation is None or before.metadata.uid != after.metadata.uid

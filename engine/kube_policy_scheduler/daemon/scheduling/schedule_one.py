@@ -1,4 +1,4 @@
-"""The way of a pod, top to bottom: scheduling cycle, assume, permit, binding cycle, failure handling.
+"""Schedule one pod, top to bottom: scheduling cycle, assume, permit, binding cycle, failure handling.
 
 Scheduling cycles run one after another in the event loop, in short batches, and wait for nothing. Binding cycles run
 concurrently. A pod that has a node is assumed: it counts there at once, until the watch confirms it or its binding
@@ -48,14 +48,13 @@ from kube_policy_scheduler.framework.volume_reservation import reserve as reserv
 logger = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.002
-"""Schedule for at most this long before the event loop gets a turn: it bounds how late a watch event is read, and how
-late a binding is sent."""
+"""Longest batch of scheduling cycles before the event loop runs. It limits the delay of watch events and bindings."""
 FLUSH_EVERY_SECONDS = 30.0
-"""How often pods that have been unschedulable for too long are tried again, as in kube-scheduler."""
+"""Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
 DOUBT_SECONDS = 5.0
-"""Between two rounds of questions about a binding whose outcome is unknown after minutes."""
+"""Interval between two checks of a binding whose result is unknown after minutes."""
 RESTS = "gang that rests"
-"""The rejector of pods whose gang must hold no places now: one of them is tried again when it is time, for all."""
+"""The rejector of pods whose gang waits before its next attempt. When the wait ends, one pod is retried for all."""
 NOTHING_WAKES: dict[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
 """But other policies, which always do."""
 
@@ -72,7 +71,7 @@ class Scheduler:
         self._reporter = context.reporter
         self._flushed_at = 0.0
         self._broken_gangs = 0
-        """How often a member of a gang gave its place back because its binding could not be sent."""
+        """By gang: how many members were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
         self.waiting_pods = WaitingPods(context, self.algorithm)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
@@ -82,10 +81,10 @@ class Scheduler:
         self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
 
-    # --- what decisions rest on ----------------------------------------------------------------------
+    # --- inputs of decisions ---------------------------------------------------------------------------
 
     def use_policies(self, policies: Policies) -> None:
-        """Decide by these from the next pod on; pods that wait for their gang are decided again."""
+        """Use these policies from the next pod on; pods that wait for their gang are decided again."""
         self.algorithm.use_policies(policies)
         self.cluster.forget_groups()
         frame = self.algorithm.frame
@@ -100,19 +99,19 @@ class Scheduler:
         self.context.wakeups.requested.set()
 
     def use_signals(self, signals: Signals) -> None:
-        """Decide by these from the next pod on."""
+        """Use these signals from the next pod on."""
         self.algorithm.use_signals(signals)
         self.event_handlers.signals_changed()
 
     def clock_was_set(self, seconds: float) -> None:
-        """Move all times by as much as the clock was set: what was to last a second still does."""
+        """Shift all times by the change of the clock, so that durations stay the same."""
         self.queue.clock_was_set(seconds)
         self.cluster.assumed.clock_was_set(seconds)
         self.waiting_pods.clock_was_set(seconds)
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:
-        """Begin or stop to decide."""
+        """Start or stop scheduling."""
         self.leading = leading
         if not leading:
             self.waiting_pods.withdraw_all()
@@ -127,7 +126,7 @@ class Scheduler:
     # --- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Schedule for ever; ends by cancellation alone."""
+        """Run the scheduling loop until it is cancelled."""
         requested = self.context.wakeups.requested
         while True:
             requested.clear()
@@ -147,7 +146,7 @@ class Scheduler:
         return self._may_schedule() and (self.waiting_pods.has_next() or self.queue.has_active())
 
     async def _wait(self) -> None:
-        # what may not be decided is not due either: it would be waited for in a busy loop
+        # without leadership nothing is due; otherwise the loop would be busy
         due = self.queue.next_due() if self._may_schedule() else None
         ends = [at - self._clock() for at in (due, self.waiting_pods.next_due()) if at is not None]
         pause = min(TELL_AFTER_SECONDS, *ends, TELL_AFTER_SECONDS)
@@ -156,7 +155,7 @@ class Scheduler:
                 await self.context.wakeups.requested.wait()
 
     def _keep_queue(self) -> None:
-        """Do what is due though no event said so."""
+        """Do the work that is due by time, without an event."""
         now = self._clock()
         self.queue.ask_again()
         if not 0 <= now - self._flushed_at < FLUSH_EVERY_SECONDS:
@@ -170,7 +169,7 @@ class Scheduler:
         return self.leading and self.algorithm.policies is not None and not self.in_flight.is_saturated
 
     def schedule_batch(self) -> int:
-        """Schedule pods until none is left, the time is up or too many bindings are under way; return how many."""
+        """Schedule pods until none is left, the batch is over or too many bindings are in flight; return how many."""
         end = self._stopwatch() + BATCH_SECONDS
         scheduled = 0
         while self._may_schedule():
@@ -188,19 +187,19 @@ class Scheduler:
         return self.in_flight.has(uid)
 
     async def drained(self) -> None:
-        """Wait until no binding and no preemption is under way."""
+        """Wait until no binding and no preemption is in flight."""
         await self.in_flight.drained()
 
     # --- scheduling cycle ----------------------------------------------------------------------------
 
     def schedule_one(self, queued: QueuedPod) -> None:
-        """Schedule a pod that was popped; afterwards it is in a place of the queue, or in its binding cycle."""
+        """Run the scheduling cycle of a pod; afterwards it is in the queue again, or in its binding cycle."""
         began = self._stopwatch()
         logger.debug("Attempting to schedule pod", extra={"pod": queued.pod.key})
         self._guard(queued, began, partial(self.scheduling_cycle, queued, began))
 
     def _guard(self, queued: QueuedPod, began: float, work: Callable[[], None]) -> None:
-        """Do something with a pod in flight; if it raises an error, release what the pod holds and put it back."""
+        """Run a step for a pod in flight. If it raises an error, forget the pod and put it back into the queue."""
         try:
             work()
         except Exception as error:
@@ -215,7 +214,7 @@ class Scheduler:
             self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
-        """Find a node for a pod, and assume it there; or handle that there is none."""
+        """Find a node for the pod and assume it there, or handle the failure."""
         if self.hand_over.is_enabled and not self.algorithm.serves(queued.pod):
             self.event_handlers.disown(queued)
             return
@@ -246,7 +245,7 @@ class Scheduler:
     def assume(
         self, queued: QueuedPod, decision: Decision, host: str, requirements: tuple[GangRequirement, ...], began: float
     ) -> AssumedPod | None:
-        """Reserve volumes and devices, and count the pod on its node; None where something cannot be reserved."""
+        """Reserve volumes and devices and assume the pod; return None if something cannot be reserved."""
         pod, volumes, devices = queued.pod, None, None
         if pod.volumes:
             found = reserve_volumes(self._frame_on(pod, host))
@@ -275,7 +274,7 @@ class Scheduler:
         return assumed
 
     def permit(self, assumed: AssumedPod) -> Sequence[AssumedPod]:
-        """Return the pods that may bind now: this one, or its whole gang once that is complete; else it waits."""
+        """Permit: return the pods that may bind now: this one, or its whole gang if complete. Otherwise it waits."""
         return self.waiting_pods.arrive(assumed) if assumed.requirements else (assumed,)
 
     def _frame_on(self, pod: PodInfo, host: str) -> Frame:
@@ -286,13 +285,13 @@ class Scheduler:
         self.context.observer.on_decided(self.algorithm.record(queued, decision, seconds=seconds, waits=waits))
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
-        """Put aside a pod whose gang is not there, or has too few pods."""
+        """Gate a pod whose gang does not exist or has too few pods."""
         self.queue.gate(queued, membership, self._clock())
         self.gated_pods.drop_nomination(queued)
         self.gated_pods.tell(queued, self._clock())
 
     def _rest(self, queued: QueuedPod, why: str, began: float) -> None:
-        """Put back a pod whose gang must hold no places now; the gang itself is looked at again."""
+        """Put back a pod whose gang waits before its next attempt, and check the gang again."""
         self.gated_pods.drop_nomination(queued)
         decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
         self._tell_decided(queued, decision, began)
@@ -303,11 +302,11 @@ class Scheduler:
     # --- binding cycle -------------------------------------------------------------------------------
 
     def start_binding_cycle(self, assumed: AssumedPod) -> None:
-        """Bind a pod that has its node, beside further scheduling cycles."""
+        """Start the binding cycle of an assumed pod, concurrently with further scheduling cycles."""
         self._start(assumed.queued, self.binding_cycle(assumed))
 
     def settle(self, queued: QueuedPod) -> None:
-        """Find out what became of a pod in flight that no task works on: bind it, or put it back."""
+        """Settle a pod in flight that no task works on: bind it, or put it back."""
         host = self.cluster.assumed.get(queued.pod.uid)
         if host is None:
             self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
@@ -316,7 +315,7 @@ class Scheduler:
         self._start(queued, self.binding_cycle(assumed, after=_in_doubt("its binding was lost")))
 
     def _start(self, queued: QueuedPod, work: Coroutine[Any, Any, None]) -> None:
-        """Work on a pod in flight, beside scheduling cycles; at the end the pod is in another place of the queue."""
+        """Run work for a pod in flight concurrently. At the end the pod is in another part of the queue."""
         self.in_flight.start(queued.pod.uid, self._guarded(queued, work, began=self._stopwatch()))
 
     async def _guarded(self, queued: QueuedPod, work: Coroutine[Any, Any, None], *, began: float) -> None:
@@ -329,7 +328,7 @@ class Scheduler:
                 self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
     async def binding_cycle(self, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
-        """Bind a pod, its volumes and claims first. after: what is known of an earlier binding to the same node."""
+        """Bind volumes and claims, then the pod. after: the known result of an earlier binding to the same node."""
         try:
             why = await self._pre_bind(assumed)
             if why:
@@ -340,7 +339,7 @@ class Scheduler:
             self.cluster.resource_claims.let_go(assumed.queued.pod.uid)
 
     async def _pre_bind(self, assumed: AssumedPod) -> str:
-        """Have volumes and claims bound, in this order; return why that failed, "" where it did not."""
+        """PreBind: bind volumes, then claims; return the reason of a failure, or ""."""
         if assumed.volumes is None and assumed.devices is None:
             return ""
         context = self.context
@@ -360,7 +359,7 @@ class Scheduler:
                     context.wakeups.devices_freed()
 
     async def _bind(self, assumed: AssumedPod, after: Unknown | None) -> None:
-        """Send the binding until its outcome is known; look again at what it rests on before each request."""
+        """Send the binding until its result is known; check its preconditions before each request."""
         queued, host, basis = assumed.queued, assumed.host, assumed.basis
         pod = queued.pod
         while True:
@@ -369,7 +368,7 @@ class Scheduler:
             if pod.uid not in self.cluster.assumed:
                 if pod.uid not in self.cluster.pods:
                     await self._unreserve(assumed)
-                return  # the watch has told what became of it
+                return  # the watch has shown the result
             objection, basis = self._look_again(assumed, basis)
             if objection and after is None:
                 self._broken_gangs += bool(assumed.requirements)
@@ -385,7 +384,7 @@ class Scheduler:
                     await self._binding_failed(assumed, f"binding to {host} was rejected: {why}")
                     return
                 case Unknown(message=why):
-                    # It may be bound: its room stays taken until the watch or another question tells.
+                    # The pod may be bound, so it stays assumed until the watch or a check shows the result.
                     logger.warning(
                         "result of the binding is unknown; checking the pod",
                         extra={"pod": pod.key, "node": host, "why": why},
@@ -398,11 +397,11 @@ class Scheduler:
                     assert_never(outcome)
 
     def _basis(self, host: str, requirements: Sequence[GangRequirement]) -> Basis:
-        """Return what a decision for a node, of a pod with these gangs, rests on now."""
+        """Return the current preconditions of a decision for a node, for a pod with these gangs."""
         return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if requirements else 0)
 
     def _look_again(self, assumed: AssumedPod, basis: Basis) -> tuple[str, Basis]:
-        """Return why what was decided may not be sent any more, "" where it may, and what that rests on."""
+        """Return why the decision must not be sent any more ("" if it may), and its current preconditions."""
         host = assumed.host
         now = self._basis(host, assumed.requirements)
         if now == basis:
@@ -414,11 +413,11 @@ class Scheduler:
         return "", now
 
     def _still_holds(self, assumed: AssumedPod, basis: Basis) -> bool:
-        """Return whether nobody else has changed what a decision rests on; the last look before it is sent."""
+        """Return whether the preconditions of a decision are unchanged; the last check before the request."""
         return self._basis(assumed.host, assumed.requirements) == basis and self.view()
 
     async def _ask_binder(self, assumed: AssumedPod, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
-        """tries: whether the binding may be sent (again); else it is only asked what became of it."""
+        """tries: whether the binding may be sent (again); otherwise only its result is checked."""
         pod, host, binder = assumed.queued.pod, assumed.host, self.context.binder
         devices = self.cluster.devices.held(pod.uid)
         try:
@@ -429,7 +428,7 @@ class Scheduler:
                 name=pod.name,
                 uid=pod.uid,
                 node=host,
-                # which devices the pod got, so that a restarted scheduler knows
+                # record the devices of the pod, for a restarted scheduler
                 annotations={ANNOTATION: annotation(devices)} if devices else None,
                 after=after,
                 still_holds=partial(self._still_holds, assumed, basis),
@@ -439,7 +438,7 @@ class Scheduler:
             return _in_doubt(f"internal error: {error!r}")
 
     def _post_bind(self, assumed: AssumedPod, *, by_us: bool) -> None:
-        """Tell that a pod is bound."""
+        """Report that a pod is bound."""
         queued, host = assumed.queued, assumed.host
         pod = queued.pod
         if not by_us:
@@ -461,7 +460,7 @@ class Scheduler:
         self._reporter.bound(pod, host, by_us=True)
 
     async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
-        """Have the replica that owns a node bind the pod."""
+        """Pass the pod on to the replica that owns the node, which binds it."""
         if why := await self.hand_over.pass_on(queued, host):
             self._attempt_failed(queued, why, began=began)
 
@@ -470,11 +469,11 @@ class Scheduler:
     def handle_failure(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, began: float
     ) -> None:
-        """Put back a pod that fits nowhere, tell why, and preempt where that helps."""
+        """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
         if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")
         self._tell_decided(queued, decision, began)
-        # a pod that waits for long is tried again and again, for the same reason
+        # a pod that waits for long is retried many times and fails for the same reason
         level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
         told = {"pod": queued.pod.key, "why": decision.message}
         if requirements:
@@ -499,7 +498,7 @@ class Scheduler:
             self._requeue(queued, decision.rejectors)
 
     def _requeue(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
-        """Have a pod wait for events that may help it."""
+        """Put a pod into the unschedulable pods until an event may help it."""
         profile = self.algorithm.profile(queued.pod)
         if profile is None:
             self.queue.rejected(queued, frozenset((NO_POLICY,)), self._clock(), wakes=NOTHING_WAKES)
@@ -507,7 +506,7 @@ class Scheduler:
             self.queue.rejected(queued, rejectors, self._clock(), wakes=profile.wakes)
 
     def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
-        """Release victims that wait at Permit; return a preemption of the others, which are to be evicted."""
+        """Reject victims that wait at Permit; return a preemption with the others, which must be evicted."""
         gone = self.waiting_pods.evict(found.victims, by=queued.pod)
         for victim in found.victims:
             if victim.uid in gone:
@@ -515,9 +514,9 @@ class Scheduler:
         return replace(found, victims=tuple(victim for victim in found.victims if victim.uid not in gone))
 
     async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
-        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss.
+        """Evict the victims while the pod is in flight, so that it does not miss the event when a victim ends.
 
-        Claims that are in the way lose their devices first; that, too, is an event.
+        Claims that block the pod are deallocated first; that also causes an event.
         """
         if found.claims is not None:
             await self._deallocate(found.claims)
@@ -527,7 +526,7 @@ class Scheduler:
             self.queue.failed(queued, self._clock())
 
     async def _evict_all(self, pod: PodInfo, found: Preemption) -> bool:
-        """Evict the victims; return whether all are on their way out."""
+        """Evict the victims; return whether all of them are terminating."""
         victims = [victim for victim in found.victims if not victim.terminating]
         results = await asyncio.gather(*(self._evict(pod, victim) for victim in victims))
         for victim, gone in zip(victims, results, strict=True):
@@ -549,30 +548,30 @@ class Scheduler:
         return True
 
     async def _deallocate(self, given_up: Deallocation) -> None:
-        """Take the devices of one claim away, and delete claims that earlier attempts have left."""
+        """Deallocate one claim, and delete claims that are left over from earlier attempts."""
         for claim in given_up.one_of[:1]:
             await self.context.claims.deallocate(claim)
         for claim in given_up.delete:
             await self.context.claims.delete(claim)
 
     async def _binding_failed(self, assumed: AssumedPod, why: str, *, unreserves: bool = True) -> None:
-        """Forget an assumed pod, and put it back. unreserves: whether its claims are still to be given back."""
+        """Forget an assumed pod and put it back. unreserves: whether its claims must still be unreserved."""
         self._forget(assumed.queued.pod.uid)
         if unreserves:
             await self._unreserve(assumed)
         self._attempt_failed(assumed.queued, why, began=assumed.began)
 
     def _forget(self, uid: str) -> None:
-        """Free the room of a pod that was assumed and is not bound after all."""
+        """Forget a pod that is not bound after all."""
         self.event_handlers.take_back(uid)
 
     async def _unreserve(self, assumed: AssumedPod) -> None:
-        """Give back the claims of a pod that is not bound after all."""
+        """Unreserve the claims of a pod that is not bound after all."""
         if assumed.devices is not None:
             await self.context.claims.unreserve(assumed.devices)
 
     def _attempt_failed(self, queued: QueuedPod, why: str, *, began: float) -> None:
-        """Put back a pod whose attempt ended with an error, and tell."""
+        """Put back a pod whose attempt ended with an error, and report the error."""
         self.queue.failed(queued, self._clock())
         logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
         try:

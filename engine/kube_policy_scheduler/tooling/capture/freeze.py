@@ -101,12 +101,12 @@ def _told(verdict: DecisionSummary | None) -> str:
         return "the policy does not govern it"
     if verdict.held is not None:
         return f"it is held: {verdict.held}"
-    return f"it goes to {verdict.host}" if verdict.host is not None else f"it fits nowhere ({verdict.cause})"
+    return f"it goes to {verdict.host}" if verdict.host is not None else f"no node fits ({verdict.cause})"
 
 
 def _why(reducible: ReducibleInputs) -> str:
     if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in reducible.placed):
-        return "a test has no pods that are nominated to a node without being on it"
+        return "a test cannot contain nominated pods"
     return "please report it, with a snapshot"
 
 

@@ -68,31 +68,33 @@ class Access:
 
 
 def access_findings(access: Access | None) -> Iterator[Finding]:
-    """Look at permissions and clock; None: the cluster is a recorded one."""
+    """Look at permissions and clock; None: the cluster is a saved one."""
     if access is None:
-        text = "the cluster is a recorded one"
-        yield Finding("permissions", "this account", Status.UNCHECKED, text, advice="examine the live cluster")
+        text = "the cluster is a saved one"
+        yield Finding("permissions", "this account", Status.UNCHECKED, text, advice="check the live cluster")
         yield Finding("clocks", "API server", Status.UNCHECKED, text)
         return
     denied = [what for what, answer in access.answers.items() if answer is False]
     unknown = {answer: what for what, answer in access.answers.items() if isinstance(answer, str)}
     if denied:
         text = f"may not {', '.join(_folded(denied))}"
-        advice = "a scheduler under this account would not work: deploy/ has a ClusterRole with all it needs"
+        advice = "a scheduler with this service account would not work: apply the ClusterRole in deploy/"
         yield Finding("permissions", "this account", Status.PROBLEM, text, advice=advice)
     for reason, what in unknown.items():
         yield Finding("permissions", "this account", Status.UNCHECKED, f"whether it may {what}: {reason}")
     if not denied and not unknown:
-        yield Finding("permissions", "this account", Status.OK, "may do all that a scheduler does")
+        yield Finding("permissions", "this account", Status.OK, "has all permissions that a scheduler needs")
     match access.skew_seconds:
         case str(reason):
             yield Finding("clocks", "API server", Status.UNCHECKED, reason)
         case seconds if abs(seconds) > _SKEW_SECONDS:
             direction = "ahead of" if seconds > 0 else "behind"
-            text = f"its clock is {abs(seconds):.0f} s {direction} ours"
-            yield Finding("clocks", "API server", Status.WARNING, text, advice="synchronise them: ages come out wrong")
+            text = f"its clock is {abs(seconds):.0f} s {direction} the local clock"
+            yield Finding(
+                "clocks", "API server", Status.WARNING, text, advice="synchronize the clocks: otherwise ages are wrong"
+            )
         case _:
-            yield Finding("clocks", "API server", Status.OK, "its clock is ours")
+            yield Finding("clocks", "API server", Status.OK, "its clock agrees with the local clock")
 
 
 def _folded(permissions: Iterable[Permission]) -> list[str]:

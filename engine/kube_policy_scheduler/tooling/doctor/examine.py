@@ -38,7 +38,7 @@ def pod_findings(inspection: Inspection) -> Iterator[Finding]:
     if lost:
         ask = "asks for it and is" if len(lost) == 1 else "ask for it and are"
         text = f"{plural(len(lost), 'pod')} {ask} governed by no policy: {some(lost)}"
-        advice = "they wait for ever: a policy without `for pods` and with a low priority takes what is left"
+        advice = "they stay pending: add a policy without `for pods` and with a low priority"
         yield Finding("pods", f"scheduler {served}", Status.PROBLEM, text, advice=advice)
     yield from _misspelt(inspection)
 
@@ -104,7 +104,7 @@ def _presence(key: str, reads: Sequence[KeyRead], things: Mapping[str, Mapping[s
 
 def _absent(noun: str, *, compared: bool) -> str:
     why = ": an absent label equals nothing" if compared else ""
-    return f"label {noun}s with it, or leave the clause out{why}"
+    return f"label {noun}s with it, or remove the clause{why}"
 
 
 def meant_key(key: str, known: Mapping[str, int]) -> str | None:

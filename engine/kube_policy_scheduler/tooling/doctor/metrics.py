@@ -29,15 +29,15 @@ def metric_findings(inspection: Inspection) -> Iterator[Finding]:
             yield _without_answer(inspection, query)
             continue
         for warning in reading.warnings:
-            yield _finding(query, Status.WARNING, f"prometheus warns: {warning}")
+            yield _finding(query, Status.WARNING, f"Prometheus warns: {warning}")
         if reading.scalar is not None:
             finite = bool(np.isfinite(reading.scalar))
             text = f"one value for all nodes: {reading.scalar:g}"
             yield _finding(query, Status.OK if finite else Status.PROBLEM, text)
             continue
         if not reading.series:
-            advice = "is it spelt as prometheus has it, and is it scraped?"
-            yield _finding(query, Status.PROBLEM, "prometheus has no series for it now", advice)
+            advice = "check the spelling, and that Prometheus scrapes it"
+            yield _finding(query, Status.PROBLEM, "Prometheus has no series for it now", advice)
             continue
         skews.append(reading.evaluated_at - reading.fetched_at)
         if not index.names:
@@ -57,7 +57,7 @@ def _without_answer(inspection: Inspection, query: Query) -> Finding:
         return _finding(query, Status.UNCHECKED, inspection.unanswered[query.promql])
     if inspection.measured:
         return _finding(query, Status.UNCHECKED, "the metrics file has no value of it")
-    return _finding(query, Status.UNCHECKED, "no metrics were asked", "give --prometheus-url, or --metrics")
+    return _finding(query, Status.UNCHECKED, "no metrics were queried", "specify --prometheus-url or --metrics")
 
 
 def _joined(query: Query, reading: Reading, joined: Join, index: NodeIndex) -> Finding:
@@ -95,7 +95,7 @@ def _differing(query: Query, reading: Reading, joined: Join) -> list[str]:
 def _advice(query: Query, unmatched: Sequence[Series], index: NodeIndex) -> str:
     """Say what labels the series have that match no node, and which of them would match."""
     if all(not one.labels for one in unmatched):
-        return "the answer has no labels: keep the node's in the query, as in avg by (node) (…)"
+        return "the result has no labels: keep the label of the node in the query, as in avg by (node) (…)"
     fitting: Counter[str] = Counter()
     close: dict[str, tuple[str, str]] = {}
     shorts = {name.partition(".")[0].lower(): name for name in index.names}
@@ -127,19 +127,30 @@ def _ages(query: Query, reading: Reading, joined: Join, now: float) -> Iterator[
     names = [joined.names[row] for row in np.flatnonzero(late > limit * _LATE)]
     text = f"the oldest sample is {oldest:.0f} s old, the limit is {limit:.0f} s: {some(sorted(names))}"
     if oldest > limit:
-        yield _finding(query, Status.PROBLEM, text, "is its exporter scraped? values beyond the limit are missing")
+        yield _finding(
+            query,
+            Status.PROBLEM,
+            text,
+            "check that Prometheus scrapes the exporter; values older than the limit are missing",
+        )
     else:
-        yield _finding(query, Status.WARNING, text, "one missed scrape more, and it is missing: raise max_age")
+        yield _finding(
+            query, Status.WARNING, text, "after one more missed scrape, the value is missing: increase max_age"
+        )
 
 
 def _clock(skews: Sequence[float]) -> Iterator[Finding]:
     if not skews:
-        yield Finding("clocks", "prometheus", Status.UNCHECKED, "it gave no answer with a time")
+        yield Finding("clocks", "prometheus", Status.UNCHECKED, "its answers contain no time")
         return
     worst = max(skews, key=abs)
     status = Status.OK if abs(worst) <= _SKEW_SECONDS else Status.WARNING
     direction = "ahead of" if worst > 0 else "behind"
-    text = f"its clock is {abs(worst):.0f} s {direction} ours" if status is Status.WARNING else "its clock is ours"
+    text = (
+        f"its clock is {abs(worst):.0f} s {direction} the local clock"
+        if status is Status.WARNING
+        else "its clock agrees with the local clock"
+    )
     yield Finding("clocks", "prometheus", status, text, advice="synchronise them" if status is Status.WARNING else "")
 
 

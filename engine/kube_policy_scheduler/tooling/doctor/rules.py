@@ -22,7 +22,7 @@ from kube_policy_scheduler.tooling.why.filters import refusals
 MOST_PODS = 40
 """Kinds of pods tried for each policy: more say little that is new."""
 _EQUAL = 1e-9
-_ASK_WHY = "ask `policyctl why` of one of them: what it compares may be missing or misspelt"
+_ASK_WHY = "run `policyctl why` for one of them: a value in the comparison may be missing or misspelled"
 
 
 def rule_findings(inspection: Inspection) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def rule_findings(inspection: Inspection) -> Iterator[Finding]:
         if not any(isinstance(clause, CompiledTest | CompiledScore) for clause in policy.clauses):
             continue
         if not pods or not inspection.state.cluster.nodes.size:
-            what = "it governs no pod to try them on" if not pods else "the cluster has no nodes"
+            what = "it governs no pods to test them with" if not pods else "the cluster has no nodes"
             yield Finding("rules", policy.name, Status.UNCHECKED, f"filters and scores: {what}")
             continue
         tried = [_try(inspection, policy, pod) for pod in pods]
@@ -92,24 +92,24 @@ def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
         if clause.kind is ClauseKind.REQUIRE:
             yield _require(clause.name, place, [one.pod for one in tried if clause.name in one.refused], tried)
         elif all(refused == nodes for refused, nodes in asked):
-            text = f"refuses every node for each of {_kinds_of(asked)} tried"
+            text = f"rejects every node for each of {_kinds_of(asked)} tried"
             yield Finding("filters", clause.name, Status.PROBLEM, text, place, _ASK_WHY)
         elif not any(refused for refused, _ in asked):
-            yield Finding("filters", clause.name, Status.OK, "refuses no node now", place)
+            yield Finding("filters", clause.name, Status.OK, "rejects no node now", place)
         else:
             least, most = min(refused for refused, _ in asked), max(refused for refused, _ in asked)
             share = f"{least}" if least == most else f"{least} to {most}"
-            yield Finding("filters", clause.name, Status.OK, f"refuses {share} of {asked[0][1]} nodes", place)
+            yield Finding("filters", clause.name, Status.OK, f"rejects {share} of {asked[0][1]} nodes", place)
 
 
 def _require(name: str, place: str, refused: Sequence[str], tried: Sequence[_Tried]) -> Finding:
     """Say which pods a `require` refuses: it is there to refuse some, only not all."""
     if not refused:
-        return Finding("filters", name, Status.OK, f"refuses none of {_kinds_of(tried)}", place)
+        return Finding("filters", name, Status.OK, f"rejects none of {_kinds_of(tried)}", place)
     if len(refused) < len(tried):
-        text = f"refuses {len(refused)} of {_kinds_of(tried)}, such as {refused[0]}"
+        text = f"rejects {len(refused)} of {_kinds_of(tried)}, such as {refused[0]}"
         return Finding("filters", name, Status.OK, text, place)
-    return Finding("filters", name, Status.PROBLEM, f"refuses each of {_kinds_of(tried)} tried", place, _ASK_WHY)
+    return Finding("filters", name, Status.PROBLEM, f"rejects each of {_kinds_of(tried)} tried", place, _ASK_WHY)
 
 
 def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
     names = list(called)
     if not compared:
         if names:
-            text = "there are no two nodes: scores were not compared"
+            text = "there are fewer than two nodes, so scores were not compared"
             yield Finding("scores", policy.name, Status.UNCHECKED, text)
         return
     spans = {name: [_span(one.scores.get(name)) for one in compared] for name in names}
@@ -131,16 +131,18 @@ def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
         widest = max(spans[name])
         if widest <= _EQUAL:
             text = f"is the same on every node, for each of {_kinds_of(compared)} tried"
-            advice = "it decides nothing on this cluster"
+            advice = "it has no effect on this cluster"
             yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
             continue
         greater = next((other for other in names if other != name and _always_less(spans[name], steps[other])), None)
         if greater is None:
-            yield Finding("scores", called[name], Status.OK, f"tells nodes apart by up to {widest:.4g}", places[name])
+            yield Finding(
+                "scores", called[name], Status.OK, f"differs between nodes by up to {widest:.4g}", places[name]
+            )
             continue
         smallest = min(step for step in steps[greater] if step is not None)
         text = f"tells nodes apart by {widest:.4g} at most, the smallest step of `{called[greater]}` is {smallest:.4g}"
-        advice = "it only breaks ties of that; give one of them another weight if more is meant"
+        advice = "it only breaks ties of that score; to change this, set another weight"
         yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
 
 

@@ -176,7 +176,7 @@ def headline(found: Impact) -> str:
     counts = ((len(found.of(kind)), one, many) for kind, one, many in _VERBS)
     parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
     said = ", ".join(parts) if parts else "nothing changes"
-    return f"{plural(found.replay.decided, 'pod')} decided again in sequence: {said}"
+    return f"{plural(found.replay.decided, 'pod')} decided again one after another: {said}"
 
 
 def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
@@ -187,7 +187,9 @@ def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
         yield to.paint(RED, f"Limit exceeded: {text}")
     if replay.were:
         share = f"{replay.as_was} of {plural(replay.were, 'pod')} where they are"
-        yield to.paint(DIM, f"As a check, {found.old} puts {share}; {plural(replay.left, 'other pod')} stayed in place")
+        yield to.paint(
+            DIM, f"As a check, {found.old} places {share}; {plural(replay.left, 'other pod')} stayed in place"
+        )
     if replay.changes:
         yield ""
         yield from _causes(found, to)

@@ -107,9 +107,9 @@ def global_notes(document: Document) -> Iterator[str]:
     percentages = [value.get("percentageOfNodesToScore")]
     percentages += [profile.get("percentageOfNodesToScore") for profile in value.get("profiles") or ()]
     if any(percentage not in (None, 0, 100) for percentage in percentages):
-        yield "percentageOfNodesToScore: not needed, all nodes are looked at for every pod"
+        yield "percentageOfNodesToScore: not needed, because all nodes are evaluated for every pod"
     for extender in value.get("extenders") or ():
-        yield f"the extender {extender.get('urlPrefix', '')} is not called; say in the policy what it decides"
+        yield f"the extender {extender.get('urlPrefix', '')} is not called; write its rules in the policy"
 
 
 def _problems(document: Document, profiles: list[Any]) -> Iterator[Diagnostic]:
@@ -117,7 +117,7 @@ def _problems(document: Document, profiles: list[Any]) -> Iterator[Diagnostic]:
     for index, profile in enumerate(profiles):
         name = profile.get("schedulerName") or DEFAULT_SCHEDULER
         if name in seen:
-            message = f"two profiles are for `{name}`: a schedulerName stands once"
+            message = f"two profiles have the schedulerName `{name}`"
             yield document.error(("profiles", index, "schedulerName"), WRONG_VALUE, message=message)
         seen.add(name)
         if not OBJECT_NAME.fullmatch(name):

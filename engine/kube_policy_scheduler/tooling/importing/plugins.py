@@ -101,7 +101,7 @@ def _resources_fit(arguments: Arguments, weight: int, draft: Draft) -> None:
         return
     name = {"LeastAllocated": "least_allocated", "MostAllocated": "most_allocated"}.get(kind)
     if name is None:
-        draft.notes.append(f"the scoring strategy {kind} is not known")
+        draft.notes.append(f"the scoring strategy {kind} is unknown")
         return
     draft.score(_mean(name, resources), weight)
     draft.is_as_by_default = kind == "LeastAllocated" and resources == _weights(DEFAULT_RESOURCES)
@@ -174,7 +174,7 @@ def _node_affinity_score(arguments: Arguments, weight: int, draft: Draft) -> Non
     _plain("node_preference()")(arguments, weight, draft)
     added = (arguments.get("addedAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution")
     if added:
-        draft.notes.append("the preferred terms of addedAffinity are not translated; `score 100 if label …` says them")
+        draft.notes.append("the preferred terms of addedAffinity are not converted; write `score 100 if label …`")
 
 
 def _node_affinity_filter(arguments: Arguments, _: int, draft: Draft) -> None:
@@ -182,7 +182,7 @@ def _node_affinity_filter(arguments: Arguments, _: int, draft: Draft) -> None:
     terms = []
     for term in required.get("nodeSelectorTerms") or ():
         if term.get("matchFields"):
-            draft.notes.append("matchFields of addedAffinity are not translated")
+            draft.notes.append("matchFields of addedAffinity are not converted")
             return
         parts = [_label_test(each) for each in term.get("matchExpressions") or ()]
         if parts:

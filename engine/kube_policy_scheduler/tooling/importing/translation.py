@@ -47,7 +47,7 @@ def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
     if without:
         lines.append(f"use kubernetes without {', '.join(without)}")
     notes += [
-        f"the filter {name} is not one of kube-scheduler's own; say in the policy what it does"
+        f"the filter {name} is not a plugin of kube-scheduler; write its rules in the policy"
         for name in profile.filters
         if name not in DEFAULT_FILTERS
     ]
@@ -56,7 +56,7 @@ def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
     if "DefaultPreemption" not in profile.post_filters:
         lines.append("preempt never")
     notes += [
-        f"{name}: its arguments are not translated"
+        f"{name}: its arguments are not converted"
         for name in profile.arguments
         if name not in SCORES and name not in FILTERS and (name in profile.scores or name in profile.filters)
     ]
@@ -71,7 +71,7 @@ def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
 def _header(notes: list[str]) -> list[str]:
     lines = ["# From a KubeSchedulerConfiguration."]
     if notes:
-        lines += ["# Not the same here:", *(f"# - {note}" for note in notes)]
+        lines += ["# Differences:", *(f"# - {note}" for note in notes)]
     return [*lines, ""]
 
 
@@ -93,7 +93,7 @@ def _scores(profile: ImportedProfile, notes: list[str]) -> list[str]:
         draft = drafts[name] = Draft()
         translate = SCORES.get(name)
         if translate is None:
-            draft.notes.append("no policy is known for this score; say in the policy what it prefers")
+            draft.notes.append("this score has no equivalent; write its preferences in the policy")
         elif weight:
             translate(profile.arguments.get(name, {}), weight, draft)
     for name, draft in drafts.items():

@@ -138,7 +138,7 @@ def _of(expr: expressions.Expr) -> Iterator[Mutant]:
         case expressions.Unary(operator=operator, operand=operand, span=span):
             word = "`not`" if operator == "not" else "the sign"
             kind = "negation" if operator == "not" else "sign"
-            yield Mutant(kind, span, f"({operand.span.text})", f"a case that is decided otherwise without {word}")
+            yield Mutant(kind, span, f"({operand.span.text})", f"a case that is decided differently without {word}")
         case expressions.IsMissing(operand=operand, negated=negated, span=span):
             text = f"{operand.span.text} is {'' if negated else 'not '}missing"
             yield Mutant("negation", span, text, f"a case where {_text(operand)} is missing, or one where it is not")

@@ -21,7 +21,7 @@ def lines(tried: Sequence[MutantResult], *, to: Terminal) -> Iterator[str]:
         yield f"{printable(str(mutant.span))}: {to.paint(YELLOW, 'survived')}: {mutant.kind}"
         yield to.paint(RED, f"  - {removed}")
         yield to.paint(GREEN, f"  + {added or '(nothing)'}")
-        yield f"  would be noticed by {printable(mutant.hint)}"
+        yield f"  would be detected by {printable(mutant.hint)}"
     yield summary(tried)
 
 

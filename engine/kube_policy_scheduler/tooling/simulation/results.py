@@ -239,6 +239,6 @@ def summary(results: Sequence[Result], scenario: Scenario) -> str:
     what = f"{run.arrived:,} pods"
     if scenario.until is not None:
         asked = f"{100 * scenario.until:g} % of {short(run.resources[0])}"
-        what += f", until {asked} are asked for; what does not fit is dropped"
+        what += f", until {asked} are asked for; pods that do not fit are dropped"
     capacity = f"{run.capacity[run.resources[0]]:,.0f} {short(run.resources[0])}"
     return f"{what}; {capacity}{seeds}" if run.resources[0] not in ("cpu", "memory") else f"{what}{seeds}"

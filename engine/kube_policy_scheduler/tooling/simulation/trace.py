@@ -113,12 +113,10 @@ class Experiment:
         """
         self._capacity = sum(node.gpus for node in nodes) * WHOLE
         if not self._capacity:
-            raise TraceError(
-                "no node has GPUs: there is nothing to allocate a share of; without --until the list is replayed"
-            )
+            raise TraceError("no node has GPUs: there are no shares to allocate; without --until, the list is replayed")
         self._kinds = [pod.kind for pod in pods]
         if not any(kind.gpu_millis for kind in self._kinds):
-            raise TraceError("no pod of the list wants a GPU: it cannot be made to ask for a share of them")
+            raise TraceError("no pod of the list requests a GPU")
         made = {kind: pod_of(kind) for kind in dict.fromkeys(self._kinds)}
         self._made = [made[kind] for kind in self._kinds]
         self._until = until

@@ -217,8 +217,8 @@ class CaseClusterBuilder:
         form = part.value
         node = form.get("node") or (form.get("spec") or {}).get("nodeName")
         if not node:
-            advice = "a pod that waits takes no part in a decision; the pod to decide stands in its case"
-            raise DocumentError([self._error(part, (), "a pod in `pods` needs `node`, where it is", advice=advice)])
+            advice = "a pending pod does not affect a decision; write the pod to decide in its case"
+            raise DocumentError([self._error(part, (), "a pod in `pods` needs `node`", advice=advice)])
         if node not in cluster.nodes:
             advice = did_you_mean(node, cluster.nodes.names, none="the test has no nodes")
             problem = self._error(part, ("node",), f"unknown node `{node}`", code=codes.UNKNOWN_NODE, advice=advice)
@@ -389,7 +389,7 @@ class Readings:
                 continue
             labels = frozenset(series_labels(text).items())
             if first.setdefault(labels, text) != text:
-                message = f"the series `{text}` stands here a second time, as `{first[labels]}`"
+                message = f"the series `{text}` appears here twice, as `{first[labels]}`"
                 yield self._document.error(place, codes.DUPLICATE_SERIES, message=message, key=True)
         for index, outage in enumerate(form.get("outages", ())):
             if "to" in outage and parse_duration(outage["to"]) <= parse_duration(outage["from"]):
@@ -453,7 +453,7 @@ def compare_turns(expected: Turns, pods: Sequence[Waiting], *, tie_ok: bool) -> 
         return Mismatch(wanted, ", ".join(came))
     if came != turned and not tie_ok:
         equal = " and ".join(name for name, other in zip(came, turned, strict=True) if name != other)
-        return Mismatch(wanted, f"{equal} are equal: who comes first decides; write `tie: ok` where that is meant")
+        return Mismatch(wanted, f"{equal} are equal: the arrival order decides; if you want this, write `tie: ok`")
     return None
 
 
@@ -649,8 +649,8 @@ class CaseRunner:
         there = {pod.name: pod for pod in self._case_cluster.cluster.pods.values()}
         for index, name in enumerate(names.value):
             if name not in there:
-                advice = did_you_mean(name, tuple(there), none="no pod has a place")
-                message = f"no pod `{name}` has a place"
+                advice = did_you_mean(name, tuple(there), none="no pod has a node")
+                message = f"no pod `{name}` has a node"
                 place = (*names.path, index)
                 problem = self._context.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
                 raise DocumentError([problem])

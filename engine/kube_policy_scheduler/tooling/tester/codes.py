@@ -5,7 +5,7 @@ from kube_policy_scheduler.lang.codes import Code
 DUPLICATE_CASE = Code(
     "T0001",
     "duplicate-case",
-    "Two cases have one name. Results are told by name, so that one of them would hide the other.",
+    "Two cases have the same name. Results are reported by name, so one would hide the other.",
     bad="cases:\n- name: hot node loses\n- name: hot node loses",
     good="cases:\n- name: hot node loses\n- name: hot node loses at night",
 )
@@ -50,14 +50,15 @@ UNKNOWN_METRIC = Code(
 BAD_FIXTURE = Code(
     "T0007",
     "bad-fixture",
-    "A node, a pod or another object of the test cannot be made, or the API server would refuse it.",
+    "A node, a pod or another object of the test cannot be made, or the API server would reject it.",
     bad="nodes: [{name: a1, taints: [gpu]}]",
     good="nodes: [{name: a1, taints: ['gpu=true:NoSchedule']}]",
 )
 NOT_GOVERNED = Code(
     "T0008",
     "not-governed",
-    "No policy of the test governs the pod of a case: its scheduler name is another, or no `for pods where` matches.",
+    "No policy of the test governs the pod of a case: it has a different scheduler name, or no `for pods where`"
+    " matches.",
     bad="cases:\n- pod: {scheduler: other}",
     good="cases:\n- pod: {cpu: 1}",
 )
@@ -79,7 +80,7 @@ DUPLICATE_SERIES = Code(
 NO_PODS = Code(
     "T0011",
     "no-pods",
-    "A file or folder of `forall` holds no pods. The property would hold without having been tested.",
+    "A file or folder of `forall` contains no pods, so nothing would be tested.",
     bad="forall:\n- pods: fixtures/nodes.yaml",
     good="forall:\n- pods: fixtures/pods.yaml",
 )

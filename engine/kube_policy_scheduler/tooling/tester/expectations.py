@@ -296,7 +296,7 @@ class ExpectReader:
         found: list[Expected] = []
         exact = "exact" in part.value
         if exact and not part.value.keys() & _INEXACT:
-            message = f"`exact` says nothing without {', '.join(sorted(_INEXACT))}"
+            message = f"`exact` has no effect without {', '.join(sorted(_INEXACT))}"
             self._problem((*part.path, "exact"), codes.BAD_FIXTURE, message, "")
         for key, value in part.value.items():
             path = (*part.path, key)
@@ -575,7 +575,7 @@ def _place(
         return Mismatch(
             expected,
             f"{outcome.host}, but only by tie-break among {among} (score {number(outcome.totals[outcome.host])} each);"
-            " write `tie: ok` where that is meant",
+            " if you want this, write `tie: ok`",
         )
     return None
 
@@ -593,7 +593,7 @@ def _unschedulable(
     verdict = outcome.verdict(reason.clause)
     decisive = verdict is not None and _decides(verdict, outcome, policy_clauses)
     if verdict is None or not decisive:
-        return Mismatch(expected, f"unschedulable for another reason: {outcome.message}")
+        return Mismatch(expected, f"unschedulable for a different reason: {outcome.message}")
     texts = sorted({text for texts in verdict.refused.values() for text in texts})
     return None if says(reason.message, texts) else Mismatch(expected, f"{verdict.clause}: {', '.join(texts)}")
 

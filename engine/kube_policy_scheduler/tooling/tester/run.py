@@ -262,7 +262,7 @@ def ended(case: AnyCase, failures: Sequence[Failure], outcomes: tuple[Outcome, .
         state = State.TODO
     elif case.todo:
         holds = Expected("todo", (*case.path, "todo"), None)
-        unexpected = Failure(holds, Mismatch(f"not to hold yet: {case.todo}", "it holds; remove `todo`"))
+        unexpected = Failure(holds, Mismatch(f"not to pass yet: {case.todo}", "it passes; remove `todo`"))
         return CaseResult(case, State.FAILED, (unexpected,), outcomes)
     else:
         state = State.FAILED if failures else State.PASSED
@@ -375,7 +375,7 @@ class SuiteRun:
             policies: its policies, compiled.
             fixtures: what the other files hold that it names.
             scheduler: the scheduler name of pods that name none.
-            shuffle: decide every case a second time with the nodes in another order, and demand the same.
+            shuffle: decide every case a second time with the nodes in a different order, and demand the same.
             observe: called before each decision of the first time.
         """
         self.suite = suite
@@ -573,7 +573,7 @@ class SuiteRun:
                     assert isinstance(one.value, Placed | MaxSkew)
                     mismatch = compare_all(one.value, placed, facts=case_cluster.facts, open_to=open_to)
                     if mismatch is not None:
-                        got = f"{mismatch.got} where ties fall otherwise; write `tie: ok` where that does not matter"
+                        got = f"{mismatch.got} where ties fall otherwise; if this does not matter, write `tie: ok`"
                         return [Failure(one, Mismatch(mismatch.expected, got))]
         return []
 
@@ -586,7 +586,7 @@ class SuiteRun:
             if before.host != after.host or not _same(before.totals, after.totals):
                 order = Expected("order of nodes", case.path, None)
                 mismatch = Mismatch(
-                    describe_outcome(before), f"{describe_outcome(after)}, with the nodes in another order"
+                    describe_outcome(before), f"{describe_outcome(after)}, with the nodes in a different order"
                 )
                 return [Failure(order, mismatch, before.pod if case.kind is not Kind.ONE else "")]
         return []
@@ -601,10 +601,10 @@ def _misplaced(case: Case, one: Expected, step: Path | None) -> str:
     """Return why an expectation cannot stand where it does, "" where it can."""
     if isinstance(one.value, Turns) is not (case.kind is Kind.QUEUE):
         if case.kind is Kind.QUEUE:
-            return f"`{one.key}` is about a decision, and of a `queue` nothing is decided; expected `turns`"
-        return "`turns` is about a `queue`, which this case does not have"
+            return f"`{one.key}` applies to a decision, but a `queue` decides nothing; expected `turns`"
+        return "`turns` requires a `queue`, which this case does not have"
     if isinstance(one.value, Placed | MaxSkew) and (step is not None or case.kind is Kind.FORALL):
-        return f"`{one.key}` is about a sequence as a whole, it stands in the `expect` of the case"
+        return f"`{one.key}` applies to the whole sequence: move it to the `expect` of the case"
     return ""
 
 

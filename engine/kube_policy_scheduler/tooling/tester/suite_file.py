@@ -175,7 +175,7 @@ def did_you_mean(word: str, known: Sequence[str], *, none: str = "") -> str:
     meant = closest(word, known)
     if meant is not None:
         return f"did you mean `{meant}`?"
-    return f"known are: {some(sorted(known), limit=12)}"
+    return f"the known names are: {some(sorted(known), limit=12)}"
 
 
 _PLACE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -418,7 +418,7 @@ class _Reader:
 
     def _report_unfilled(self, form: Any, path: Path) -> None:
         for place, name in unfilled(form, path):
-            message = f"`${{{name}}}` stands for nothing: there is no `each`"
+            message = f"`${{{name}}}` is undefined: there is no `each`"
             self._found.append(self._error(place, codes.UNKNOWN_COLUMN, message))
 
     # --- properties ----------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ class _Reader:
         if under is None:
             return form
         if under in (*seen, name):
-            message = f"template `{under}` is made from itself"
+            message = f"template `{under}` refers to itself"
             self._found.append(self._error((*path, "from"), codes.UNKNOWN_TEMPLATE, message))
             return form
         if under not in self._value["templates"]:
@@ -487,7 +487,7 @@ class _Reader:
         first: dict[str, Case | Invalid] = {}
         for case in cases:
             if first.setdefault(case.name, case) is not case:
-                message = f"two cases are named `{case.name}`"
+                message = f"two cases have the name `{case.name}`"
                 self._found.append(self._error((*case.path, "name"), codes.DUPLICATE_CASE, message))
 
     def _error(self, path: Path, code: Code, message: str, *, advice: str = "", key: bool = False) -> Diagnostic:

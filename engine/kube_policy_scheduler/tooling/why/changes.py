@@ -61,7 +61,7 @@ def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
             yield from _thresholds(inputs, clause, tree, fits)
         if isinstance(tree, Quota):
             yield from _bounds(inputs, tree)
-        yield PolicyEdit(f"leave out `{clause.text}` ({clause.span})", without)
+        yield PolicyEdit(f"remove `{clause.text}` ({clause.span})", without)
 
 
 def _thresholds(inputs: DecisionInputs, clause: CompiledClause, tree: Test, fits: object) -> Iterator[PolicyEdit]:
@@ -193,7 +193,7 @@ Attempt = Callable[[str, str, DecisionInputs], bool]
 
 
 def _spec(inputs: DecisionInputs) -> objects.PodSpec:
-    assert inputs.manifest is not None, "changes are tried on the pod as the API server has it"
+    assert inputs.manifest is not None, "changes are tried on the pod in the API server"
     return inputs.manifest.spec
 
 
@@ -326,7 +326,7 @@ def _constraints(inputs: DecisionInputs, attempt: Attempt) -> None:
     for key, value in sorted((spec.node_selector or {}).items()):
         rest = {name: item for name, item in (spec.node_selector or {}).items() if name != key}
         changed = msgspec.structs.replace(spec, node_selector=rest or None)
-        attempt("pod", f"drop {key}={value} from the node selector", inputs.with_spec(changed))
+        attempt("pod", f"remove {key}={value} from the node selector", inputs.with_spec(changed))
     affinity = spec.affinity
     if affinity is not None:
         for field, text in (

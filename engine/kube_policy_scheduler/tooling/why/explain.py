@@ -203,7 +203,7 @@ def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: st
         assert inputs.rules.policy is not None
         frame: Frame = asked.frame
         clause = next(clause for clause in inputs.rules.policy.holds if clause.evaluate(frame))
-        return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it back: {held}", size, size)
+        return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it: {held}", size, size)
     if not size:
         return Cause("", "", decision.message, 0, 0)
     obstacle = asked.dominant()
@@ -214,7 +214,7 @@ def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: st
     refused, only = int(asked.obstacles[obstacle].sum()), asked.only(obstacle)
     place = str(unit.span) if unit.span is not None else ""
     if unit.whole:
-        return Cause(unit.name, place, f"it is refused as a whole: {plain(unit.reasons[0][0])}", size, size)
+        return Cause(unit.name, place, f"it is rejected as a whole: {plain(unit.reasons[0][0])}", size, size)
     spoken = next((each for each in units if each.name == RESOURCES), unit)
     ranked = sorted(((-int(where.sum()), plain(reason)) for reason, where in spoken.reasons if where.any()))
     if spoken.clause is not None:

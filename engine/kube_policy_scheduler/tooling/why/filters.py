@@ -258,15 +258,15 @@ def _resources(frame: Frame, row: int) -> Iterator[str]:
         free = offered - int(nodes.requested(resource)[row])
         if free < amount and resource != "pods":
             missing, have = amount_text(resource, amount - free), amount_text(resource, free)
-            yield f"{missing} {resource} too little: {have} of {amount_text(resource, offered)} free"
+            yield f"needs {missing} more {resource}: {have} of {amount_text(resource, offered)} free"
 
 
 def _affinity(frame: Frame, row: int) -> Iterator[str]:
     spec, labels = frame.template.spec, frame.cluster.nodes.infos[row].labels
     wrong = [(key, value) for key, value in sorted((spec.node_selector or {}).items()) if labels.get(key) != value]
     for key, value in wrong:
-        has = f"it is {labels[key]}" if key in labels else "it has no such label"
-        yield f"label {key}={value} is wanted: {has}"
+        has = f"it is {labels[key]}" if key in labels else "it does not have the label"
+        yield f"needs label {key}={value}: {has}"
     if not wrong:
         yield "does not match the pod's required node affinity"
 
@@ -284,16 +284,16 @@ def taint_text(taint: TaintKey) -> str:
 
 
 _PLAIN = {
-    "Too many pods": "no room for one more pod",
+    "Too many pods": "too many pods",
     "node(s) were unschedulable": "cordoned",
     "node(s) had untolerated taint(s)": "a taint that the pod does not tolerate",
     "node(s) didn't match Pod's node affinity/selector": "not matched by the pod's node selector or affinity",
-    "node(s) didn't have free ports for the requested pod ports": "a host port that is taken",
-    "node(s) didn't match pod topology spread constraints": "one pod too many there for the pod's spread",
-    "node(s) didn't match pod affinity rules": "not near the pods that the pod's affinity asks for",
-    "node(s) didn't match pod anti-affinity rules": "pods there that the pod's anti-affinity keeps away from",
-    "node(s) didn't satisfy existing pods anti-affinity rules": "pods there that keep this one away by anti-affinity",
-    "node(s) didn't match the requested node name": "not the node that the pod names",
+    "node(s) didn't have free ports for the requested pod ports": "a host port that is in use",
+    "node(s) didn't match pod topology spread constraints": "the topology spread constraint of the pod",
+    "node(s) didn't match pod affinity rules": "the required pod affinity of the pod",
+    "node(s) didn't match pod anti-affinity rules": "the required pod anti-affinity of the pod",
+    "node(s) didn't satisfy existing pods anti-affinity rules": "the anti-affinity of a running pod",
+    "node(s) didn't match the requested node name": "not the node in spec.nodeName",
     "node(s) exceed max volume count": "no more volumes can be attached",
 }
 
@@ -301,7 +301,7 @@ _PLAIN = {
 _PLAIN_BEGINNINGS = {
     "Insufficient ": "too little free {}",
     "node(s) didn't match policy clause ": "`{}` does not hold",
-    "pod is refused by policy clause ": "`{}` refuses the pod",
+    "pod is refused by policy clause ": "`{}` rejects the pod",
     "pod is held by policy clause ": "`{}` holds the pod",
 }
 
@@ -332,7 +332,7 @@ class LimitState:
         """Return it in one sentence, without an end."""
         used, adds, most = (shown(value, as_bytes=self.bytes) for value in (self.used, self.adds, self.most))
         whose = f"{self.key} has" if self.key is not None else "pods without a key have"
-        return f"`{self.clause}` ({self.place}): {whose} {used} of {most}, and this pod counts for {adds}"
+        return f"`{self.clause}` ({self.place}): {whose} {used} of {most}, and this pod adds {adds}"
 
 
 def limits(frame: Frame, profile: Profile) -> Iterator[LimitState]:

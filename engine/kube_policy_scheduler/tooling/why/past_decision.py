@@ -18,17 +18,17 @@ from kube_policy_scheduler.wording import amount, plural, signed
 
 _WORDS = {
     Outcome.ASSIGNED: "went to {node}",
-    Outcome.WAITING: "has a place on {node}, and waits for the rest of its group",
+    Outcome.WAITING: "has the node {node}, and waits for the rest of its gang",
     Outcome.UNSCHEDULABLE: "fitted nowhere",
-    Outcome.PREEMPTING: "fitted nowhere; pods are evicted from {node} for it",
+    Outcome.PREEMPTING: "fitted no node; pods were evicted from {node} for it",
     Outcome.HELD: "was held",
-    Outcome.BIND_FAILED: "was to go to {node}, which was refused",
+    Outcome.BIND_FAILED: "was assigned to {node}, but the binding was rejected",
     Outcome.FAILED: "could not be decided",
 }
 _ANSWERS = {
-    "filter": "may go where kube-scheduler likes, of the nodes that fitted",
-    "prioritize": "goes best to {node}, as kube-scheduler was told",
-    "preempt": "may have pods evicted, as kube-scheduler was told",
+    "filter": "can go to any of the nodes that fitted, as kube-scheduler selects",
+    "prioritize": "fits best on {node}, as answered to kube-scheduler",
+    "preempt": "can preempt pods, as answered to kube-scheduler",
 }
 _GOOD = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.ANSWERED)
 
@@ -59,11 +59,11 @@ def recorded_of(records: Sequence[DecisionRecord], name: str, *, namespace: str 
     if not found:
         known = {one.key for one in records}
         meant = closest(wanted, known) or closest(wanted, (key.partition("/")[2] for key in known))
-        there = f"there are decisions about {plural(len(known), 'pod')}" if known else "there are no decisions at all"
+        there = f"there are decisions about {plural(len(known), 'pod')}" if known else "there are no decisions"
         advice = f"did you mean `{meant}`?" if meant else there
         raise UnknownPod(f"there is no decision about `{wanted}`: {advice}")
     if len(keys) > 1:
-        raise UnknownPod(f"several pods are named `{name}`: {', '.join(keys)}; give --namespace")
+        raise UnknownPod(f"several pods have the name `{name}`: {', '.join(keys)}; specify --namespace")
     newest = sorted(found, key=lambda one: one.time)[::-1]
     return Recorded(newest[0], tuple(newest[1:]))
 
@@ -78,12 +78,12 @@ def headline(found: Recorded) -> str:
 
 def _outcome(record: DecisionRecord) -> str:
     if record.outcome is Outcome.ANSWERED:
-        return _ANSWERS.get(record.verb, "was asked about by kube-scheduler").format(node=record.node)
+        return _ANSWERS.get(record.verb, "was in a request of kube-scheduler").format(node=record.node)
     if record.outcome is not Outcome.SHADOW:
         return _WORDS[record.outcome].format(node=record.node)
-    theirs = f"was put on {record.theirs} by another scheduler" if record.theirs else "was placed by nobody"
+    theirs = f"was put on {record.theirs} by another scheduler" if record.theirs else "was not placed"
     ours = record.node if record.node else "nowhere"
-    return f"{theirs}; ours would have been {ours} ({record.verdict})"
+    return f"{theirs}; the policies would have selected {ours} ({record.verdict})"
 
 
 def reason(found: Recorded) -> str:
@@ -101,7 +101,7 @@ def reason(found: Recorded) -> str:
     if record.feasible == 1:
         return "It was the only node that fitted."
     if record.ties > 1:
-        return f"{record.ties} nodes had the same best total: one of them was drawn by a hash of pod, node and seed."
+        return f"{record.ties} nodes had the same best total: one was selected by a hash of pod, node and seed."
     if len(record.top) > 1:
         first, second = record.top[0], record.top[1]
         names = dict.fromkeys([*first.scores, *second.scores])
@@ -114,7 +114,7 @@ def reason(found: Recorded) -> str:
 def when(record: DecisionRecord) -> str:
     """Return when it was decided, and how often before."""
     repeats = (
-        f", and {record.repeats} times more until {rfc3339(record.last)}" if record.repeats and record.last else ""
+        f", and {record.repeats} more times until {rfc3339(record.last)}" if record.repeats and record.last else ""
     )
     policies = f", policies {record.hash[:12]}" if record.hash else ""
     return f"decided {rfc3339(record.time)}, attempt {record.attempt}{repeats}{policies}"
@@ -161,7 +161,7 @@ def _refusals(record: DecisionRecord, to: Terminal) -> Iterator[str]:
         if name not in said:
             rows.append((printable(name), "", "0", str(count)))
     yield from to.table(rows, right_from=2)
-    yield to.paint(DIM, "first: nodes that no rule before it refused; alone: nodes it refuses, asked alone")
+    yield to.paint(DIM, "first: nodes that no rule before it rejected; alone: nodes that it rejects, evaluated alone")
 
 
 def _top(record: DecisionRecord, to: Terminal) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _top(record: DecisionRecord, to: Terminal) -> Iterator[str]:
 def _metrics(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     rows = [("metric", "age", "nodes without a value")]
     for one in record.metrics:
-        age = f"{one.age_seconds:.3g} s" if one.age_seconds is not None else "no answer yet"
+        age = f"{one.age_seconds:.3g} s" if one.age_seconds is not None else "no result yet"
         rows.append((printable(one.query), age, str(one.missing) if one.missing is not None else "not counted"))
     yield from to.table(rows, right_from=1)
 

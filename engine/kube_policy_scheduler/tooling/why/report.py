@@ -28,7 +28,7 @@ def headline(found: Explanation) -> str:
     """Return what is the case, in one line."""
     pod = printable(found.pod)
     if found.cause is not None:
-        return f"{pod} fits on none of {plural(found.nodes, 'node')}, under {found.policy}"
+        return f"{pod} fits none of {plural(found.nodes, 'node')}, under {found.policy}"
     fits = f"{found.fits} of {plural(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
     if found.bound is None:
         goes = "would go" if found.short else "goes"
@@ -50,7 +50,7 @@ def _cause(found: Explanation, cause: Cause) -> str:
     name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
     share = f": {cause.refused} of {plural(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
-    only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
+    only = f"; on {cause.only} of them this is the only cause" if 0 < cause.only < cause.refused else ""
     whole = cause.only == cause.refused == found.nodes and found.nodes > 1
     return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
 
@@ -58,13 +58,13 @@ def _cause(found: Explanation, cause: Cause) -> str:
 def _notes(found: Explanation) -> Iterator[str]:
     yield from (printable(limit.sentence()) for limit in found.limits)
     if found.short:
-        yield f"It is held back: {printable(found.short)}"
+        yield f"It is held: {printable(found.short)}"
     else:
         yield from (printable(f"It starts with the others of {gang.sentence()}") for gang in found.gangs)
     if found.cause is not None and found.bound is not None:
-        yield f"It runs on {found.bound}, where it would not be placed again: {_lacks(found.bound_lacks)}"
+        yield f"It runs on {found.bound}, but would not be placed there again: {_lacks(found.bound_lacks)}"
     elif found.bound_lacks is not None:
-        yield f"{found.bound} would refuse it: {_lacks(found.bound_lacks)}"
+        yield f"{found.bound} would reject it: {_lacks(found.bound_lacks)}"
 
 
 # --- fits nowhere ----------------------------------------------------------------------------------------
@@ -87,14 +87,14 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
         yield from to.table(rows, right_from=2)
     yield ""
     if found.changes:
-        yield to.paint(BOLD, "It would fit if you (one of these; each was tried):")
+        yield to.paint(BOLD, "It would fit with one of these changes (each was tried):")
         rows = [("", "")]
         for change in found.changes:
             fits = f"{change.nodes} node fits" if change.nodes == 1 else f"{change.nodes} nodes fit"
             rows.append((f"  {printable(change.text)}", f"{fits}, it goes to {change.node}"))
         yield from to.table(rows, right_from=2)
     else:
-        yield to.paint(BOLD, "No single change that was tried makes it fit.")
+        yield to.paint(BOLD, "None of the changes that were tried makes it fit.")
     if found.victims:
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
 
@@ -148,7 +148,7 @@ def _why(rank: Ranking) -> str:
     if rank.feasible == 1:
         return "It is the only node that fits."
     if rank.ties > 1:
-        return f"{rank.ties} nodes have the same best total: one of them was drawn by a hash of pod, node and seed."
+        return f"{rank.ties} nodes have the same best total: one was selected by a hash of pod, node and seed."
     following = next((at for at in range(1, len(rank.nodes)) if rank.ranks[at] > 1), None)
     if following is None or rank.margin is None:
         return "It has the best total."
