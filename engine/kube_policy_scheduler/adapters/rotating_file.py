@@ -1,8 +1,8 @@
 """Lines appended to a file that is exchanged when it is full; written in a thread. Knows nothing of what it writes.
 
 Callers that hand a line in never wait: where the disk is too slow, lines are left out and counted.
-The handlers of `logging.handlers` do less: they flush the file after each record, bound no bytes in memory, do not count
-what they leave out, and with one file kept they never start it again.
+The handlers of `logging.handlers` do less: they flush the file after each record, bound no bytes in memory, do not
+count what they leave out, and with one file kept they never start it again.
 """
 
 from __future__ import annotations

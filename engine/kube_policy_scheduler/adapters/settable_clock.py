@@ -19,8 +19,8 @@ class SettableClock:
     A caller that adds up times of it (when a back-off ends, until when a group may wait) is told by how much it was set
     before anybody sees the new time, and moves his times by as much: what was to last a second lasts a second.
 
-    Why not two clocks, a monotonic one for the queue: a policy compares the age of a pod, how long it has waited and the
-    age of a metric with one `now`, which must be that of the objects' timestamps.
+    Why not two clocks, a monotonic one for the queue: a policy compares the age of a pod, how long it has waited and
+    the age of a metric with one `now`, which must be that of the objects' timestamps.
     """
 
     def __init__(self, *, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
