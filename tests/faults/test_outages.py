@@ -50,7 +50,7 @@ def test_what_happened_while_the_api_server_was_away_is_caught_up_with(
     with recovery("the API server is back"):
         eventually(lambda: sorted(cluster.placements()[name] for name in ("ours", "waits")) == ["", "n0"])
     assert cluster.overcommitted() == []
-    outages = [entry for entry in process.log_entries() if "growing pauses" in entry["message"]]
+    outages = [entry for entry in process.log_entries() if entry["message"].startswith("cannot reach ")]
     assert len(outages) == 1, "one line for one outage"
     assert "Traceback" not in process.log()
 

@@ -178,7 +178,7 @@ def test_a_restart_with_broken_policies_starts_from_the_last_accepted_ones(
     metrics = first.metrics()
     assert metrics["policy_scheduler_policy_last_reload_successful"] == 0
     assert metrics['policy_scheduler_policy_reloads_total{result="restored"}'] == 1
-    assert f"The newest policies cannot be used: {origin} decides since the start" in first.get("/status")[1]
+    assert f"The newest policies cannot be used: {origin} is active since the start" in first.get("/status")[1]
     code, text = stage.status()
     assert code == 1
     assert "refused: default.policy:1:13: error[P0102]" in text
