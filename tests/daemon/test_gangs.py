@@ -50,7 +50,7 @@ def test_places_are_held_for_a_while_then_given_back_with_a_clear_reason() -> No
         scheduler = calm.process.scheduler
         (state,) = scheduler.waiting_pods.states(next(iter(scheduler.queue)))
         assert (state.size, state.placed, state.holding, state.pending, state.missing) == (3, 2, 2, 1, 0)
-        assert state.sentence().startswith('gang "default/a": 2 of 3 members have a place, 1 is pending, held until ')
+        assert state.sentence().startswith('gang "default/a": 2 of 3 members have a node, 1 is pending, held until ')
         assert 'gang "default/a" starts with 3 pods (policy p: gang by' in calm.told.why[last]
         calm.pod("small")
         await calm.after(20)

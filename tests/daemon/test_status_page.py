@@ -193,7 +193,7 @@ def test_gangs_are_told_those_first_that_give_their_places_back_first() -> None:
     cards = re.findall(r"<h3>(ml/.)</h3>(.*?)</section>", html, re.DOTALL)
     assert [name for name, _ in cards] == ["ml/a", "ml/b", "ml/c"]
     assert " ".join(re.sub(r"<[^>]*>", " ", cards[0][1]).split()) == (
-        "1 of 4 members have a place, held for 9 s more 1 pending, 2 missing PodGroup train"
+        "1 of 4 members have a node, held for 9 s more 1 pending, 2 missing PodGroup train"
     )
 
 

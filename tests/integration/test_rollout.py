@@ -138,7 +138,7 @@ def test_undo_goes_back_to_what_was_in_use_before(
     kept(3)
     eventually(lambda: len(rollout("history").splitlines()) == 3)
     assert "revision 3 is already in the ConfigMap" in rollout("undo", "--to-revision=3", code=1)
-    assert "revision 1 is not kept: there are 2, 3" in rollout("undo", "--to-revision=1", code=1)
+    assert "revision 1 is not stored: the revisions are 2, 3" in rollout("undo", "--to-revision=1", code=1)
     assert "is restored to revision 2 " in rollout("undo", "--to-revision=2")
 
 
@@ -199,7 +199,7 @@ def test_where_nothing_is_kept_there_is_no_way_back(
     where = ["--config-map=default/policies", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "admin"))]
     assert run(["rollout", "history", *where]) == 1
     assert run(["rollout", "undo", *where]) == 1
-    assert capsys.readouterr().out == "nothing is kept of configMap default/policies\nno other version is stored\n"
+    assert capsys.readouterr().out == "no version of configMap default/policies is stored\nno other version is stored\n"
     assert run(["rollout", "undo", "--config-map=default/polices", *where[1:]]) == 2
     assert "ConfigMap default/polices: 404" in capsys.readouterr().err
 

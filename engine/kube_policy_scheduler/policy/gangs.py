@@ -87,7 +87,7 @@ class GangState:
 
     def sentence(self) -> str:
         """Return it in one sentence, without an end."""
-        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a place"]
+        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node"]
         if self.pending:
             parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
         if self.missing:

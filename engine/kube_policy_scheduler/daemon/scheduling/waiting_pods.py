@@ -207,7 +207,7 @@ class WaitingPods:
         self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
 
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
-        """Return whether enough members have a place and need not wait here: they run, or are being bound."""
+        """Return whether enough members have a node and need not wait here: they run, or are being bound."""
         return all(
             self.trial.placed(requirement) - self.permit.number(requirement.group) >= requirement.size
             for requirement in requirements

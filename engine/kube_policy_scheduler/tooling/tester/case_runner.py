@@ -614,7 +614,7 @@ class CaseRunner:
         if outcome.host is None or not short:
             return outcome
         first = short[0]
-        waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a place'
+        waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a node'
         return replace(outcome, waits=waits)
 
     def _members(self, requirement: GangRequirement) -> int:
