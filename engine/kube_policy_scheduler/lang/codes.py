@@ -365,8 +365,8 @@ SAME_NAME = Code(
 NO_PLUGIN = Code(
     "P0206",
     "unknown-plugin",
-    "`use kubernetes without` names kube-scheduler's default filters, `use kubernetes scores without` (or `with`) its"
-    " default scores, under the names that they have there.",
+    "After `use kubernetes without`, write names of kube-scheduler's default filters. After `use kubernetes scores"
+    " without` (or `with`), write names of its default scores.",
     bad="use kubernetes without NodePort",
     good="use kubernetes without NodePorts",
 )
