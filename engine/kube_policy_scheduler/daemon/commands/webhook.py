@@ -35,8 +35,7 @@ EPILOG = """
 \b
 Examples:
   policy-scheduler webhook --certificate-file tls.crt --key-file tls.key     # from cert-manager, for example
-  policy-scheduler webhook --self-managed-certificate                        # created, stored and renewed by the
-  webhook
+  policy-scheduler webhook --self-managed-certificate                        # creates, stores and renews it
 
 \b
 The manifests are in deploy/components/webhook-self-managed and webhook-cert-manager. The webhook reads both files
