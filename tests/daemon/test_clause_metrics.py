@@ -11,7 +11,7 @@ from tests.daemon.status_stage import Scene
 def test_each_clause_of_the_policies_in_use_is_counted() -> None:
     scene = Scene(decided=4)
     registry = CollectorRegistry()
-    registry.register(ClauseMetrics(scene.counts, policies=lambda: scene.onlooker.policies))
+    registry.register(ClauseMetrics(scene.counts, policies=lambda: scene.policy_status.policies))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"policy_scheduler_{name}_total", {"policy": "web", **labels})

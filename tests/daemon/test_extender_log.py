@@ -53,7 +53,7 @@ async def test_what_passes_is_kept_with_who_refused_the_others() -> None:
     assert [(reason.plugin, reason.nodes) for reason in record.reasons] == [('node.label.disk == "ssd"', 1)]
     assert record.refused == {'node.label.disk == "ssd"': 1}
     assert "2 of 3 nodes fit; kube-scheduler chooses" in explained(log.entries()[0]).why
-    assert told(log).startswith("default/web-1 may go where kube-scheduler likes, of the nodes that fitted, under apps")
+    assert told(log).startswith("default/web-1 can go to any of the nodes that fitted, as kube-scheduler selects, under apps")
 
 
 async def test_only_the_nodes_that_were_asked_about_are_counted() -> None:
@@ -85,7 +85,7 @@ async def test_the_best_node_is_kept_with_what_each_clause_gave() -> None:
     assert (record.nodes, record.feasible) == (3, 2), "as the filter of this attempt said"
     assert [(each.node, each.total) for each in record.top] == [("fast", 10.0), ("slow", 0.0)]
     assert "it leads slow by 10" in explained(log.entries()[-1]).why
-    assert told(log).startswith("default/web-1 goes best to fast, as kube-scheduler was told")
+    assert told(log).startswith("default/web-1 fits best on fast, as answered to kube-scheduler")
 
 
 async def test_a_binding_and_a_refused_one_are_kept() -> None:
