@@ -53,7 +53,7 @@ async def test_what_passes_is_kept_with_who_refused_the_others() -> None:
     assert [(reason.plugin, reason.nodes) for reason in record.reasons] == [('node.label.disk == "ssd"', 1)]
     assert record.refused == {'node.label.disk == "ssd"': 1}
     assert "2 of 3 nodes fit; kube-scheduler chooses" in explained(log.entries()[0]).why
-    assert told(log).startswith("default/web-1 can go to any of the nodes that fitted, as kube-scheduler selects, under apps")
+    assert told(log).startswith("default/web-1 can go to any of the nodes that fitted, as kube-scheduler selects")
 
 
 async def test_only_the_nodes_that_were_asked_about_are_counted() -> None:
