@@ -45,7 +45,7 @@ def test_what_happened_while_the_api_server_was_away_is_caught_up_with(
     cluster.add_pods(pod("theirs", cpu="900m", scheduler="another"))
     cluster.bind("theirs", "n1")
     cluster.add_pods(pod("ours", cpu="900m"), pod("waits", cpu="900m"))
-    eventually(lambda: "retrying with backoff" in process.log())
+    eventually(lambda: "cannot reach" in process.log())
     front.up()
     with recovery("the API server is back"):
         eventually(lambda: sorted(cluster.placements()[name] for name in ("ours", "waits")) == ["", "n0"])
@@ -63,7 +63,7 @@ def test_an_api_server_that_comes_later_than_the_scheduler_is_waited_for(
     config = front.kubeconfig(tmp_path / "front")
     front.down()
     process = scheduler(kubeconfig=config).start_serving()
-    eventually(lambda: "retrying with backoff" in process.log())
+    eventually(lambda: "cannot reach" in process.log())
     code, text = process.get("/readyz")
     assert code == 500
     assert "the first lists are not complete" in text
