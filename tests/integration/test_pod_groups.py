@@ -27,7 +27,7 @@ def test_pods_of_a_pod_group_are_bound_together_or_not_at_all_and_the_group_says
 ) -> None:
     started = scheduler().start_ready()
     tells_of_its_group(grouped, scheduler=OURS)
-    assert "2 of 3 members have a place" in started.log()
+    assert "2 of 3 members have a node" in started.log()
 
 
 def test_so_does_kube_scheduler(grouped: Cluster, tmp_path: Path) -> None:
