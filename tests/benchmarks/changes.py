@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
+from kube_policy_scheduler.cluster.signals import SeriesColumns
 from tests.benchmarks.decisions import NOW, Run, start
 from tests.benchmarks.manifests import add_node
 from tests.benchmarks.policies import METRICS, signals
@@ -69,9 +70,9 @@ def _node_is_annotated(run: Run, number: int) -> Callable[[], None]:
 
 def _metrics_are_read(run: Run, number: int) -> Callable[[], None]:
     fresh = signals(run.cluster.nodes.size, now=NOW)
-    for promql, reading in fresh.readings.items():
-        values = tuple(replace(series, value=series.value + number) for series in reading.series)
-        fresh = replace(fresh, readings={**fresh.readings, promql: replace(reading, series=values)})
+    for reading in fresh.readings.values():
+        assert isinstance(reading.series, SeriesColumns)
+        reading.series.values += number
 
     def change() -> None:
         run.signals = fresh

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.cluster.signals import LabelSets, Reading, SeriesColumns, Signals
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import load
@@ -63,13 +63,12 @@ def profile_of(text: str) -> Profile:
 
 
 def signals(nodes: int, *, now: float) -> Signals:
-    """Return a fresh reading of each metric for all nodes `node-0` and on."""
+    """Return a fresh reading of each metric for all nodes `node-0` and on, as a new answer: no object is shared."""
     generator = np.random.default_rng(0)
     readings = []
     for name in METRICS:
         values = generator.uniform(5, 60, nodes)
-        series = tuple(
-            Series({"__name__": name, "node": f"node-{row}"}, float(values[row]), now) for row in range(nodes)
-        )
+        labels = LabelSets.of({"__name__": name, "node": f"node-{row}"} for row in range(nodes))
+        series = SeriesColumns(labels, values, np.full(nodes, now))  # as the adapter decodes answers
         readings.append(Reading(name, series, evaluated_at=now, fetched_at=now))
     return Signals.of(readings)
