@@ -67,7 +67,7 @@ def test_groups_expire_one_by_one_whatever_becomes_of_their_pods() -> None:
     for number, within in enumerate((30.0, 10.0, 20.0)):
         permit.wait(f"p{number}", (requirement(f"g{number}", 2, within=within),), 0.0)
     permit.leave("p1")
-    permit.wait("p1", (requirement("g1", 2, within=10.0),), 5.0)  # begins anew
+    permit.wait("p1", (requirement("g1", 2, within=10.0),), 5.0)  # starts again
     assert permit.next_due() == 15.0
     assert permit.expire(14.9) == {}
     assert list(permit.expire(20.0)) == ["p1", "p2"]

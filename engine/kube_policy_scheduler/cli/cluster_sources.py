@@ -382,7 +382,7 @@ def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | N
 
     try:
         lines = fetch_decisions(url, pod=pod, token_file=token_file, ca_file=ca_file)
-        # about nobody of that name: what there is, so that the error can say what may be meant
+        # no decision is about a pod of that name: list the others, so that the error can suggest one
         lines = lines or fetch_decisions(url, token_file=token_file, ca_file=ca_file)
         return list(decode_lines(lines, name=url))
     except (DecisionLogError, RecordError) as error:

@@ -53,7 +53,7 @@ class KnownObjects(Generic[T]):
     def replace(self, found: Mapping[str, T], *, unreadable: Iterable[ObjectMeta]) -> list[Change[T]]:
         """Take note of all objects that there are; return what is to be told, deletions first.
 
-        A name may have been reused. What is there but cannot be read stays as it was told.
+        A name may have been reused. An object that exists but cannot be read keeps its last readable state.
         """
         kept = {key for metadata in unreadable if (key := key_of(metadata)) in self._known}
         missed = [uid for uid in self._known if uid not in found and uid not in kept]

@@ -43,9 +43,9 @@ class Sample:
     at: float
     """Seconds from the beginning."""
     arrived: float
-    """What was asked for so far of the main resource, as a share of what there is."""
+    """Requests so far for the main resource, as a share of the capacity."""
     used: Mapping[str, float]
-    """What is in use of each resource, as a share of what there is."""
+    """Use of each resource, as a share of the capacity."""
     spread: float
     """The standard deviation over the nodes of the share of the main resource that is in use."""
     fragmentation: float | None
@@ -175,7 +175,7 @@ class SimulatedCluster:
         return pod
 
     def share_arrived(self) -> float:
-        """Return what has been asked for of the main resource, as a share of what there is."""
+        """Return the requests so far for the main resource, as a share of the capacity."""
         capacity = self.measures.capacity[self.measures.main.name]
         return self.tally.wanted / capacity if capacity else 0.0
 

@@ -535,7 +535,7 @@ class CaseRunner:
                 self._settle(decided, now)
 
     def waiting(self) -> list[Waiting]:
-        """Return the pods of a queue, each with the policy that governs it; `observe` is told of each.
+        """Return the pods of a queue, each with the policy that governs it; calls `observe` for each.
 
         Raises:
             DocumentError: as `decisions`.

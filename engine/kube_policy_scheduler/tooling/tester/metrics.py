@@ -36,7 +36,7 @@ class Samples:
     """Since the clock's zero."""
     values: tuple[float, ...]
     stale_at_seconds: tuple[float, ...] = field(default=())
-    """When Prometheus was told that the series has ended."""
+    """When the series ended, by its staleness marker."""
 
     def last(self, at_seconds: float) -> tuple[float, float] | None:
         """Return value and age of the sample that Prometheus finds at a time, None where it finds none."""
