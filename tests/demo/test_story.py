@@ -7,10 +7,21 @@ import subprocess
 import sys
 
 
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kube_policy_scheduler.demo", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_help_and_unknown_arguments_start_nothing() -> None:
+    shown, refused = run_demo("--help"), run_demo("--fast")
+    assert (shown.returncode, refused.returncode) == (0, 2)
+    assert "Run a cluster and the scheduler on this machine" in shown.stdout
+    assert "unrecognized arguments: --fast" in refused.stderr
+    assert "starting" not in shown.stdout + refused.stdout
+
+
 def test_the_story_comes_true() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kube_policy_scheduler.demo"], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_demo()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout
     assert re.search(r"its status page is http://127\.0\.0\.1:\d+", done.stdout)

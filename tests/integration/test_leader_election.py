@@ -74,7 +74,7 @@ def test_who_cannot_have_the_lease_says_so(
     eventually(lambda: "failed to acquire the lease" in process.log())
     code, said = process.get("/readyz?verbose")
     assert code == 500
-    assert "[-]lease failed: cannot acquire the lease kube-system/elected: 403" in said
+    assert "[-]lease failed: failed to acquire the lease kube-system/elected: 403" in said
     metrics = process.metrics()
     assert metrics['policy_scheduler_lease_usable{name="elected"}'] == 0
     assert metrics['policy_scheduler_watch_late_seconds{resource="pods"}'] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -297,8 +298,26 @@ async def _main(directory: Path) -> int:
         return 0
 
 
+_HELP = """\
+Run a cluster and the scheduler on this machine, and watch policies place pods.
+
+The demo starts an embedded cluster, Prometheus (or a stand-in, if Prometheus is not installed) and the scheduler. It
+creates pods, and edits the policy while the scheduler runs. On a terminal the demo keeps running until you press
+Ctrl-C, and prints the address of the status page and a kubeconfig. Without a terminal it ends after the last step.
+"""
+_EXIT_CODES = """\
+The exit codes are: 0, every pod is where the policy says; 1, a step failed; 2, unknown argument; 130, interrupted.
+"""
+
+
 def main() -> None:
     """Run the demo; exit 0 if the story came true, 1 if not, 130 after Ctrl-C without a terminal."""
+    argparse.ArgumentParser(
+        prog="python -m kube_policy_scheduler.demo",
+        description=_HELP,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="policy-demo-") as directory:
         sys.exit(asyncio.run(_main(Path(directory))))

@@ -54,6 +54,7 @@ class _Gathered:
     sources: tuple[Source, ...]
     """Its own, and those that were taken in, in order: all that follows from the statements follows from these."""
     statements: tuple[syntax.Statement, ...] = field(compare=False)
+    unread_names: frozenset[str] = field(compare=False)
 
 
 def check_sources(
@@ -169,7 +170,8 @@ def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
 
 def _check(gathered: _Gathered, environment: Environment) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
     source = gathered.sources[0]
-    return check(gathered.statements, environment, source=source, name=policy_name(source.name))
+    name = policy_name(source.name)
+    return check(gathered.statements, environment, source=source, name=name, unread_names=gathered.unread_names)
 
 
 def policy_name(path: str) -> str:
@@ -217,7 +219,9 @@ class _Gatherer:
             advice = "split it into policies for different pods"
             self.found.append(codes.TOO_LARGE.at(use.span, message, help=advice))
             del statements[MAX_STATEMENTS:]
-        return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
+        files = (file, *(self._files[name] for name in taken))
+        unread = frozenset().union(*(each.unread_names for each in files))
+        return _Gathered(tuple(each.source for each in files), tuple(statements), unread)
 
     def _gather(
         self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span], statements: list[syntax.Statement]

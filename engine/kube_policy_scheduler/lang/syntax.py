@@ -314,3 +314,5 @@ class File:
     source: Source = field(compare=False, repr=False)
     statements: tuple[Statement, ...]
     comments: tuple[Comment, ...] = field(default=(), compare=False)
+    unread_names: frozenset[str] = field(default=frozenset(), compare=False)
+    """Names whose definitions could not be read: their uses are no further errors."""

@@ -233,7 +233,7 @@ class ReplicaCoordinator:
     def problem(self) -> str | None:
         """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
         if self._elector is not None and self._elector.trouble:
-            return f"cannot acquire the lease {self._lease.full_name}: {self._elector.trouble}"
+            return f"failed to acquire the lease {self._lease.full_name}: {self._elector.trouble}"
         if self._membership is None or self._membership.is_ready:
             return None
         waits = ", ".join(self._membership.waits_for)

@@ -29,7 +29,12 @@ DEFAULT_GANG_SECONDS = 300.0
 
 
 def check(
-    statements: Sequence[syntax.Statement], environment: Environment, *, source: Source, name: str
+    statements: Sequence[syntax.Statement],
+    environment: Environment,
+    *,
+    source: Source,
+    name: str,
+    unread_names: frozenset[str] = frozenset(),
 ) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
     """Return the policy that the statements make, and everything that is wrong with it.
 
@@ -38,8 +43,9 @@ def check(
         environment: what a policy may name.
         source: the policy's own file.
         name: of the policy, where no statement says otherwise.
+        unread_names: names whose definitions could not be read.
     """
-    checker = _Checker(inference=Inference(environment), source=source, name=name)
+    checker = _Checker(inference=Inference(environment, unread_names), source=source, name=name)
     checker.define(statements)
     for statement in statements:
         if checker.has_enough(statement):

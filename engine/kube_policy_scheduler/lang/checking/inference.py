@@ -96,6 +96,8 @@ class Inference:
     """Infers the expressions of one policy."""
 
     environment: Environment
+    unread_names: frozenset[str] = frozenset()
+    """Names whose definitions could not be read: their values are unknown, and nothing more is reported of them."""
     definitions: dict[str, Definition] = field(default_factory=dict)
     found: list[Diagnostic] = field(default_factory=list)
     active: list[str] = field(default_factory=list)
@@ -224,7 +226,7 @@ class Inference:
 
     def _item(self, item: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return an item of a list; a name that nothing has is probably a text: `in [amd64]`."""
-        known = (*self.definitions, *scope.parameters, *scope.items)
+        known = (*self.definitions, *self.unread_names, *scope.parameters, *scope.items)
         if not isinstance(item, expressions.Name) or item.name in known or item.name in self.environment.builtins:
             return self.infer(item, scope)
         if item.name in ("node", "pod") or closest(item.name, known) or item.name.lower() in foreign.NAMES:
@@ -385,7 +387,8 @@ def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> ty
         return _reference(inference, definition, expr.span, scope)
     if scope.bare_item and f"pod.{name}" in inference.environment.fields:
         return read_member(inference, expr, scope)
-    inference.found.append(unknown_name(inference, expr, scope))
+    if name not in inference.unread_names:
+        inference.found.append(unknown_name(inference, expr, scope))
     return unknown(expr.span)
 
 
@@ -511,6 +514,8 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
         message = f"`{_shown(expr)}` is not a value"
         advice = f"count its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    if root.name in inference.unread_names:
         return unknown(expr.span)
     meant = closest(root.name, ("node", "pod", *scope.items))
     advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
@@ -641,7 +646,7 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     if expr.operator != "-" or not isinstance(left, expressions.Member) or not isinstance(right, expressions.Name):
         return False
     touching = left.span.end == expr.operator_span.start and expr.operator_span.end == right.span.start
-    if not touching or right.name in inference.definitions or right.name in scope.parameters:
+    if not touching or right.name in {*inference.definitions, *inference.unread_names, *scope.parameters}:
         return False
     name = f"{left.name}-{right.name}"
     written = f'{left.base.span.text}["{name}"]'
@@ -658,7 +663,7 @@ def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> 
         first = first.left
     if not isinstance(first, expressions.Name) or not _DASHED.fullmatch(text):
         return False
-    if first.name in inference.definitions or first.name in scope.parameters:
+    if first.name in {*inference.definitions, *inference.unread_names, *scope.parameters}:
         return False
     written = f'"{text}"'
     fix = Fix(f"write {written}", (Edit(expr.span, written),))
@@ -677,7 +682,8 @@ def call_value(inference: Inference, expr: expressions.Call, scope: Scope) -> ty
         return _expanded(inference, definition, expr, scope)
     builtin = inference.environment.builtins.get(expr.function)
     if builtin is None:
-        inference.found.append(unknown_function(inference, expr))
+        if expr.function not in inference.unread_names:
+            inference.found.append(unknown_function(inference, expr))
         return unknown(expr.span)
     return Binding(inference, builtin, expr, scope).apply()
 
@@ -861,7 +867,8 @@ class Binding:
     def _constant(self, parameter: Parameter, argument: expressions.Expr) -> Any:
         """Return what the kernel takes for a constant argument, or None after reporting."""
         takes, found = parameter.takes, self.inference.found
-        if takes.word and isinstance(argument, expressions.Name) and argument.name not in self.inference.definitions:
+        defined = {*self.inference.definitions, *self.inference.unread_names}
+        if takes.word and isinstance(argument, expressions.Name) and argument.name not in defined:
             if argument.name not in RESOURCE_WORDS:
                 meant = closest(argument.name, RESOURCE_WORDS)
                 advice = f"did you mean `{meant}`?" if meant else 'write other resources in quotes: "nvidia.com/gpu"'
@@ -901,7 +908,8 @@ class Binding:
 
     def _is_bare(self, argument: expressions.Expr) -> bool:
         """Return whether an argument is a name that nothing has."""
-        known = (*self.inference.definitions, *self.scope.parameters, *self.scope.items)
+        defined = (*self.inference.definitions, *self.inference.unread_names)
+        known = (*defined, *self.scope.parameters, *self.scope.items)
         return isinstance(argument, expressions.Name) and not (
             argument.name in (*known, "node", "pod", *self.inference.environment.builtins)
             or closest(argument.name, known)

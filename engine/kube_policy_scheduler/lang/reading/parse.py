@@ -5,6 +5,7 @@ With `parse_tables` and `parse_errors` the only module that knows Lark.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from lark import Lark
@@ -24,6 +25,8 @@ MAX_DEPTH = 100
 MAX_STATEMENTS = 1_000
 """Of a policy, with those of used files; what is compared in pairs stays a matter of milliseconds."""
 _MAX_ERRORS = 50
+_DEFINES = re.compile(r"^[ \t]*(?:(?:let|def|metric)[ \t]+(\w+)|(?:\w+[ \t]+)?(\w+)[ \t]*:?=(?!=))", re.MULTILINE)
+"""A line that defines a name, also in the spelling of other languages: `x = 3`, `const x = 3`, `let x := 3`."""
 
 
 class _Lower(Statements, Expressions):
@@ -52,7 +55,14 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
             statements.append(statement)
         if len(found) > _MAX_ERRORS:
             break
-    return syntax.File(source, tuple(statements), layout.comments), _first(in_order(found))
+    unread = _unread_names(source, statements) if found else frozenset()
+    return syntax.File(source, tuple(statements), layout.comments, unread), _first(in_order(found))
+
+
+def _unread_names(source: Source, statements: list[syntax.Statement]) -> frozenset[str]:
+    """Return the names that the text seems to define and no statement defines."""
+    defined = {s.name for s in statements if isinstance(s, syntax.Let | syntax.Def | syntax.Metric)}
+    return frozenset(match[1] or match[2] for match in _DEFINES.finditer(source.text)) - defined
 
 
 def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:

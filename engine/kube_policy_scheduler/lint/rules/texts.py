@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Span, closest
-from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang import expressions, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
 from kube_policy_scheduler.lang.environment import Key
+from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, resource_name
+from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, presence, rule, short
 
 
@@ -111,6 +113,49 @@ def label_as_truth(policy: CheckedPolicy) -> Iterator[Finding]:
             message = f'`{shown}` is true for every value, even "false"'
             advice = f'write `{shown} == "true"` to test its value, or `{there}` to test its presence'
             yield Finding(part.span, message, advice)
+
+
+_NODE_RESOURCE = re.compile(r"[^/]+/.+|(?:hugepages|attachable-volumes)-.+")
+_DEVICE = re.compile(r"(?:nvidia[-_.]?)?gpus?|cuda", re.IGNORECASE)
+
+
+@rule("P0314")
+def impossible_resource(policy: CheckedPolicy) -> Iterator[Finding]:
+    """No node can have a resource of this name, and no pod can request it. Besides `cpu`, `memory`,
+    `ephemeral-storage`, `pods` and `hugepages-SIZE`, Kubernetes allows only names with a domain, such as
+    `nvidia.com/gpu`.
+
+    Avoid::
+
+        filter node.free["gpu"] ?? 0 > 0
+
+    Prefer::
+
+        filter node.free["nvidia.com/gpu"] ?? 0 > 0
+    """
+    parts = _parts(policy)
+    resources = {part.field.path for part in parts if isinstance(part, typed.Read) and part.field.key is Key.RESOURCE}
+    functions = {
+        part.builtin.name
+        for part in parts
+        if isinstance(part, typed.Apply) and any(parameter.takes.word for parameter in part.builtin.parameters)
+    }
+    for statement in policy.statements:
+        for expr in walk(statement):
+            match expr:
+                case expressions.Index(base=expressions.Member(name=name), key=expressions.Text() as key):
+                    texts = [key] if any(path.endswith(f".{name}") for path in resources) else []
+                case expressions.Call(function=function, arguments=arguments) if function in functions:
+                    texts = [argument for argument in arguments if isinstance(argument, expressions.Text)]
+                case _:
+                    continue
+            for text in texts:
+                if resource_name(text.value) in NATIVE_RESOURCES or _NODE_RESOURCE.fullmatch(text.value):
+                    continue
+                meant = "nvidia.com/gpu" if _DEVICE.fullmatch(text.value) else closest(text.value, NATIVE_RESOURCES)
+                advice = f'did you mean `"{meant}"`?' if meant else "write its domain too, as in `nvidia.com/gpu`"
+                fix = Fix(f'write "{meant}"', (Edit(text.span, f'"{meant}"'),), safe=False) if meant else None
+                yield Finding(text.span, f"no node can have a resource `{short(text.span)[1:-1]}`", advice, fix=fix)
 
 
 def _inner(value: typed.Typed) -> typed.Typed:
