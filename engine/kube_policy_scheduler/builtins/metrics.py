@@ -37,7 +37,7 @@ class _Arrivals:
         self.counts: FloatArray = np.zeros(cluster.nodes.size)
         for row, name in enumerate(cluster.nodes.names):
             self.counts[row] = self._on(cluster, name)
-        self._position = cluster.nodes.journal_end
+        self._position = cluster.nodes.dynamic_changes.end
 
     def _on(self, cluster: Cluster, name: str) -> int:
         # a pod that no kubelet has started yet uses nothing, however long ago it was bound
@@ -46,10 +46,10 @@ class _Arrivals:
 
     def refresh(self, cluster: Cluster) -> bool:
         """Count again on the nodes that pods came to or left; False where too much has changed."""
-        changed = cluster.nodes.changed_since(self._position)
+        changed = cluster.nodes.dynamic_changes.since(self._position)
         if changed is None:
             return False
-        self._position = cluster.nodes.journal_end
+        self._position = cluster.nodes.dynamic_changes.end
         for row in set(changed):
             if row >= cluster.nodes.size:
                 return False

@@ -56,8 +56,11 @@ def _derived_text(frame: Frame, name: str, read: Any) -> Texts:
 
 def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
     nodes = frame.cluster.nodes
-    lists: list[tuple[str, ...]] = nodes.derive(("field", name), lambda: [tuple(read(i)) for i in nodes.infos])
-    return lists if isinstance(frame.rows, slice) else [lists[row] for row in frame.rows]
+    column = nodes.coded(("field", name), lambda info: tuple(read(info)))
+    values = column.values
+    if not isinstance(frame.rows, slice):
+        return [values[code] for code in column.codes[frame.rows].tolist()]
+    return nodes.derive_from(column, ("lists", name), lambda: [values[code] for code in column.codes.tolist()])
 
 
 @node_field("node.name", depends=_STATIC, foreign=("hostname", "host", "nodename", "id"))
@@ -214,9 +217,7 @@ def _created(info: NodeInfo) -> float:
 @node_field("node.images", depends=_STATIC)
 def images(frame: Frame) -> TextList:
     """The names of the images on the node."""
-    nodes = frame.cluster.nodes
-    version = nodes.images_version
-    return _lists(frame, f"images {version}", lambda info: sorted(info.images))
+    return _lists(frame, "images", lambda info: sorted(info.images))
 
 
 @node_field("node.volumes_attached", depends=Depends.CLUSTER, low=0, high=1e9)

@@ -377,7 +377,7 @@ class Cluster:
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, thing.metadata.labels or {})
         elif isinstance(thing, objects.DeviceClass):
-            self.nodes.version += 1  # resources that a class provides need not be the node's own
+            self.nodes.static_changes.note_all()  # resources that a class provides need not be the node's own
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.set(thing)
         elif isinstance(thing, objects.ResourceClaim):
@@ -389,7 +389,7 @@ class Cluster:
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, None)
         elif isinstance(thing, objects.DeviceClass):
-            self.nodes.version += 1
+            self.nodes.static_changes.note_all()
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.remove(thing)
         elif isinstance(thing, objects.ResourceClaim):

@@ -235,7 +235,7 @@ class Devices:
         for resource, before in self.tables.items():
             self.tables[resource] = self._made(resource, before)
         if self.tables:
-            self._nodes.version += 1
+            self._nodes.static_changes.note_all()
 
     def shared(self) -> tuple[str, ...]:
         """Return the device resources that some node offers shares of."""
@@ -252,7 +252,7 @@ class Devices:
             return DeviceTable(resource, self._nodes)
         if table is None:
             table = self.tables[resource] = self._made(resource)
-            self._nodes.version += 1  # whole devices are now looked at one by one
+            self._nodes.static_changes.note_all()  # whole devices are now looked at one by one
         return table
 
     def forget(self, resource: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Change, Counter
-from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, LabelColumn, NodeTable
 
 _REPLAY_LIMIT = 64
 """Changes replayed one by one; beyond it adding up all nodes is cheaper."""
@@ -49,12 +49,12 @@ class Topology:
 
 
 def topology(nodes: NodeTable, key: str) -> Topology:
-    """Return the domains of a label, kept until something static changes; those of labels that no node has are one."""
-    return nodes.derive(("topology", nodes.known_label(key)), lambda: _topology(nodes, key))
-
-
-def _topology(nodes: NodeTable, key: str) -> Topology:
+    """Return the domains of a label, kept until that label changes; those of labels that no node has are one."""
     column = nodes.label(key)
+    return nodes.derive_from(column, ("topology", nodes.known_label(key)), lambda: _topology(column))
+
+
+def _topology(column: LabelColumn) -> Topology:
     codes = sorted(column.index.values())  # the values that some node has
     size = len(codes)
     domain = np.full(len(column.values) + 1, size, np.intp)

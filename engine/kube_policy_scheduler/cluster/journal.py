@@ -14,9 +14,11 @@ _MOST_ENTRIES = 1 << 13
 class Journal(Generic[T]):
     """Changes in order; positions only grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = _MOST_ENTRIES) -> None:
+        """Keep at most so many changes."""
         self._entries: list[T] = []
         self._start = 0
+        self._most = most
 
     @property
     def end(self) -> int:
@@ -26,10 +28,15 @@ class Journal(Generic[T]):
     def note(self, change: T) -> None:
         """Add a change; the oldest ones go when there are too many."""
         self._entries.append(change)
-        if len(self._entries) > _MOST_ENTRIES:
-            drop = _MOST_ENTRIES // 2
+        if len(self._entries) > self._most:
+            drop = self._most // 2
             del self._entries[:drop]
             self._start += drop
+
+    def note_all(self) -> None:
+        """Note that everything may have changed: no reader knows the changes up to now one by one."""
+        self._start = self.end + 1
+        self._entries.clear()
 
     def since(self, position: int) -> Sequence[T] | None:
         """Return the changes after a position; None where that is too long ago to know."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_label_value, is_qualified_name
 from kube_policy_scheduler.cluster.node_selectors import expression_mask, node_term
-from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import IntArray, LabelColumn, NodeTable
 from kube_policy_scheduler.cluster.selectors import Expression
 
 
@@ -27,7 +27,7 @@ def rows_matching(expressions: Sequence[Expression], nodes: NodeTable) -> IntArr
 def _rows_with(expression: Expression, nodes: NodeTable) -> IntArray:
     key = expression.key
     column = nodes.label(key)
-    order, starts = nodes.derive(("rows-by-label", nodes.known_label(key)), lambda: _by_code(nodes, key))
+    order, starts = nodes.derive_from(column, ("rows-by-label", nodes.known_label(key)), lambda: _by_code(column))
     found = [
         order[starts[code] : starts[code + 1]]
         for value in expression.values
@@ -36,8 +36,7 @@ def _rows_with(expression: Expression, nodes: NodeTable) -> IntArray:
     return found[0] if len(found) == 1 else np.concatenate((*found, np.zeros(0, np.int64)))
 
 
-def _by_code(nodes: NodeTable, key: str) -> tuple[IntArray, NDArray[np.intp]]:
-    column = nodes.label(key)
+def _by_code(column: LabelColumn) -> tuple[IntArray, NDArray[np.intp]]:
     order = np.argsort(column.codes, kind="stable")
     return order, np.searchsorted(column.codes[order], np.arange(len(column.values) + 1))
 

@@ -169,7 +169,7 @@ def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_R
             return column.codes[rows] < 0
         case "Gt" | "Lt":
             known = nodes.known_label(expression.key)
-            numbers, valid = nodes.derive(("label-integers", known), lambda: _integers(column.values))
+            numbers, valid = nodes.derive_from(column, ("label-integers", known), lambda: _integers(column.values))
             codes = column.codes[rows]
             bound = parse_integer(next(iter(expression.values), None))
             if bound is None:

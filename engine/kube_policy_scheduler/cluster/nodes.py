@@ -1,8 +1,9 @@
 """The nodes as a table: one NumPy array per attribute, one dense row per node.
 
-Rows are 0..size-1 in no meaningful order; if a node is removed, the last row moves into its place. There are two kinds
-of change, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
-raises `version`; *dynamic* (what is requested) is written to a journal of rows.
+Rows are 0..size-1 in no meaningful order; if a node is removed, the last row moves into its place. There are three
+kinds of change, because caches depend on them, each with a journal of the rows that changed: *static* (labels, taints,
+conditions, the set of nodes), *images*, and *dynamic* (what is requested and offered). Rows that a journal names may be
+gone since.
 
 There are columns for cpu, memory, ephemeral storage and pods, and for each resource that some node offers. Of other
 resources pods may ask for as many as they like: no node has any of them, and that is all that has to be known.
@@ -11,14 +12,16 @@ resources pods may ask for as many as they like: no node has any of them, and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.hashed_rows import HashedRows
 from kube_policy_scheduler.cluster.images import ImageTable
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, PodRequests
@@ -59,6 +62,8 @@ _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
 _MAX_STATIC = 512
 """Static columns kept; beyond it all go, and those still in use are rebuilt."""
+_MAX_DERIVED = 128
+"""Results kept that are derived from one column each; beyond it all go, as with static columns."""
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
 
@@ -69,15 +74,15 @@ class NodeTable:
     def __init__(self) -> None:
         self.infos: list[NodeInfo] = []
         self.rows: dict[str, int] = {}
-        self.version = 0
-        """Changes with anything static."""
+        self.static_changes: Journal[int] = Journal()
+        """Rows where something static changed."""
+        self.image_changes: Journal[int] = Journal()
+        """Rows where the images changed, and those of nodes that came or went."""
+        self.dynamic_changes: Journal[int] = Journal(most=_JOURNAL_LIMIT)
+        """Rows where what is requested or offered changed."""
         self.images = ImageTable()
-        self.images_version = 0
         self.identity_version = 0
         """Changes with a name, a hostname label, an address or the order of rows."""
-        self.journal: list[int] = []
-        self.journal_start = 0
-        """How many entries were dropped from the front of the journal."""
         self._capacity = _FIRST_CAPACITY
         self._allocatable: dict[str, IntArray] = {name: _no_amounts() for name in NATIVE}
         self._requested = {name: SumColumn(_FIRST_CAPACITY) for name in NATIVE}
@@ -95,9 +100,15 @@ class NodeTable:
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, rebuilt when that changes."""
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
+        self._names: tuple[int, list[str]] = (0, [])
+        """With the identity version that they are of."""
+        self.by_hash = HashedRows()
+        """The rows by hashes of the nodes' names."""
         self._label_keys: Counter[str] = Counter()
         """By how many nodes have it."""
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
+        self._derived_from: dict[Hashable, tuple[object, Any]] = {}
+        """By key: the state of the column that it was derived from, and what was."""
 
     # --- shape ---------------------------------------------------------------------------------------
 
@@ -108,8 +119,22 @@ class NodeTable:
 
     @property
     def names(self) -> list[str]:
-        """Return the names by row."""
-        return self.derive("names", lambda: [info.name for info in self.infos])
+        """Return the names by row; another list after a node came or went."""
+        version, names = self._names
+        if version != self.identity_version:
+            names = [info.name for info in self.infos]
+            self._names = (self.identity_version, names)
+        return names
+
+    @property
+    def version(self) -> int:
+        """Return a number that changes with anything static."""
+        return self.static_changes.end
+
+    @property
+    def images_version(self) -> int:
+        """Return a number that changes with any image."""
+        return self.image_changes.end
 
     def __contains__(self, name: str) -> bool:
         return name in self.rows
@@ -222,6 +247,15 @@ class NodeTable:
             derived[key] = make()
         return cast("T", derived[key])
 
+    def derive_from(self, column: CodedColumn[Any], key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` gives from one column, kept until that column changes."""
+        known = self._derived_from.get(key)
+        if known is None or known[0] is not column.state:
+            if len(self._derived_from) >= _MAX_DERIVED:
+                self._derived_from.clear()
+            known = self._derived_from[key] = (column.state, make())
+        return cast("T", known[1])
+
     # --- changes -------------------------------------------------------------------------------------
 
     def set(self, node: objects.Node) -> frozenset[str]:
@@ -242,6 +276,7 @@ class NodeTable:
             self._grow(self.size + 1)
             self.rows[name] = info.row
             self.infos.append(info)
+            self.by_hash.append(name)
             self._views.clear()
             self.identity_version += 1
             changes = frozenset({"added"})
@@ -259,12 +294,13 @@ class NodeTable:
             if "allocatable" in changes:
                 self._offer(info, old.allocatable, info.allocatable)
         if changes & STATIC_CHANGES:
-            self.version += 1
+            self.static_changes.note(info.row)
+        if changes & (STATIC_CHANGES | {"images"}):
             for read, column in self._static.values():
                 column.write(info.row, read(info))
         if changes & {"added", "images"}:
             self.images.add(info.row, info.images)
-            self.images_version += 1
+            self.image_changes.note(info.row)
         return changes
 
     def remove(self, name: str) -> int | None:
@@ -285,10 +321,10 @@ class NodeTable:
                 sums.move(last, row)
         for _, static in self._static.values():
             static.remove(row)
-        self.version += 1
+        self.by_hash.remove(row)
         self.identity_version += 1
-        self.images_version += 1
-        self.touch(row)
+        for journal in (self.static_changes, self.image_changes, self.dynamic_changes):
+            journal.note(row)
         if row == last:
             return None
         self.images.move(last, row, moved.images)
@@ -327,22 +363,7 @@ class NodeTable:
 
     def touch(self, row: int) -> None:
         """Note in the journal that something dynamic about a row changed."""
-        self.journal.append(row)
-        if len(self.journal) > _JOURNAL_LIMIT:
-            drop = _JOURNAL_LIMIT // 2
-            del self.journal[:drop]
-            self.journal_start += drop
-
-    @property
-    def journal_end(self) -> int:
-        """Return the position after the journal's last entry; positions only grow."""
-        return self.journal_start + len(self.journal)
-
-    def changed_since(self, position: int) -> Sequence[int] | None:
-        """Return the rows written after a journal position, or None where that is too long ago to know."""
-        if position < self.journal_start:
-            return None
-        return self.journal[position - self.journal_start :]
+        self.dynamic_changes.note(row)
 
     # --- storage -------------------------------------------------------------------------------------
 
@@ -386,7 +407,7 @@ class NodeTable:
                 self.vanished.add(resource)
         if self.appeared or self.vanished:
             self._views.clear()
-            self.version += 1  # whether anybody offers what a pod asks for is kept with its template
+            self.static_changes.note_all()  # whether anybody offers what a pod asks for is kept with its template
         self._write_allocatable(info.row, after)
 
     def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:

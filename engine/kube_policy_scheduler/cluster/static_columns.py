@@ -60,13 +60,15 @@ class ValueColumn:
 class CodedColumn(Generic[T]):
     """One value or None per row, dictionary coded."""
 
-    __slots__ = ("_codes", "_free", "_uses", "index", "values")
+    __slots__ = ("_codes", "_free", "_uses", "index", "state", "values")
 
     def __init__(self, values: Iterable[T | None]) -> None:
         self.values: list[T] = []
         """By code. Codes that no row has any more keep their last value until another takes its place."""
         self.index: dict[T, int] = {}
         """Codes by value, of values that some row has."""
+        self.state = object()
+        """Another object after each change: what is derived from the column is true while it is the same."""
         self._uses: list[int] = []
         """By code: rows that have it."""
         self._free: list[int] = []
@@ -94,15 +96,18 @@ class CodedColumn(Generic[T]):
     def write(self, row: int, value: T | None) -> None:
         """Set a row's value; a row of the column's size is a new one."""
         codes = self.codes
-        code = -1 if value is None else self._take(value)
-        if row < len(codes):
-            self._drop(int(codes[row]))
-        self._codes.write(row, code)
+        before = int(codes[row]) if row < len(codes) else -1
+        if row < len(codes) and value == (None if before < 0 else self.values[before]):
+            return
+        self._codes.write(row, -1 if value is None else self._take(value))
+        self._drop(before)
+        self.state = object()
 
     def remove(self, row: int) -> None:
         """Drop a row; the last one moves into its place."""
         self._drop(int(self.codes[row]))
         self._codes.remove(row)
+        self.state = object()
 
     def _take(self, value: T) -> int:
         code = self.index.get(value)

@@ -40,13 +40,11 @@ class TaintSets:
 
 
 def taint_sets(nodes: NodeTable) -> TaintSets:
-    """Return the taints of all nodes, kept until something static changes."""
-    return nodes.derive("taint-sets", lambda: _taint_sets(nodes))
-
-
-def _taint_sets(nodes: NodeTable) -> TaintSets:
+    """Return the taints of all nodes, kept until a taint changes."""
     column = nodes.coded("taints", lambda info: tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints))
-    return TaintSets(column.codes.astype(np.int64), tuple(column.values))
+    return nodes.derive_from(
+        column, "taint-sets", lambda: TaintSets(column.codes.astype(np.int64), tuple(column.values))
+    )
 
 
 def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:

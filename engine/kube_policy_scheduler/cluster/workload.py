@@ -67,4 +67,4 @@ class Workload:
     def _take_over(self, counts: Mapping[PodTemplate, int]) -> None:
         self.counts = counts
         self.version += 1
-        self._nodes.version += 1  # what is kept about nodes may follow from it
+        self._nodes.static_changes.note_all()  # what is kept about nodes may follow from it

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest
+from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.framework.block_maxima import Tied
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.device_shares import wanted
 
-_Hashes = NDArray[np.uint64]
+_FEW_BLOCKS = 8
+"""With rows that tie in no more blocks, looking at all of these is cheaper than trying groups."""
+_GROUPS_TRIED = 32
+"""Groups looked at for a row that ties; with none in them few do, and all blocks are looked at."""
 
 
 class Ties(Enum):
@@ -33,18 +36,54 @@ def best(totals: FloatArray) -> IntArray:
     return positions
 
 
-def tie_break(tied: IntArray, nodes: NodeTable, *, uid: str, seed: int) -> int:
-    """Return one of the rows: that with the smallest mixed hash of node name, pod uid and seed.
+class TieBreak:
+    """The order in which a pod prefers nodes that are equally good: by hashes of the pod's uid and of their names.
 
-    Mixed by a multiplication with the pod's own odd number, modulo 2**64 (Dietzfelbinger 1997: it is universal in
-    the high bits, which decide a comparison). Odd numbers come in pairs x and -x, which turn any order around: no
-    node is before another for more than half of the pods.
+    Names are in groups by the first bits of their hash, about 128 in each (`HashedRows`). The pod takes the first group
+    in its order of groups that has one of the nodes, and of those the first node in its order of names. So the choice
+    depends on nothing but the seed, the pod, the names of the nodes that tie, and the number of nodes.
+
+    Both orders are those of the hashes multiplied with an odd number of the pod, modulo 2**64 (Dietzfelbinger 1997: it
+    is universal in the high bits, which decide a comparison). Odd numbers come in pairs x and -x, which turn any order
+    around: no node is before another for more than half of the pods.
     """
-    if len(tied) == 1:
-        return int(tied[0])
-    hashes: _Hashes = nodes.valued("tie-break", lambda info: _hash(info.name), np.uint64)
-    mixed = hashes[tied] * np.uint64(seeded_hash(uid, seed=seed) | 1)
-    return int(tied[mixed.argmin()])
+
+    def __init__(self, nodes: NodeTable, *, uid: str, seed: int) -> None:
+        self._by_hash = nodes.by_hash
+        self._factor = _odd(uid, seed=seed)
+        self._group_order: Hashes | None = None
+        if len(self._by_hash.group_hashes) > 1:
+            self._group_order = self._by_hash.group_hashes * _odd(f"{uid}/group", seed=seed)
+
+    def first(self, tied: IntArray) -> int:
+        """Return one of the rows."""
+        if len(tied) == 1:
+            return int(tied[0])
+        if self._group_order is not None:
+            places = self._group_order[self._by_hash.groups_of(tied)]
+            tied = tied[places == places.min()]
+        return self._by_name(tied)
+
+    def first_of_many(self, tied: Tied) -> int:
+        """Return the same as `first` of all their rows, without looking at all rows."""
+        if self._group_order is not None and len(tied.blocks) > _FEW_BLOCKS:
+            groups = (
+                np.argpartition(self._group_order, _GROUPS_TRIED)[:_GROUPS_TRIED]
+                if (len(self._group_order) > _GROUPS_TRIED)
+                else np.arange(len(self._group_order))
+            )
+            for group in groups[self._group_order[groups].argsort()].tolist():
+                found = tied.among(self._by_hash.rows(group))
+                if len(found):
+                    return self._by_name(found)
+        return self.first(tied.rows())
+
+    def _by_name(self, tied: IntArray) -> int:
+        return int(tied[(self._by_hash.hashes[tied] * self._factor).argmin()])
+
+
+def _odd(text: str, *, seed: int) -> np.uint64:
+    return np.uint64(seeded_hash(text, seed=seed) | 1)
 
 
 def smallest_name(tied: IntArray, nodes: NodeTable) -> int:
@@ -63,11 +102,7 @@ def _places(names: list[str]) -> IntArray:
 
 def seeded_hash(text: str, *, seed: int) -> int:
     """Return 64 bits that follow from a text and a seed."""
-    return _hash(f"{seed}/{text}")
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+    return hash_of(f"{seed}/{text}")
 
 
 class DeviceRule(Enum):

@@ -14,7 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.choice import Ties, best, choose_devices, smallest_name, tie_break
+from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
@@ -31,7 +31,6 @@ NOBODY = "nobody"
 _LARGEST_BYTES = 16 * 1024 * 1024
 """Larger than any column that a decision makes: one of 2,000,000 nodes."""
 _NO_DEVICES: Mapping[str, Chosen] = {}
-_NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +81,55 @@ class Cycle:
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
         cache = self._kept.of(frame, profile)
-        feasible = _feasible(frame, profile, cache)
-        if not len(feasible):
+        ok = _passes(frame, profile, cache)
+        feasible = None if ok is cache.ok else ok.nonzero()[0]
+        count = cache.count if feasible is None else len(feasible)
+        if not count:
             return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
-        nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
-        if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
+        nodes = frame.cluster.nodes
+        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
+        if count == 1 or (nominated is not None and ok[nominated]):
             # a nominated node that still fits is taken without scoring, as in kube-scheduler
-            only = int(feasible[0]) if len(feasible) == 1 else nodes.rows[nominated]
+            only = int(ok.argmax()) if count == 1 or nominated is None else nominated
             devices = self.devices(frame, profile, only)
-            return Decision(frame.pod, nodes.infos[only].name, feasible=len(feasible), total=total, devices=devices)
-        totals = _totals(frame.at(feasible), cache)
-        top = best(totals)
-        if profile.ties is Ties.NAME:
-            row = smallest_name(feasible[top], nodes)
-        else:
-            row = tie_break(feasible[top], nodes, uid=frame.pod.uid, seed=self._seed)
+            return Decision(frame.pod, nodes.infos[only].name, feasible=count, total=total, devices=devices)
+        row, score, ties = self._choice(frame, profile, cache, feasible)
         return Decision(
             frame.pod,
             nodes.infos[row].name,
-            score=float(totals[top[0]]),
-            feasible=len(feasible),
-            ties=len(top),
+            score=score,
+            feasible=count,
+            ties=ties,
             total=total,
             devices=self.devices(frame, profile, row),
         )
 
+    def _choice(
+        self, frame: Frame, profile: Profile, cache: TemplateCache, feasible: IntArray | None
+    ) -> tuple[int, float, int]:
+        """Return the best row, its total, and how many rows have that total.
+
+        feasible: the rows to choose from; None: all that pass the kept filters.
+        """
+        by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
+        tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
+        constant = _constant(frame, cache) if feasible is None else None
+        if constant is not None:
+            highest = cache.maxima.highest
+            tied = cache.maxima.tied(highest)
+            row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
+            return row, highest + constant, len(tied)
+        rows = cache.passing() if feasible is None else feasible
+        totals = _totals(frame.at(rows), cache)
+        top = best(totals)
+        row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
+        return row, float(totals[top[0]]), len(top)
+
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
-        return _feasible(frame, profile, self._kept.of(frame, profile))
+        cache = self._kept.of(frame, profile)
+        ok = _passes(frame, profile, cache)
+        return cache.passing() if ok is cache.ok else ok.nonzero()[0]
 
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
         """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
@@ -138,13 +158,16 @@ class Cycle:
         )
 
 
-def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
-    """Return the rows that pass every filter, ascending; none where an error on one ends the attempt."""
+def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
+    """Return `bool[nodes]`: which pass every filter, `cache.ok` itself if the kept ones are all that count.
+
+    None passes where an error on one of them ends the attempt.
+    """
     if cache.rejected:
-        return _NO_ROWS
+        return np.zeros(frame.size, np.bool_)
     live = pre_filter(frame, cache.live_filters)
     if live.rejection is not None:
-        return _NO_ROWS
+        return np.zeros(frame.size, np.bool_)
     ok = cache.ok
     if live.nodes is not None:
         ok = ok & named_nodes(frame, live.nodes)
@@ -153,16 +176,13 @@ def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
         if isinstance(plugin, DynamicResources):
             wrong = plugin.errors(frame, state)
             if wrong is not None and _breaks(frame, profile, plugin, wrong):
-                return _NO_ROWS
+                return np.zeros(frame.size, np.bool_)
     if frame.cluster.nominated:
         taken = blocked_by_nominated(frame, (*cache.row_filters, *live.active), ok)
         if taken:
             ok = ok.copy()
             ok[list(taken)] = False
-    if ok is cache.ok:
-        return cache.passing()
-    rows: IntArray = ok.nonzero()[0]
-    return rows
+    return ok
 
 
 def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArray) -> bool:
@@ -176,18 +196,36 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
     return bool(passing.any())
 
 
+def _constant(frame: Frame, cache: TemplateCache) -> float | None:
+    """Return what the scores beside the kept totals add to every node; None where it is not the same for all."""
+    result = 0.0
+    for kept in cache.normalizing:
+        if kept.constant is None:
+            return None
+        result += kept.constant
+    if cache.live_scores_added:
+        return None  # as it was the last time: `_totals` finds out
+    for plugin, _ in cache.live_scores:
+        prepared = plugin.pre_score(frame)
+        if isinstance(prepared, Ready) and prepared.adds:
+            return None
+    return result
+
+
 def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
     """Return `float64[rows]`: the weighted sum of all scores, for a frame that looks at the feasible rows."""
-    rows = chosen.rows
-    totals: FloatArray = cache.base[rows]
+    rows = chosen.index()
+    totals: FloatArray = cache.maxima.totals(rows)
     for kept in cache.normalizing:
         if kept.constant is not None:
             totals += kept.constant
         else:
             totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
+    cache.live_scores_added = False
     for plugin, weight in cache.live_scores:
         prepared = plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
+            cache.live_scores_added = True
             raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
     return totals

@@ -67,17 +67,17 @@ class Fragmentation:
     def before(self, rows: Rows) -> FloatArray:
         """Return `float64[rows]`: the fragmentation as it is, in thousandths of a device."""
         nodes = self._cluster.nodes
-        if self._position != nodes.journal_end or len(self._before) != nodes.size:
-            behind = nodes.journal_end - self._position
+        if self._position != nodes.dynamic_changes.end or len(self._before) != nodes.size:
+            behind = nodes.dynamic_changes.end - self._position
             small = len(self._before) == nodes.size and behind * _REBUILD_SHARE <= nodes.size
-            changed = nodes.changed_since(self._position) if small else None
+            changed = nodes.dynamic_changes.since(self._position) if small else None
             if changed is None:
                 self._before = np.zeros(nodes.size)
                 stale: IntArray = np.arange(nodes.size)
             else:
                 stale = np.array(sorted(set(changed)), np.int64)
             self._before[stale] = self._now(stale, self._free_cpu(stale), self._table.free[stale])
-            self._position = nodes.journal_end
+            self._position = nodes.dynamic_changes.end
         result: FloatArray = self._before[rows]
         return result
 

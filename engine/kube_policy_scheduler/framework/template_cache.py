@@ -1,22 +1,25 @@
 """What templates alike have in common in front of one node table: kept, and patched row by row.
 
-Plugins of scope TEMPLATE and ROW answer from the template and from each node's own columns. Their answers on
-all nodes are kept here; when pods come to or leave some nodes, only those rows are asked again. That makes a
-decision cost a few array operations instead of one evaluation of every rule.
+Plugins of scope TEMPLATE and ROW answer from the template and from each node's own columns. Their answers on all nodes
+are kept here. When a node changes, comes or goes, or when pods come to it or leave it, only its row is asked again.
+That makes a decision cost a few operations on few rows instead of one evaluation of every rule on all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin, Skip
@@ -30,8 +33,7 @@ _MAX_BYTES = 32 * 2**20
 _REBUILD_SHARE = 4
 """With more than 1/4 of the rows changed, asking all at once is cheaper than gathering them."""
 
-Versions: TypeAlias = tuple[NodeTable, int, int]
-"""A node table and the state of its static facts: what kept answers are valid for, beside the journal."""
+_NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,72 +85,141 @@ class KeptScore:
     constant: float | None = None
     """The weighted final score where it is the same for all nodes."""
 
-
-class StaticAnswers:
-    """What the plugins of scope TEMPLATE say: it holds until something static changes."""
-
-    def __init__(self, frame: Frame, prepared: Prepared) -> None:
-        whole = frame.at(slice(None))
-        self.versions = versions(frame)
-        self.ok: BoolArray = np.ones(frame.cluster.nodes.size, np.bool_)
-        """`bool[nodes]`: passed the filters."""
-        self.base: FloatArray = np.zeros(frame.cluster.nodes.size)
-        """`float64[nodes]`: sum of the scores that need no normalizing."""
-        self.normalizing: list[KeptScore] = []
-        for plugin, ready in prepared.filters:
-            if plugin.scope is Scope.TEMPLATE:
-                self.ok &= plugin.filter(whole, ready.state)
-                if ready.nodes is not None:
-                    self.ok &= named_nodes(frame, ready.nodes)
-        for scorer, weight, ready in prepared.scores:
-            if scorer.scope is Scope.TEMPLATE:
-                raw = scorer.score(whole, ready.state)
-                if scorer.normalizes:
-                    constant = _constant(whole, scorer, ready.state, raw)
-                    weighted = None if constant is None else constant * weight
-                    self.normalizing.append(KeptScore(scorer, weight, ready.state, raw, weighted))
-                else:
-                    self.base += raw * weight
+    def update(self, frame: Frame, *, may_be_constant: bool) -> None:
+        """Ask again about the frame's rows."""
+        rows, size = frame.rows, frame.cluster.nodes.size
+        raw = self.plugin.score(frame, self.state)
+        changed = isinstance(rows, slice) or len(self.raw) != size or bool((self.raw[rows] != raw).any())
+        if isinstance(rows, slice):
+            self.raw = raw
+        else:
+            self.raw = _resized(self.raw, size)
+            self.raw[rows] = raw
+        if may_be_constant and changed:
+            constant = _constant(frame, self.plugin, self.state, self.raw)
+            self.constant = None if constant is None else constant * self.weight
 
 
-def _constant(whole: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | IntArray) -> float | None:
+def _constant(frame: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | IntArray) -> float | None:
     """Return the final score of every node where all raw scores are the same, else None."""
     if not len(raw) or not (raw == raw[0]).all():
         return None
-    return float(plugin.normalize(whole.at(np.zeros(1, np.int64)), state, raw[:1])[0])
+    return float(plugin.normalize(frame.at(np.zeros(1, np.int64)), state, raw[:1])[0])
+
+
+def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return an array of another length, with anything in what is new."""
+    if len(array) == size:
+        return array
+    result = np.empty(size, array.dtype)
+    result[: len(array)] = array[:size]
+    return result
+
+
+class _Changes:
+    """Which rows changed since they were asked for last."""
+
+    def __init__(self, nodes: NodeTable, *journals: Journal[int]) -> None:
+        self.nodes = nodes
+        self._journals = journals
+        self._positions = [journal.end for journal in journals]
+
+    def take(self) -> Rows | None:
+        """Return the rows, all where they are many; None where what changed is not known row by row."""
+        positions = [journal.end for journal in self._journals]
+        if positions == self._positions:
+            return _NO_ROWS
+        size, rows = self.nodes.size, set[int]()
+        for journal, position in zip(self._journals, self._positions, strict=True):
+            changed = journal.since(position)
+            if changed is None:
+                return None
+            rows.update(changed)
+        self._positions = positions
+        if len(rows) * _REBUILD_SHARE > size:
+            return ALL_ROWS
+        return np.array([row for row in rows if row < size], np.int64)
+
+
+class _Answers:
+    """What the plugins of one scope say of each node."""
+
+    def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
+        nodes = frame.cluster.nodes
+        dynamic = (nodes.dynamic_changes,) if scope is Scope.ROW else ()
+        self._changes = _Changes(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
+        self._scope = scope
+        self.filters = [(p, ready) for p, ready in prepared.filters if p.scope is scope]
+        scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is scope]
+        self._scores = [score for score in scores if not score[0].normalizes]
+        self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
+        self.ok: BoolArray = np.zeros(0, np.bool_)
+        """`bool[nodes]`: passed the filters."""
+        self.base: FloatArray = np.zeros(0)
+        """`float64[nodes]`: sum of the scores that need no normalizing."""
+        self._update(frame.at(ALL_ROWS))
+
+    def refresh(self, frame: Frame) -> bool:
+        """Ask again about the rows that changed since the last time; return whether these are known."""
+        rows = self._changes.take() if self._changes.nodes is frame.cluster.nodes else None
+        if rows is None:
+            return False
+        if isinstance(rows, slice) or len(rows):
+            self._update(frame.at(rows))
+        elif len(self.ok) != frame.cluster.nodes.size:
+            self._resize(frame.cluster.nodes.size)
+        return True
+
+    def _resize(self, size: int) -> None:
+        self.ok, self.base = _resized(self.ok, size), _resized(self.base, size)
+        for kept in self.normalizing:
+            kept.raw = _resized(kept.raw, size)
+
+    def _update(self, frame: Frame) -> None:
+        rows, size = frame.rows, frame.cluster.nodes.size
+        ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
+        for plugin, ready in self.filters:
+            ok &= plugin.filter(frame, ready.state)
+            if ready.nodes is not None:
+                ok &= named_nodes(frame, ready.nodes)[rows]
+        for scorer, weight, state in self._scores:
+            raw = scorer.score(frame, state)
+            base += raw if weight == 1 else raw * weight
+        for kept in self.normalizing:
+            kept.update(frame, may_be_constant=self._scope is Scope.TEMPLATE)
+        self._resize(size)
+        self.ok[rows], self.base[rows] = ok, base
 
 
 class TemplateCache:
     """Kept verdicts and scores of templates alike, under one profile."""
 
-    def __init__(self, frame: Frame, profile: Profile, prepared: Prepared, static: StaticAnswers) -> None:
-        self.versions = static.versions
+    def __init__(self, profile: Profile, prepared: Prepared, parts: tuple[_Answers, _Answers], key: Hashable) -> None:
+        static, row = parts
+        self.key = key
+        """Equal for templates alike."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
-        self.row_filters = [(p, ready.state) for p, ready in prepared.filters if p.scope is Scope.ROW]
+        self.row_filters = [(plugin, ready.state) for plugin, ready in row.filters]
         """Kept filters that look at what pods on the node take, with their state."""
-        rows = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is Scope.ROW]
-        self._row_scores = [(p, weight, state) for p, weight, state in rows if not p.normalizes]
-        self._row_normalizing = [
-            KeptScore(p, weight, state, np.zeros(frame.cluster.nodes.size)) for p, weight, state in rows if p.normalizes
-        ]
-        self.normalizing = [*static.normalizing, *self._row_normalizing]
+        self.normalizing = [*static.normalizing, *row.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
         """Filters of scope CLUSTER, to be asked each time."""
         self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope is Scope.CLUSTER]
+        self.live_scores_added = False
+        """Whether one of them had something to say the last time."""
 
-        self._static = static
-        self._possible = static.ok
-        for plugin, ready in prepared.filters:
-            if plugin.scope is Scope.ROW and ready.nodes is not None:
-                self._possible = self._possible & named_nodes(frame, ready.nodes)
-        self.ok: BoolArray = np.empty_like(static.ok)
+        self._parts = parts
+        nodes = static._changes.nodes
+        self._changes = _Changes(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
+        self._images = nodes.images_version
+        self.ok: BoolArray = static.ok & row.ok
         """`bool[nodes]`: passed every kept filter."""
-        self.base: FloatArray = np.empty_like(static.base)
-        """`float64[nodes]`: sum of the kept scores that need no normalizing."""
+        self.count = int(np.count_nonzero(self.ok))
+        """Nodes that passed every kept filter."""
+        self.maxima = BlockMaxima(np.where(self.ok, static.base + row.base, -np.inf))
+        """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
         self._passing: IntArray | None = None
-        self._position = frame.cluster.nodes.journal_end
-        self._update(frame.at(slice(None)))
 
     def passing(self) -> IntArray:
         """Return the rows that passed every kept filter, ascending."""
@@ -156,31 +227,44 @@ class TemplateCache:
             self._passing = self.ok.nonzero()[0]
         return self._passing
 
-    def refresh(self, frame: Frame) -> None:
-        """Ask again about the rows that changed since the last time."""
-        table = frame.cluster.nodes
-        behind = table.journal_end - self._position
-        if not behind:
-            return
-        changed = table.changed_since(self._position) if behind * _REBUILD_SHARE <= table.size else None
-        self._position = table.journal_end
-        self._update(frame.at(slice(None) if changed is None else np.array(list(set(changed)), np.int64)))
-
-    def _update(self, frame: Frame) -> None:
-        rows = frame.rows
-        ok = self._possible[rows].copy()
-        for plugin, state in self.row_filters:
-            ok &= plugin.filter(frame, state)
-        base = self._static.base[rows].copy()
-        for scorer, weight, state in self._row_scores:
-            raw = scorer.score(frame, state)
-            base += raw if weight == 1 else raw * weight
-        for kept in self._row_normalizing:
-            kept.raw[rows] = kept.plugin.score(frame, kept.state)
-        if (self.ok[rows] != ok).any():
+    def refresh(self, frame: Frame, profile: Profile) -> bool:
+        """Ask again about the rows that changed since the last time; return whether this is still of the template."""
+        nodes = frame.cluster.nodes
+        if self._changes.nodes is not nodes:
+            return False
+        if self._images != nodes.images_version:
+            # what an image counts for follows from how many nodes have it
+            if key_of(prepare(frame, profile), frame.template, profile) != self.key:
+                return False
+            self._images = nodes.images_version
+        if not all(part.refresh(frame) for part in self._parts):
+            return False
+        rows = self._changes.take()
+        if rows is None:
+            return False
+        static, row = self._parts
+        if isinstance(rows, slice):
+            self.ok = static.ok & row.ok
+            self.count = int(np.count_nonzero(self.ok))
+            self.maxima = BlockMaxima(np.where(self.ok, static.base + row.base, -np.inf))
             self._passing = None
-        self.ok[rows] = ok
-        self.base[rows] = base
+        elif len(rows) or len(self.ok) != nodes.size:
+            self._update(rows, size=nodes.size)
+        return True
+
+    def _update(self, rows: IntArray, *, size: int) -> None:
+        static, row = self._parts
+        ok = static.ok[rows] & row.ok[rows]
+        if len(self.ok) != size:
+            self.ok = _resized(self.ok, size)
+            self.ok[rows] = ok
+            self.count = int(np.count_nonzero(self.ok))
+            self._passing = None
+        elif (self.ok[rows] != ok).any():
+            self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self.ok[rows]))
+            self.ok[rows] = ok
+            self._passing = None
+        self.maxima.write(rows, np.where(ok, static.base[rows] + row.base[rows], -np.inf), size=size)
 
 
 class TemplateCaches:
@@ -191,32 +275,36 @@ class TemplateCaches:
             most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=lambda key, cache: key[0].size
         )
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
-        self._static: WeakValueDictionary[Hashable, StaticAnswers] = WeakValueDictionary()
+        self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the answers for the frame's template, true to the cluster as it stands."""
         key = frame.template, profile
         cache = self._by_template.get(key)
-        if cache is None or cache.versions != versions(frame):
+        if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)
             self._by_template.set(key, cache)
-        cache.refresh(frame)
         return cache
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
-        prepared, current = prepare(frame, profile), versions(frame)
-        static_key = (profile, prepared.rejected, prepared.key(frame.template, Scope.TEMPLATE))
-        key = (static_key, prepared.key(frame.template, Scope.ROW))
+        prepared = prepare(frame, profile)
+        key = key_of(prepared, frame.template, profile)
         cache = self._alike.get(key)
-        if cache is None or cache.versions != current:
-            static = self._static.get(static_key)
-            if static is None or static.versions != current:
-                static = self._static[static_key] = StaticAnswers(frame, prepared)
-            cache = self._alike[key] = TemplateCache(frame, profile, prepared, static)
+        if cache is None or not cache.refresh(frame, profile):
+            _, _, static_key, row_key = key
+            static = self._part((profile, Scope.TEMPLATE, static_key), frame, prepared, Scope.TEMPLATE)
+            row = self._part((profile, Scope.ROW, row_key), frame, prepared, Scope.ROW)
+            cache = self._alike[key] = TemplateCache(profile, prepared, (static, row), key)
         return cache
 
+    def _part(self, key: Hashable, frame: Frame, prepared: Prepared, scope: Scope) -> _Answers:
+        part = self._parts.get(key)
+        if part is None or not part.refresh(frame):
+            part = self._parts[key] = _Answers(frame, prepared, scope)
+        return part
 
-def versions(frame: Frame) -> Versions:
-    """Return what kept answers are valid for, beside the journal."""
-    nodes = frame.cluster.nodes
-    return nodes, nodes.version, nodes.images_version
+
+def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
+    """Return a value that is equal for templates to which all kept plugins answer alike on every node."""
+    parts = (prepared.key(template, Scope.TEMPLATE), prepared.key(template, Scope.ROW))
+    return profile, prepared.rejected, *parts

@@ -1,0 +1,90 @@
+"""One total per row, with the highest of each block of rows: to find the best one looks at few rows, however many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+
+_ROWS = 512
+"""Rows of one block: about the square root of the number of nodes in the largest clusters."""
+
+
+class BlockMaxima:
+    """Totals of all rows; -inf where a row is out of the question."""
+
+    def __init__(self, totals: FloatArray) -> None:
+        """Start with `totals`, `float64[rows]`."""
+        self._size = 0
+        self._totals: FloatArray
+        self._maxima: FloatArray
+        self._counts: IntArray
+        self._set_all(totals)
+
+    @property
+    def highest(self) -> float:
+        """Return the highest total; -inf where no row has one."""
+        return float(self._maxima.max())
+
+    def totals(self, rows: IntArray) -> FloatArray:
+        """Return a copy of the totals of some rows, `float64[rows]`."""
+        return self._totals[rows]
+
+    def write(self, rows: IntArray, totals: FloatArray, *, size: int) -> None:
+        """Set the totals of some rows; there are `size` rows from now on."""
+        if size > len(self._totals):
+            grown = self._totals[: self._size]
+            grown = np.concatenate((grown, np.full(size - len(grown), -np.inf)))
+            grown[rows] = totals
+            self._set_all(grown)
+            return
+        gone = np.arange(size, self._size)
+        self._totals[gone] = -np.inf
+        self._totals[rows] = totals
+        self._size = size
+        changed = np.concatenate((rows, gone)) if len(gone) else rows
+        blocks = changed // _ROWS if len(changed) == 1 else np.unique(changed // _ROWS)
+        by_block = self._by_block()[blocks]
+        maxima = by_block.max(axis=1)
+        self._maxima[blocks] = maxima
+        self._counts[blocks] = (by_block == maxima[:, None]).sum(axis=1)
+
+    def tied(self, total: float) -> Tied:
+        """Return the rows whose total is the highest one."""
+        return Tied(self, np.flatnonzero(self._maxima == total), total)
+
+    def _set_all(self, totals: FloatArray) -> None:
+        self._size = len(totals)
+        blocks = len(totals) // _ROWS + 1
+        self._totals = np.full(blocks * _ROWS, -np.inf)
+        self._totals[: len(totals)] = totals
+        by_block = self._by_block()
+        self._maxima = by_block.max(axis=1)
+        self._counts = (by_block == self._maxima[:, None]).sum(axis=1)
+
+    def _by_block(self) -> FloatArray:
+        return self._totals.reshape(-1, _ROWS)
+
+
+class Tied:
+    """Rows that have the highest total, found block by block when they are asked for."""
+
+    def __init__(self, maxima: BlockMaxima, blocks: IntArray, total: float) -> None:
+        self._maxima = maxima
+        self._total = total
+        self.blocks = blocks
+        """The blocks that have such a row."""
+
+    def __len__(self) -> int:
+        return int(self._maxima._counts[self.blocks].sum())
+
+    def rows(self) -> IntArray:
+        """Return all of them."""
+        block, place = (self._maxima._by_block()[self.blocks] == self._total).nonzero()
+        found: IntArray = self.blocks[block] * _ROWS + place
+        return found
+
+    def among(self, rows: IntArray) -> IntArray:
+        """Return those of some rows that are."""
+        found: IntArray = rows[self._maxima._totals[rows] == self._total]
+        return found
