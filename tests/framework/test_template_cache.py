@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 from weakref import ref
 
@@ -22,7 +23,6 @@ from kube_policy_scheduler.framework.plugin import Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.template_cache import TemplateCaches
-
 
 ROWS = np.arange(4)
 
@@ -57,7 +57,7 @@ def frame(pod: PodInfo, cluster: Cluster) -> Frame:
 def cluster() -> Cluster:
     made = Cluster()
     for number in range(4):
-        made.set_node(node(f"n{number}"))
+        made.set_node(node(f"n{number}", image="i:1" if number == 0 else ""))
     return made
 
 
@@ -167,3 +167,40 @@ def test_whatever_is_shared_decisions_are_those_of_the_plain_path(data: st.DataO
                 if len(names) > 1:
                     assert decision.score == max(totals.values())
                 cluster.place(incoming, decision.host)
+
+
+@pytest.mark.parametrize("size", [50, 500, 5_000])
+def test_whatever_changes_about_nodes_decisions_are_those_of_the_plain_path(size: int) -> None:
+    rng, cluster, cycle, profile = Random(size), Cluster(), Cycle(), kubernetes_profile()
+    templates = [
+        {"cpu": "100m", "image": "i:1"},
+        {"cpu": "1", "image": "i:2", "nodeSelector": {"zone": "a"}},
+        {"cpu": "200m", "tolerations": [{"key": "spot", "operator": "Exists"}]},
+    ]
+
+    def change(name: str) -> None:
+        cpu, image = rng.choice(["2", "4"]), rng.choice(["", "i:1", "i:2"])
+        cluster.set_node(node(name, zone=rng.choice("ab"), taint=rng.choice(["", "", "spot"]), image=image, cpu=cpu))
+
+    for number in range(size):
+        change(f"n{number}")
+    for serial in range(120):
+        for _ in range(rng.choice([0, 1, 3])):
+            match rng.choice(["change", "change", "come", "go", "leave"]):
+                case "change":
+                    change(rng.choice(cluster.nodes.names))
+                case "come":
+                    change(f"new-{serial}")
+                case "go":
+                    cluster.remove_node(rng.choice(cluster.nodes.names))
+                case _ if cluster.pods:
+                    cluster.displace(rng.choice(sorted(cluster.pods)))
+        incoming = pod(cluster, f"p{serial}", **templates[serial % 3])
+        wanted = evaluate(frame(incoming, cluster), profile)
+        decision = cycle.decide(frame(incoming, cluster), profile)
+        totals = {cluster.nodes.names[r]: t for r, t in zip(wanted.feasible, wanted.totals.tolist(), strict=True)}
+        assert decision.feasible == len(totals)
+        assert decision.host is not None
+        assert decision.score == totals[decision.host] == max(totals.values())
+        assert decision.ties == sum(total == decision.score for total in totals.values())
+        cluster.place(incoming, decision.host)

@@ -6,8 +6,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 
-_ROWS = 512
-"""Rows of one block: about the square root of the number of nodes in the largest clusters."""
+_ROWS = 128
+"""Rows of one block. Each changed row costs a look at its block, each decision one at all maxima."""
 
 
 class BlockMaxima:
@@ -43,7 +43,7 @@ class BlockMaxima:
         self._totals[rows] = totals
         self._size = size
         changed = np.concatenate((rows, gone)) if len(gone) else rows
-        blocks = changed // _ROWS if len(changed) == 1 else np.unique(changed // _ROWS)
+        blocks = np.array(list(set((changed // _ROWS).tolist())), np.int64)
         by_block = self._by_block()[blocks]
         maxima = by_block.max(axis=1)
         self._maxima[blocks] = maxima

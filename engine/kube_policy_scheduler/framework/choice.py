@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
 import numpy as np
@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.device_shares import wanted
 
-_FEW_BLOCKS = 8
+_FEW_BLOCKS = 32
 """With rows that tie in no more blocks, looking at all of these is cheaper than trying groups."""
 _GROUPS_TRIED = 32
 """Groups looked at for a row that ties; with none in them few do, and all blocks are looked at."""
@@ -67,16 +67,17 @@ class TieBreak:
     def first_of_many(self, tied: Tied) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""
         if self._group_order is not None and len(tied.blocks) > _FEW_BLOCKS:
-            groups = (
-                np.argpartition(self._group_order, _GROUPS_TRIED)[:_GROUPS_TRIED]
-                if (len(self._group_order) > _GROUPS_TRIED)
-                else np.arange(len(self._group_order))
-            )
-            for group in groups[self._group_order[groups].argsort()].tolist():
+            for group in self._first_groups(self._group_order):
                 found = tied.among(self._by_hash.rows(group))
                 if len(found):
                     return self._by_name(found)
         return self.first(tied.rows())
+
+    def _first_groups(self, order: Hashes) -> Iterator[int]:
+        yield int(order.argmin())  # with many rows that tie, it has one
+        if len(order) > _GROUPS_TRIED:
+            groups = order.argpartition(_GROUPS_TRIED)[:_GROUPS_TRIED]
+            yield from groups[order[groups].argsort()][1:].tolist()
 
     def _by_name(self, tied: IntArray) -> int:
         return int(tied[(self._by_hash.hashes[tied] * self._factor).argmin()])

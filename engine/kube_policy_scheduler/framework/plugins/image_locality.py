@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, Ready
@@ -18,12 +19,13 @@ MOST_BYTES = 1000 * _MIB
 """Images adding up to more than this per container count no further."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodImages:
-    """The images that a pod needs."""
+class PodImages(NamedTuple):
+    """The images that a pod needs and some node has."""
 
-    names: tuple[str, ...]
-    containers: int
+    worth: tuple[tuple[str, int], ...]
+    """Each with what it counts for where it is present, in bytes."""
+    most: int
+    """More than this counts for no more, in bytes."""
 
 
 class ImageLocality(Score):
@@ -33,28 +35,50 @@ class ImageLocality(Score):
     default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:
-        """Name the images."""
-        spec = frame.template.spec
-        containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-        names = [c.image for c in containers] + [v.image.reference for v in spec.volumes or () if v.image is not None]
-        images = PodImages(tuple(map(normalized_name, names)), len(containers))
+        """Find out what each image counts for.
+
+        As in Go: its size times the share of nodes that have it, cut to whole bytes. More than counts for all of them
+        need not be added up.
+        """
+        nodes, template = frame.cluster.nodes, frame.template
+        wanted: tuple[tuple[str, ...], int] | None = template.memo.get(self.name)
+        if wanted is None:
+            wanted = template.memo[self.name] = _wanted(template.spec)
+        names, containers = wanted
+        most, worth = MOST_BYTES * containers, []
+        # without containers the upper bound would be below the lower one
+        for name in names if containers else ():
+            image = nodes.images.get(name)
+            if image is not None:
+                spread = int(image.size_bytes * (len(image.rows) / nodes.size))
+                worth.append((name, min(max(spread, 0), most)))
+        images = PodImages(tuple(worth), most)
         return Ready(images, key=images)
 
     def score(self, frame: Frame, state: PodImages) -> IntArray:
         """Return final scores, `int64[rows]`."""
         nodes = frame.cluster.nodes
-        images = [image for name in state.names if (image := nodes.images.get(name)) is not None]
-        if not images or not state.containers:  # without containers the upper bound would be below the lower one
+        if not state.worth:
             return np.zeros(frame.size, np.int64)
-        present = np.zeros(nodes.size, np.int64)
-        most = MOST_BYTES * state.containers
-        for image in images:
-            # As in Go: an image counts as its size times the share of nodes that have it, cut to whole bytes. More than
-            # counts for all of them need not be added up.
-            present[image.row_array()] += min(max(int(image.size_bytes * (len(image.rows) / nodes.size)), 0), most)
-        present = np.clip(present[frame.rows], LEAST_BYTES, most)
-        result: IntArray = MAX_SCORE * (present - LEAST_BYTES) // (most - LEAST_BYTES)
+        if isinstance(frame.rows, slice):
+            present = np.zeros(nodes.size, np.int64)
+            for name, worth in state.worth:
+                image = nodes.images.get(name)
+                if image is not None:
+                    present[image.row_array()] += worth
+        else:
+            sums = (sum(worth for name, worth in state.worth if name in nodes.infos[row].images) for row in frame.rows)
+            present = np.fromiter(sums, np.int64, frame.size)
+        present = np.clip(present, LEAST_BYTES, state.most)
+        result: IntArray = MAX_SCORE * (present - LEAST_BYTES) // (state.most - LEAST_BYTES)
         return result
+
+
+def _wanted(spec: objects.PodSpec) -> tuple[tuple[str, ...], int]:
+    """Return the names of the pod's images, and its number of containers."""
+    containers = [*(spec.init_containers or ()), *(spec.containers or ())]
+    names = [c.image for c in containers] + [v.image.reference for v in spec.volumes or () if v.image is not None]
+    return tuple(map(normalized_name, names)), len(containers)
 
 
 def normalized_name(image: str) -> str:

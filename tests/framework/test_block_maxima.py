@@ -1,0 +1,93 @@
+"""Block maxima: the highest total, its rows, and the choice among them are those of a look at all rows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.choice import TieBreak
+
+
+@settings(max_examples=60)
+@given(
+    size=st.integers(1, 700),
+    changes=st.lists(
+        st.tuples(st.integers(-3, 300), st.dictionaries(st.integers(0, 5_000), st.integers(-1, 3), max_size=9)),
+        max_size=8,
+    ),
+)
+def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
+    size: int, changes: list[tuple[int, dict[int, int]]]
+) -> None:
+    totals = np.arange(size) % 3.0
+    maxima = BlockMaxima(totals)
+    for more, written in changes:
+        before, size = size, max(1, size + more)
+        values = {row % size: -np.inf if total < 0 else float(total) for row, total in written.items()}
+        values |= dict.fromkeys(range(before, size), 1.0)
+        totals = np.concatenate((totals[:size], np.zeros(max(0, size - before))))
+        rows = np.array(list(values), np.int64)
+        totals[rows] = list(values.values())
+        maxima.write(rows, totals[rows], size=size)
+
+        highest = maxima.highest
+        tied = maxima.tied(highest)
+        expected = np.flatnonzero(totals == totals.max())
+        assert highest == totals.max()
+        assert np.array_equal(maxima.totals(np.arange(size)), totals)
+        if highest > -np.inf:
+            assert (tied.rows().tolist(), len(tied)) == (expected.tolist(), len(expected))
+
+
+def table(names: list[str]) -> NodeTable:
+    nodes = NodeTable()
+    for name in names:
+        nodes.set(msgspec.convert({"metadata": {"name": name}}, objects.Node))
+    return nodes
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.02, 0.002])
+@pytest.mark.parametrize("size", [1, 127, 129, 2_000, 9_000])
+def test_the_choice_among_many_is_that_among_all_rows_that_tie(size: int, share: float) -> None:
+    nodes, rng = table([f"node-{number}" for number in range(size)]), Random(f"{size} {share}")
+    totals = np.array([float(rng.random() < share) for _ in range(size)])
+    tied = BlockMaxima(totals).tied(1.0)
+    for number in range(50 if len(tied) else 0):
+        choice = TieBreak(nodes, uid=f"pod-{number}", seed=7)
+        assert choice.first_of_many(tied) == choice.first(np.flatnonzero(totals == 1.0))
+
+
+def test_the_choice_among_many_follows_from_the_names_and_not_from_their_order() -> None:
+    names = [f"node-{number}" for number in range(1_000)]
+    others = [*names, "gone-1", "gone-2"]
+    Random(3).shuffle(others)
+    first, second = table(names), table(others)
+    second.remove("gone-1")
+    second.remove("gone-2")
+
+    for number in range(100):
+        chosen = [
+            nodes.names[
+                TieBreak(nodes, uid=f"pod-{number}", seed=0).first_of_many(BlockMaxima(np.ones(1_000)).tied(1.0))
+            ]
+            for nodes in (first, second)
+        ]
+        assert chosen[0] == chosen[1]
+
+
+def test_among_many_equal_nodes_none_is_chosen_much_more_often() -> None:
+    nodes, counts = table([f"node-{number}" for number in range(600)]), np.zeros(600)
+    tied = BlockMaxima(np.ones(600)).tied(1.0)
+    for number in range(12_000):
+        counts[TieBreak(nodes, uid=f"pod-{number}", seed=0).first_of_many(tied)] += 1
+
+    assert counts.min() > 2
+    assert counts.max() < 70
