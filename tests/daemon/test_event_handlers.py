@@ -17,6 +17,7 @@ from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
@@ -44,7 +45,7 @@ class World:
             observer=nobody,
             clock=lambda: self.now,
         )
-        algorithm = Algorithm(context)
+        self.algorithm = algorithm = Algorithm(context)
         algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served))
         self.event_handlers = EventHandlers(context, algorithm, WaitingPods(context, algorithm))
 
@@ -87,6 +88,27 @@ def test_pods_bound_by_anyone_count_on_their_nodes_also_if_the_node_comes_later(
     world.event_handlers.node_changed(node("n1"))
 
     assert world.cluster.nodes.requested("cpu").tolist() == [1000]
+
+
+def test_a_pod_that_becomes_ready_wakes_those_that_wait_for_it_only_if_a_policy_asks() -> None:
+    for reads in (False, True):
+        world = World()
+        world.algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: True, reads_pod_states=reads))
+        world.event_handlers.node_changed(node("n1"))
+        world.event_handlers.pod_changed(pod("a", on="n1"))
+        world.event_handlers.pod_changed(pod("b"))
+        waiting = world.queue.pop(0.0)
+        assert waiting is not None
+        world.queue.rejected(waiting, frozenset({"x"}), 0.0, wakes={"x": frozenset({ClusterEvent.POD_STATE})})
+        changed = pod("a", on="n1")
+        changed.status.conditions = [objects.PodCondition(type="Ready", status="True")]
+
+        world.event_handlers.pod_changed(pod("a", on="n1"))
+        before = waiting.place
+        world.event_handlers.pod_changed(changed)
+
+        assert before is Place.UNSCHEDULABLE
+        assert (waiting.place is not Place.UNSCHEDULABLE) is reads
 
 
 def test_a_pod_that_turns_terminal_frees_its_room() -> None:

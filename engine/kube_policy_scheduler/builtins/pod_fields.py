@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeAlias
 
 from kube_policy_scheduler.cluster.objects import Container, PodSpec
+from kube_policy_scheduler.cluster.pod_states import running_seconds
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.victims import Budgets
@@ -201,14 +202,32 @@ def host_network(frame: Frame) -> Truth:
     return frame.template.spec.host_network
 
 
-_RUN = _POD | Depends.RUN
+_RUN = Depends.RUN
+
+
+@pod_field("pod.ready", depends=_RUN)
+def ready(frame: Frame) -> Truth:
+    """Whether the condition Ready of a running pod is True: `any(p.ready for p in node.pods where …)`."""
+    return frame.pod.ready
+
+
+@pod_field("pod.started", depends=_RUN)
+def started(frame: Frame) -> Truth:
+    """Whether all containers of a running pod have started: each passed its startup probe, or ended.
+
+    A pod that has a node but does not run yet has not started. A container that crashed and waits to be restarted has
+    not started either: to let such pods count for some time only, write `not p.started and p.running < 10min`.
+    """
+    return frame.pod.all_started
 
 
 @pod_field("pod.running", depends=_RUN | Depends.CLOCK, low=0, high=1e11)
 def running(frame: Frame) -> Duration:
-    """Only `victim.running`: how long the kubelet has had the pod; 0 before the kubelet starts it."""
-    started = frame.pod.started
-    return max(frame.now - started, 0.0) if started is not None else 0.0
+    """How long the kubelet has had a running pod (`status.startTime`); 0 before it starts the pod.
+
+    Compare it with a constant, as in `count(p in node.pods where p.running < 10min)`. Other uses look at each pod.
+    """
+    return running_seconds(frame.pod.started, frame.now)
 
 
 @pod_field("pod.breaks_budget", depends=_RUN | Depends.CLUSTER)

@@ -11,9 +11,10 @@ import numpy as np
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value
+from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, StateReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,25 @@ def member_anchors(members: Members) -> tuple[Anchor]:
     return (Value(Family(members.expression, lambda template: by(Item(template))), members.captured[0]),)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberStateSet:
+    """The pods that an expression chooses by their state too, as `cluster.pod_states` knows sets."""
+
+    members: Members
+    thresholds: tuple[float, ...]
+
+    def holds(self, template: PodTemplate, state: PodState, now: float) -> bool:
+        """Return whether a pod of the template in a state belongs to the set, at a time in Unix seconds."""
+        return bool(self.members.test(Item(template, self.members.captured, state, now)))
+
+
 class CountedPods:
     """Counts and sums over the pods on nodes, those assumed included, those that are being deleted not."""
 
     def per_node(self, frame: Frame, members: Members) -> Any:
         """Return `int32[nodes]`: members on each node."""
+        if members.state is not None:
+            return _by_state(frame, members, members.state)
         return frame.cluster.counters.counter(MemberSet(members), terminating=False).per_node()
 
     def count(self, frame: Frame, members: Members, *, topology: str | None) -> FloatArray | float:
@@ -57,6 +72,8 @@ class CountedPods:
 
         Pods without a value are left out. Without any, a sum is 0 and the others are missing.
         """
+        if members.state is not None or value.state is not None:
+            return _fold_by_state(frame, members, value, function=function, topology=topology)
         groups = _by_value(frame, members, value)
         size = frame.size if topology != CLUSTER else 1
         total, number = np.zeros(size), np.zeros(size)
@@ -67,17 +84,55 @@ class CountedPods:
             number += counts
             low = np.where(counts > 0, np.minimum(low, worth), low)
             high = np.where(counts > 0, np.maximum(high, worth), high)
-        present = number > 0
-        match function:
-            case "sum":
-                result = total
-            case "min":
-                result = np.where(present, low, np.nan)
-            case "max":
-                result = np.where(present, high, np.nan)
-            case _:
-                result = np.where(present, total / np.maximum(number, 1), np.nan)
+        result = _folded(function, number, total, low, high)
         return float(result[0]) if topology == CLUSTER else result
+
+
+def _folded(function: str, number: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return what a function makes of values: how many there are, their sum, the smallest and the largest."""
+    if function == "sum":
+        return total
+    result: FloatArray = low if function == "min" else high if function == "max" else total / np.maximum(number, 1)
+    return np.where(number > 0, result, np.nan)
+
+
+def _by_state(frame: Frame, members: Members, reads: StateReads) -> Any:
+    """Return `int32[nodes]`: members on each node, by the state of each pod now."""
+    states, size = frame.cluster.pod_states(), frame.cluster.nodes.size
+    if reads.thresholds is not None:
+        return states.per_node(MemberStateSet(members, reads.thresholds), now=frame.now)[:size]
+    column = np.zeros(size, np.int32)
+    for row, pods in states.on_rows():
+        column[row] = sum(bool(members.of_pod(pod, frame.now)) for pod in pods)
+    return column
+
+
+def _fold_by_state(
+    frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
+) -> FloatArray | float:
+    """Return `CountedPods.fold` of values that follow from the state of each pod now; looks at each pod."""
+    nodes, now, rows, values = frame.cluster.nodes, frame.now, [], []
+    for row, pods in frame.cluster.pod_states().on_rows():
+        for pod in pods:
+            if members.of_pod(pod, now) and (worth := float(value.of_pod(pod, now))) == worth:
+                rows.append(row)
+                values.append(worth)
+    at, given = np.array(rows, np.intp), np.array(values, np.float64)
+    if topology is None:
+        places, slots, asked = at, nodes.size, frame.index()
+    elif topology == CLUSTER:
+        places, slots, asked = np.zeros_like(at), 1, np.zeros(1, np.int64)
+    else:
+        domains = topology_of(nodes, topology)
+        places, slots, asked = domains.index[at], domains.slots, domains.index[frame.rows]
+        places, given = places[places != domains.nothing], given[places != domains.nothing]
+    low, high = np.full(slots, np.inf), np.full(slots, -np.inf)
+    np.minimum.at(low, places, given)
+    np.maximum.at(high, places, given)
+    number: FloatArray = np.bincount(places, minlength=slots).astype(np.float64)
+    total: Any = np.bincount(places, weights=given, minlength=slots)
+    result = _folded(function, number, total, low, high)
+    return float(result[0]) if topology == CLUSTER else result[asked]
 
 
 def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray | float:

@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.devices import Chosen, Devices
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
+from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.priorities import PriorityTable
@@ -48,6 +49,8 @@ class Confirmed(NamedTuple):
     """It was not known to be there, or assumed only."""
     changed: bool
     """It counts otherwise than before."""
+    state_changed: bool
+    """It became ready, started, or no longer is so."""
 
 
 class AssumedPods(dict[str, str]):
@@ -215,8 +218,10 @@ class Cluster:
 
     def confirm(self, pod: PodInfo, node_name: str) -> Confirmed:
         """Confirm a pod that the watch shows on a node."""
-        added = self._unassume(pod.uid) or pod.uid not in self.pods
-        return Confirmed(added, self._update(pod, node_name))
+        known = self.pods.get(pod.uid)
+        added = self._unassume(pod.uid) or known is None
+        changed = self._update(pod, node_name)
+        return Confirmed(added, changed, known is not None and differs(known, pod))
 
     def _update(self, pod: PodInfo, node_name: str) -> bool:
         """Update a placed pod; return whether this changed what counts."""
@@ -232,6 +237,10 @@ class Cluster:
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
             if pod.uid in self.on_unknown_nodes:
                 self.on_unknown_nodes[pod.uid] = pod
+            elif self.counters.follows_states and differs(known, pod):
+                row = self.nodes.rows[node_name]
+                self.counters.state_changed(known, pod, row)
+                self.nodes.touch(row)
             return False
         self.place(pod, node_name)
         return True
@@ -281,6 +290,11 @@ class Cluster:
             self._dry_run = outer
             if outer is None:
                 self.dry_run_changes = ()
+
+    def pod_states(self) -> PodStates:
+        """Return the pods on nodes by their state; from now on it is kept up to date."""
+        rows, there = self.nodes.rows, self.on_node.items()
+        return self.counters.states((rows[name], pods.values()) for name, pods in there if name in rows)
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that a pod counts on, or None."""

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary, ref
 from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
 from kube_policy_scheduler.cluster.counter import AmountCounter, Carriers, Counter, CountKey
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
+from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 
@@ -105,6 +106,7 @@ class PodCounters:
         """Templates of placed pods by namespace, by label, and by their values in families."""
         self._families: dict[Family, None] = {}
         self._tallies = Tallies()
+        self._states: PodStates | None = None
 
     def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
         """Return the counter of a set of pods, made on first use."""
@@ -123,6 +125,29 @@ class PodCounters:
             self._sets_version += 1
         counter.used = True
         return counter
+
+    @property
+    def follows_states(self) -> bool:
+        """Return whether somebody asked for the state of pods since the start."""
+        return self._states is not None
+
+    def states(self, placed: Iterable[tuple[int, Iterable[PodInfo]]]) -> PodStates:
+        """Return the pods on nodes by their state, made on first use.
+
+        placed: each row of the node table with the pods there.
+        """
+        if self._states is None:
+            self._states = PodStates(capacity=self._capacity)
+            for row, pods in placed:
+                for pod in pods:
+                    self._states.place(pod, row)
+        return self._states
+
+    def state_changed(self, old: PodInfo, new: PodInfo, row: int) -> None:
+        """Follow a pod whose state changed, and nothing else that counts."""
+        if self._states is not None:
+            self._states.displace(old)
+            self._states.place(new, row)
 
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
         """Return who carries terms, of every kind, that select pods of this template."""
@@ -219,6 +244,8 @@ class PodCounters:
         cell[0] += 1
         cell[1] += pod.terminating
         self._update(known, pod, row, 1)
+        if self._states is not None:
+            self._states.place(pod, row)
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""
@@ -231,6 +258,8 @@ class PodCounters:
         if not cell[0]:
             del rows[row]
         self._update(known, pod, row, -1)
+        if self._states is not None:
+            self._states.displace(pod)
         if not rows:
             del self._placed[template]
             for anchor in self._places(template):
@@ -384,6 +413,8 @@ class PodCounters:
             self._capacity = max(size, self._capacity * 2)
             for counter in (*self._counters.values(), *self._carriers.values()):
                 counter.extend(self._capacity)
+            if self._states is not None:
+                self._states.extend(self._capacity)
 
     def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
@@ -395,6 +426,8 @@ class PodCounters:
         for template in moved:
             rows = self._placed[template]
             rows[target] = rows.pop(source)
+        if self._states is not None:
+            self._states.move(source, target)
 
 
 _NO_COUNTERS: dict[Counter, CountKey] = {}

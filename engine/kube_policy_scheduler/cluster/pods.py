@@ -92,6 +92,10 @@ class PodInfo:
     """Unix seconds of its creation."""
     started: float | None
     """Unix seconds of `status.startTime`."""
+    ready: bool
+    """Whether its condition Ready is True."""
+    all_started: bool
+    """Whether each of its containers has started, or has ended."""
     terminating: bool
     terminal: bool
     """Succeeded or Failed: it holds nothing any more."""
@@ -171,6 +175,8 @@ class Templates:
             nominated_node=status.nominated_node_name,
             created=unix_seconds(meta.creation_timestamp) or 0.0,
             started=unix_seconds(status.start_time),
+            ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions or ()),
+            all_started=_all_started(status.container_statuses),
             terminating=meta.deletion_timestamp is not None,
             terminal=status.phase in ("Succeeded", "Failed"),
             resource_version=meta.resource_version,
@@ -239,6 +245,15 @@ def _may_differ(pod: objects.Pod) -> bool:
         if current.allocated_resources and current.allocated_resources != wanted:
             return True
     return False
+
+
+def _all_started(statuses: list[objects.ContainerStatus] | None) -> bool:
+    """Return whether each container passed its startup probe, or ended; one that crashed and waits has done neither."""
+    return bool(statuses) and all(each.started or _has_ended(each) for each in statuses or ())
+
+
+def _has_ended(status: objects.ContainerStatus) -> bool:
+    return status.state is not None and status.state.terminated is not None
 
 
 def _has_claim_source(volume: objects.Volume) -> bool:

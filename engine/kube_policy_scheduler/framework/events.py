@@ -27,6 +27,7 @@ class ClusterEvent(Enum):
     POD_ADD = "AssignedPodAdd"
     POD_UPDATE = "AssignedPodUpdate"
     POD_DELETE = "AssignedPodDelete"
+    POD_STATE = "AssignedPodUpdatePodState"
     RESOURCE_CLAIM = "ResourceClaimChange"
     RESOURCE_SLICE = "ResourceSliceChange"
     DEVICE_CLASS = "DeviceClassChange"

@@ -132,6 +132,14 @@ class Pods(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StateReads:
+    """What an expression over existing pods reads of their state: ready, started, for how long running."""
+
+    thresholds: tuple[float, ...] | None
+    """Seconds that running times are compared with, ascending; None where they are used in another way too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Members:
     """A set of pods, or a value of pods, that follows from the template and from values of the decision.
 
@@ -145,10 +153,16 @@ class Members:
     """Takes an `Item`."""
     by: Callable[[Any], Any] | None = field(default=None, compare=False)
     """Takes an `Item` and returns what equals the only captured value for the pods of the set, and for no others."""
+    state: StateReads | None = field(default=None, compare=False)
+    """What it reads of the state of pods; None: only their template."""
 
     def __call__(self, template: Any) -> Any:
         """Return the value for pods of a template."""
         return self.test(Item(template, self.captured))
+
+    def of_pod(self, pod: Any, now: float) -> Any:
+        """Return the value for one pod, at a time in Unix seconds."""
+        return self.test(Item(pod.template, self.captured, pod, now))
 
 
 class Item(NamedTuple):
@@ -157,7 +171,9 @@ class Item(NamedTuple):
     template: Any
     captured: tuple[Any, ...] = ()
     pod: Any = None
-    """The pod itself, where the expression goes over pods rather than templates."""
+    """The pod itself, or its state, where the expression goes over pods rather than templates."""
+    now: float = 0.0
+    """Unix seconds."""
 
 
 CLUSTER = "*"

@@ -50,6 +50,7 @@ def _code(depends: Depends) -> Code:
 
 _E = ClusterEvent
 _PODS = frozenset({_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE})
+_STATES = _PODS | {_E.POD_STATE}
 _NODE_FACTS = frozenset(
     {
         _E.NODE_ADD,
@@ -65,7 +66,7 @@ _NODE_FACTS = frozenset(
 )
 _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.NODE, _NODE_FACTS),
-    (Depends.RUN, _PODS),
+    (Depends.RUN, _STATES),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
     (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.lang.checking.inference import OF_RUNNING_PODS
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.statements import FORMS
@@ -51,8 +52,11 @@ def fields() -> str:
 
 
 def _kind(field: Field) -> str:
-    serves = field.shape is Shape.DECISION and not field.depends & ~Depends.TEMPLATE
-    return f"{field.gives}{', also of running pods' if serves else ''}".replace("pods'", "pods")
+    if field.shape is not Shape.DECISION:
+        return str(field.gives)
+    if field.depends & Depends.RUN:
+        return f"{field.gives}, only of {'running pods' if not field.depends & ~OF_RUNNING_PODS else 'victims'}"
+    return f"{field.gives}{', also of running pods' if not field.depends & ~Depends.TEMPLATE else ''}"
 
 
 def functions() -> str:

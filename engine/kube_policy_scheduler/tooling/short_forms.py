@@ -204,6 +204,21 @@ def _set_ready(obj: Json, ready: Any) -> None:
     status["conditions"] = [*others, {"type": "Ready", "status": "True" if ready else "False"}]
 
 
+def _set_pod_ready(obj: Json, ready: Any) -> None:
+    _set_ready(obj, ready)
+    if ready:
+        _set_started(obj, True)
+
+
+def _set_started(obj: Json, started: Any) -> None:
+    names = [container["name"] for container in obj["spec"]["containers"]]
+    _child(obj, "status")["containerStatuses"] = [{"name": name, "started": bool(started)} for name in names]
+
+
+def _set_start_time(obj: Json, value: Any) -> None:
+    _child(obj, "status")["startTime"] = value
+
+
 def _set_taints(obj: Json, value: list[Any]) -> None:
     _child(obj, "spec")["taints"] = [taint(item) if isinstance(item, str) else item for item in value]
 
@@ -262,6 +277,9 @@ _POD_KEYS: Mapping[str, _Apply] = {
     "image": _set_image,
     "owner": _set_owner,
     "created": _set_meta("creationTimestamp"),
+    "running_since": _set_start_time,
+    "started": _set_started,
+    "ready": _set_pod_ready,
     "claims": _set_claims,
     **{key: _request(resource) for key, resource in _RESOURCES.items()},
 }

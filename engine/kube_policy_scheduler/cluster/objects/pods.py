@@ -135,8 +135,18 @@ class PodSpec(ApiStruct):
     scheduling_group: PodSchedulingGroup | None = None
 
 
+class ContainerStateTerminated(ApiStruct):
+    exit_code: Int32 = 0
+
+
+class ContainerState(ApiStruct):
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(ApiStruct):
     name: str = ""
+    started: bool | None = None
+    state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Resources | None = None
 

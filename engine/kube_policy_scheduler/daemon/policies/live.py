@@ -58,6 +58,11 @@ class LivePolicies:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self._set.profile_of(pod)
 
+    @property
+    def reads_pod_states(self) -> bool:
+        """Return whether a policy asks which pods are ready or started, and since when."""
+        return self._set.reads_pod_states
+
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
         waits = gates(queued)

@@ -58,6 +58,11 @@ class Algorithm:
             return False
         return self._sharding is None or self._sharding.is_ours(pod)
 
+    @property
+    def reads_pod_states(self) -> bool:
+        """Return whether a policy asks which pods are ready or started."""
+        return self.policies is not None and self.policies.reads_pod_states
+
     def keeps_room_for(self, pod: PodInfo) -> bool:
         """Return whether one of our nodes keeps room for a pending pod that is another replica's."""
         if self._sharding is None or self.policies is None or not self.policies.serves(pod):

@@ -143,6 +143,11 @@ class Reporter(Protocol):
 class Policies(Protocol):
     """Selects the profile of a pod."""
 
+    @property
+    def reads_pod_states(self) -> bool:
+        """Return whether a policy asks which pods are ready or started, and since when."""
+        ...
+
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod's schedulerName is served by this scheduler."""
         ...

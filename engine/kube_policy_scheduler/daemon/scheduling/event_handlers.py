@@ -190,11 +190,13 @@ class EventHandlers:
         self._returns.pop(info.uid, None)
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
-        added, changed = self._cluster.confirm(info, info.node_name)
+        added, changed, state_changed = self._cluster.confirm(info, info.node_name)
         if changed:
             self._mark(info.node_name)
         if added or changed:
             self._wakeups.move_on_event(ClusterEvent.POD_ADD if added else ClusterEvent.POD_UPDATE)
+        if state_changed and self._algorithm.reads_pod_states:
+            self._wakeups.move_on_event(ClusterEvent.POD_STATE)
 
     def _leave(self, uid: str) -> None:
         self._waiting_pods.forget(uid)

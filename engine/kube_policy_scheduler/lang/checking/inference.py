@@ -47,6 +47,8 @@ from kube_policy_scheduler.lang.types import (
 )
 from kube_policy_scheduler.wording import one_line, plural, some
 
+OF_RUNNING_PODS = Depends.TEMPLATE | Depends.RUN | Depends.CLOCK
+"""What aggregates may read of the pods on nodes."""
 _NONE: Mapping[str, typed.Typed] = MappingProxyType({})
 
 
@@ -71,7 +73,9 @@ class Scope:
 
     def over(self, name: str, *, statement: str) -> Scope:
         """Return the scope inside `… for name in pods`."""
-        return replace(self, statement=statement, items=frozenset({name}), nodes=False, scores=False)
+        return replace(
+            self, statement=statement, items=frozenset({name}), nodes=False, scores=False, item_depends=OF_RUNNING_PODS
+        )
 
 
 ANYWHERE = Scope("let", nodes=True, scores=True)
@@ -426,9 +430,14 @@ def read_member(
         inference.found.append(unknown_field(inference, subject, root, steps, scope))
         return unknown(expr.span)
     found, rest = chosen
-    if found.depends & Depends.RUN and not (item and scope.item_depends & Depends.RUN):
-        message = f"`{_shown(expr)}` is available only for pods that may be evicted"
-        advice = f"write `victim.{found.path.partition('.')[2]}` after `evict where`"
+    if found.depends & Depends.RUN and not (item and not found.depends & ~scope.item_depends):
+        counted = not found.depends & ~OF_RUNNING_PODS
+        message = f"`{_shown(expr)}` is available only for {'running pods' if counted else 'pods that may be evicted'}"
+        name = found.path.partition(".")[2]
+        advice = f"write `victim.{name}` after `evict where`"
+        if counted:
+            example = f"count(p in node.pods where p.{name}{_BOUND.get(name, '')})"
+            advice = f"write `{example}`, or `victim.{name}` after `evict where`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     if item and found.depends & ~scope.item_depends:
@@ -464,6 +473,10 @@ def read_member(
     for step in rest:
         value = _step(inference, value, step)
     return value
+
+
+_BOUND = {"running": " > 10min"}
+"""What makes a condition of a field that is none."""
 
 
 def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:

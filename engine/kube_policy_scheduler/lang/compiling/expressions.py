@@ -15,6 +15,7 @@ import numpy as np
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checking import intervals
+from kube_policy_scheduler.lang.checking.units import constant_number
 from kube_policy_scheduler.lang.compiling.columns import (
     FALSE,
     MISSING,
@@ -34,9 +35,11 @@ from kube_policy_scheduler.lang.compiling.columns import (
     texts_of,
     to_kleene,
 )
-from kube_policy_scheduler.lang.environment import Members, Pods, Texts
-from kube_policy_scheduler.lang.types import Info, Kind, Shape
+from kube_policy_scheduler.lang.environment import Members, Pods, StateReads, Texts
+from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
 
+MOST_THRESHOLDS = 16
+"""Durations with which one aggregate compares the running time of pods, such that counts follow by themselves."""
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
 
@@ -531,7 +534,8 @@ def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
         if where is None:
             where = test
         else:
-            info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe)
+            depends = where.info.depends | test.info.depends
+            info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe, depends)
             where = typed.Logic(info, value.span, "and", (where, test))
     members = _members(compiler, where)
     if function == "count":
@@ -549,10 +553,39 @@ def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], M
         everyone = Members(_EVERYONE, (), lambda item: True)
         return lambda frame: everyone
     evaluate, captured = compiler.item(value)
+    state = _state_reads(value) if value.info.depends & Depends.RUN else None
     if not captured:
-        constant = Members(value, (), evaluate)
+        constant = Members(value, (), evaluate, state=state)
         return lambda frame: constant
-    return lambda frame: Members(value, tuple(_comparable(capture(frame)) for capture in captured), evaluate)
+    return lambda frame: Members(
+        value, tuple(_comparable(capture(frame)) for capture in captured), evaluate, state=state
+    )
+
+
+_RUNNING = "pod.running"
+
+
+def _state_reads(value: typed.Typed) -> StateReads:
+    """Return what an expression over existing pods reads of their state."""
+    edges: set[float] = set()
+    is_compared = _find_thresholds(value, edges)
+    thresholds = tuple(sorted(edge for edge in edges if edge >= 0)) if len(edges) <= MOST_THRESHOLDS else None
+    return StateReads(thresholds if is_compared else None)
+
+
+def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
+    """Add what running times are compared with; return False where one is used in another way."""
+    value = typed.inner(value)
+    match value:
+        case typed.Read(field=field) if field.path == _RUNNING:
+            return False
+        case typed.Compare(left=left, right=right):
+            for one, other in ((left, right), (right, left)):
+                read, bound = typed.inner(one), constant_number(other)
+                if isinstance(read, typed.Read) and read.field.path == _RUNNING and bound is not None:
+                    edges.add(bound)
+                    return True
+    return all(_find_thresholds(part, edges) for part in typed.parts(value))
 
 
 def _comparable(value: Any) -> Any:

@@ -19,7 +19,7 @@ from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, t
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Victim
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
 from kube_policy_scheduler.lang.environment import Item, Pods
-from kube_policy_scheduler.lang.types import TRUTH, Info, Kind
+from kube_policy_scheduler.lang.types import TRUTH, Depends, Info, Kind
 from kube_policy_scheduler.policy.clauses import LimitClause, RequireClause
 from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
@@ -86,7 +86,7 @@ class Answers:
                 if left.info.maybe:
                     self.visit(right, frame, active & self._missing(left, frame))
             case typed.Aggregate(where=where, value=of_each):
-                items: Sequence[Any] = [Item(template) for template in templates(frame)]
+                items: Sequence[Any] = _existing(value, frame)
                 if where is not None:
                     items = self.over(where, frame, items)
                 if of_each is not None:
@@ -195,11 +195,19 @@ def templates(frame: Frame) -> list[Any]:
     return [template for template, _ in frame.cluster.counters.placements(terminating=False)]
 
 
+def _existing(value: typed.Aggregate, frame: Frame) -> list[Item]:
+    """Return what an aggregate goes over: templates, or pods where it reads their state."""
+    if not value.info.depends & Depends.RUN:
+        return [Item(template) for template in templates(frame)]
+    there = frame.cluster.pod_states().on_rows()
+    return [Item(pod.template, (), pod, frame.now) for _, pods in there for pod in pods]
+
+
 def _capturing(item: Any, values: tuple[Any, ...], frame: Frame) -> Any:
     """Return an existing pod as fields read it, with what the expression captures from the decision."""
     if isinstance(item, Victim):
         return Victim(item.pod, values, frame)
-    return Item(item.template, values)
+    return Item(item.template, values, item.pod, item.now)
 
 
 _ONE: Active = np.ones(1, np.bool_)

@@ -201,7 +201,7 @@ class SimulatedCluster:
     def place(self, decision: Decision) -> PodInfo:
         """Put a pod on the node that was found for it; return it as it runs there."""
         assert decision.host is not None
-        pod = replace(decision.pod, started=self.now)
+        pod = replace(decision.pod, started=self.now, ready=True, all_started=True)
         take_claims(self.cluster, pod, decision.host, now=self.now)
         self.cluster.place(pod, decision.host, devices=decision.devices)
         self.tally.placed += 1
@@ -411,7 +411,14 @@ class Waiting:
             simulated.cluster.displace(victim.uid)
             simulated.tally.evicted += 1
             again = replace(
-                victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="", started=None
+                victim,
+                uid=f"{victim.uid}~",
+                name=f"{victim.name}~",
+                node_name="",
+                nominated_node="",
+                started=None,
+                ready=False,
+                all_started=False,
             )
             if victim.template.spec.resource_claims:
                 again = with_claims_like(simulated.cluster, again)

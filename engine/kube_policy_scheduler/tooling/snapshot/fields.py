@@ -114,10 +114,10 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
     for condition in status.get("conditions") or ():
         condition.pop("message", None)
     for name in ("containerStatuses", "initContainerStatuses"):
-        resized = [one for one in status.get(name) or () if one.keys() > {"name"}]
+        kept = [one for one in status.get(name) or () if one.keys() > {"name"}]
         status.pop(name, None)
-        if resized:
-            status[name] = resized
+        if kept:
+            status[name] = kept
 
 
 def _reduce_annotations(metadata: Json, kept: frozenset[str]) -> None:

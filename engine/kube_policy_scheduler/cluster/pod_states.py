@@ -1,0 +1,252 @@
+"""Counts of pods by what they are just now (ready, started, for how long running), kept up to date by every change.
+
+What a template decides is asked once per template (`StateSet.weights`), for every state that its pods can be in. A
+pod then counts by a look into that table: when it comes or goes, when its status changes, and when time passes one of
+the durations that the set compares with. Made only when somebody asks; without sets nothing is kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from kube_policy_scheduler.cluster.counter import CountArray, Tally
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+
+_MOST_SETS = 256
+"""Sets that are kept; each costs a look at every new template. Of more, those not asked for recently go."""
+_MOST_COUNTED = 1_000_000
+"""Pods that all sets know together, each at about 150 bytes. Of more, sets not asked for recently go."""
+_MOST_STALE = 64
+"""Entries of pods that are gone that a heap holds beside as many as there are pods."""
+_CLOCK_ERROR_SECONDS = 1e-3
+"""A sum of times may be off by the last digit of a float; so much earlier a pod is looked at."""
+
+
+class PodState(NamedTuple):
+    """What is true of a pod just now. Fields of existing pods read it as they read a `PodInfo`."""
+
+    ready: bool
+    all_started: bool
+    started: float | None
+
+
+class StateSet(Hashable, Protocol):
+    """A set of pods whose membership follows from the template and the state of the pod."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Return the running times at which pods may come in or go, in seconds, ascending, none negative."""
+        ...
+
+    def holds(self, template: PodTemplate, state: PodState, now: float) -> bool:
+        """Return whether a pod of the template in a state belongs to the set, at a time in Unix seconds."""
+        ...
+
+
+def memberships(pods: StateSet, template: PodTemplate) -> tuple[bool, ...] | None:
+    """Return whether pods of a template belong to a set, by their `kind_of`; None where none ever does."""
+    edges = pods.thresholds
+    table = tuple(
+        pods.holds(template, PodState(ready, all_started, 0.0), running)
+        for ready in (False, True)
+        for all_started in (False, True)
+        for running in _examples(edges)
+    )
+    return table if any(table) else None
+
+
+def _examples(edges: Sequence[float]) -> list[float]:
+    """Return a running time in each range: below the first threshold, equal to it, between it and the next, …"""
+    found, before = [], 0.0
+    for edge in edges:
+        found += [(before + edge) / 2, edge]
+        before = edge
+    return [*found, before + 1.0]
+
+
+def kind_of(pod: PodInfo, edges: Sequence[float], now: float) -> int:
+    """Return which of the kinds of `memberships` a pod is of."""
+    running = running_seconds(pod.started, now)
+    at = bisect_left(edges, running)
+    place = 2 * at + (at < len(edges) and edges[at] == running)
+    return (2 * pod.ready + pod.all_started) * (2 * len(edges) + 1) + place
+
+
+def running_seconds(started: float | None, now: float) -> float:
+    """Return how long a pod has run: 0 before the kubelet has it, and where its clock is ahead of ours."""
+    return max(now - started, 0.0) if started is not None else 0.0
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A pod on a row of the node table."""
+
+    pod: PodInfo
+    row: int
+    gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _StateCounter:
+    """How many pods of one set are on each node."""
+
+    pods: StateSet
+    tally: Tally
+    edges: tuple[float, ...]
+    now: float = float("-inf")
+    """When it was true."""
+    counted: dict[str, tuple[_Placed, tuple[bool, ...], bool]] = field(default_factory=dict)
+    """Pods of templates that may match by uid, with what their kinds mean, and whether they count."""
+    changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
+    """A heap: when running time takes which pod over the next threshold."""
+    serials: count[int] = field(default_factory=count)
+
+    def add(self, placed: _Placed, table: tuple[bool, ...]) -> None:
+        """Take note of a pod."""
+        counts = table[kind_of(placed.pod, self.edges, self.now)]
+        self.counted[placed.pod.uid] = placed, table, counts
+        if counts:
+            self.tally.add(placed.row, 1)
+        self._wait_for(placed)
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        known = self.counted.pop(uid, None)
+        if known is not None and known[2]:
+            self.tally.add(known[0].row, -1)
+
+    def _wait_for(self, placed: _Placed) -> None:
+        """Look at a pod again when it passes the next threshold."""
+        started = placed.pod.started
+        if started is None or not self.edges:
+            return
+        at = bisect_left(self.edges, running_seconds(started, self.now))
+        if at < len(self.edges):
+            heapq.heappush(self.changes, (started + self.edges[at], next(self.serials), placed))
+            if len(self.changes) > 2 * len(self.counted) + _MOST_STALE:
+                self.changes = [entry for entry in self.changes if not entry[2].gone]
+                heapq.heapify(self.changes)
+
+    def advance(self, now: float) -> None:
+        """Let time pass until `now`; it may also have been set back."""
+        if now == self.now or not self.edges:
+            return
+        back, self.now = now < self.now, now
+        if back:
+            self.changes = []
+            due = [placed for placed, _, _ in self.counted.values()]
+        else:
+            due = []
+            while self.changes and self.changes[0][0] <= now + _CLOCK_ERROR_SECONDS:
+                due.append(heapq.heappop(self.changes)[2])
+        for placed in due:
+            if placed.gone:
+                continue
+            _, table, counted = self.counted[placed.pod.uid]
+            counts = table[kind_of(placed.pod, self.edges, now)]
+            if counts != counted:
+                self.tally.add(placed.row, 1 if counts else -1)
+                self.counted[placed.pod.uid] = placed, table, counts
+            self._wait_for(placed)
+
+
+class PodStates:
+    """Pods on nodes with their state, and the counters that follow it."""
+
+    def __init__(self, *, capacity: int) -> None:
+        self._capacity = capacity
+        self._by_template: dict[PodTemplate, dict[str, _Placed]] = {}
+        self._by_row: dict[int, dict[str, _Placed]] = {}
+        self._counters: dict[StateSet, _StateCounter] = {}
+        """Those asked for recently are last."""
+        self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[bool, ...]]]] = {}
+        """Of templates of placed pods: the counters that may count their pods."""
+
+    def per_node(self, pods: StateSet, *, now: float) -> CountArray:
+        """Return `int32[capacity]`: pods of a set on each node, at a time in Unix seconds."""
+        counter = self._counters.pop(pods, None)
+        if counter is None:
+            counter = self._make(pods, now)
+        self._counters[pods] = counter
+        counter.advance(now)
+        return counter.tally.column()
+
+    def _make(self, pods: StateSet, now: float) -> _StateCounter:
+        counter = _StateCounter(pods, Tally(self._capacity), pods.thresholds, now)
+        for template, there in self._by_template.items():
+            table = memberships(pods, template)
+            if table is not None:
+                self._tables[template].append((counter, table))
+                for placed in there.values():
+                    counter.add(placed, table)
+        kept = len(counter.counted) + sum(len(each.counted) for each in self._counters.values())
+        while self._counters and (kept > _MOST_COUNTED or len(self._counters) >= _MOST_SETS):
+            oldest = self._counters.pop(next(iter(self._counters)))
+            kept -= len(oldest.counted)
+            for tables in self._tables.values():
+                tables[:] = [pair for pair in tables if pair[0] is not oldest]
+        return counter
+
+    def place(self, pod: PodInfo, row: int) -> None:
+        """Count a pod on a node."""
+        if pod.terminating:
+            return
+        template, placed = pod.template, _Placed(pod, row)
+        there = self._by_template.get(template)
+        if there is None:
+            there = self._by_template[template] = {}
+            self._tables[template] = [
+                (counter, table)
+                for counter in self._counters.values()
+                if (table := memberships(counter.pods, template)) is not None
+            ]
+        there[pod.uid] = self._by_row.setdefault(row, {})[pod.uid] = placed
+        for counter, table in self._tables[template]:
+            counter.add(placed, table)
+
+    def displace(self, pod: PodInfo) -> None:
+        """Count a pod no longer."""
+        there = self._by_template.get(pod.template)
+        placed = there.pop(pod.uid, None) if there is not None else None
+        if there is None or placed is None:
+            return
+        placed.gone = True
+        for counter, _ in self._tables[pod.template]:
+            counter.drop(pod.uid)
+        on_row = self._by_row[placed.row]
+        del on_row[pod.uid]
+        if not on_row:
+            del self._by_row[placed.row]
+        if not there:
+            del self._by_template[pod.template], self._tables[pod.template]
+
+    def on_rows(self) -> Iterable[tuple[int, Iterable[PodInfo]]]:
+        """Yield each row with the pods there, without those that are terminating."""
+        for row, there in self._by_row.items():
+            yield row, (placed.pod for placed in there.values())
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node from row `source` to the empty row `target`."""
+        for counter in self._counters.values():
+            counter.tally.move(source, target)
+        there = self._by_row.pop(source, None)
+        if there is not None:
+            self._by_row[target] = there
+            for placed in there.values():
+                placed.row = target
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        self._capacity = capacity
+        for counter in self._counters.values():
+            counter.tally.extend(capacity)
+
+
+def differs(old: PodInfo, new: PodInfo) -> bool:
+    """Return whether a pod's state changed."""
+    return (old.ready, old.all_started, old.started) != (new.ready, new.all_started, new.started)
