@@ -227,7 +227,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "fair shares": queue._active._tags,
         "back-off heap": queue._backoff._heap,
         "held": list(queue.gated()),
-        "untold": queue._untold,
+        "untold": queue._unreported,
         "to be asked again": queue._ask_again,
         "groups": queue._groups._groups,
         "waiting for": [uid for waiting in queue._unschedulable._by_event.values() for uid in waiting],

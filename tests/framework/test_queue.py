@@ -274,10 +274,10 @@ def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
     pod = make_pod("a")
     queue.add(pod, 0.0)
     (queued,) = queue.newly_gated(since=0.0)
-    queue.told(queued)
+    queue.mark_reported(queued)
     queue.add(pod, 1.0)
     assert queue.newly_gated(since=1.0) == []
     queue.add(replace(pod, nominated_node="n1"), 2.0)
     assert queue.newly_gated(since=2.0) == [queued]
-    queue.told(queued)
+    queue.mark_reported(queued)
     assert queue.newly_gated(since=2.0) == []

@@ -77,7 +77,7 @@ def test_where_a_policy_tells_pods_of_one_template_apart_an_attempt_asks_once() 
     assert calls(lambda: [governing(found, same) for _ in range(10)]) < dear
 
 
-def test_what_tells_pods_apart_stands_between_policies_that_do_not() -> None:
+def test_what_distinguishes_pods_stands_between_policies_that_do_not() -> None:
     texts = {
         "a.policy": 'for pods where pod.label.tier == "gold"\npriority 3\n',
         "b.policy": 'for pods where pod.name == "one"\npriority 2\n',

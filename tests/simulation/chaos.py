@@ -343,7 +343,7 @@ class Chaos(ABC):
         while True:
             await asyncio.sleep(15.0)
             self._check()
-            lost, blind, untold = self._lost(), self._blind(), self._untold()
+            lost, blind, untold = self._lost(), self._blind(), self._unreported()
             if not lost and not blind and not untold:
                 return
             if loop.time() > end:
@@ -361,7 +361,7 @@ class Chaos(ABC):
             if replica.view() != truth
         ]
 
-    def _untold(self) -> list[str]:
+    def _unreported(self) -> list[str]:
         """Return of which pods it is not said why they wait, or something else."""
         waiting = {q.pod.uid for r in self.replicas for q in r.scheduler.queue if q.place is Place.UNSCHEDULABLE}
         found = []

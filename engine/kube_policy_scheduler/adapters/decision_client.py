@@ -54,7 +54,7 @@ def fetch_decisions(
             with answer:
                 body = answer.raw.read(_MOST_BYTES, decode_content=True)
     except requests.exceptions.SSLError as error:
-        raise DecisionLogError(f"{shown}: {_tls_problem(str(error), is_told=ca_file is not None)}") from error
+        raise DecisionLogError(f"{shown}: {_tls_problem(str(error), has_ca_file=ca_file is not None)}") from error
     except requests.exceptions.ConnectionError as error:
         cut_off = "RemoteDisconnected" in str(error) or "reset by peer" in str(error)
         problem = "the connection was closed without an answer: is it https?" if cut_off else "nobody answers"
@@ -76,9 +76,9 @@ def fetch_decisions(
             raise DecisionLogError(f"{shown}: {status}{f': {said[0]}' if said else ''}")
 
 
-def _tls_problem(error: str, *, is_told: bool) -> str:
+def _tls_problem(error: str, *, has_ca_file: bool) -> str:
     found = re.search(r"certificate verify failed: ([^(]*[^( ])", error)
     if found is None:
         return "TLS failed: is it http?"
-    advice = "it is not signed by --ca-file" if is_told else "give --ca-file"
+    advice = "it is not signed by --ca-file" if has_ca_file else "give --ca-file"
     return f"its certificate is not trusted ({found[1]}): {advice if 'expired' not in found[1] else 'renew it'}"

@@ -81,7 +81,7 @@ class PolicyDirectory:
         self._slow_seconds = slow_seconds
         self._touched = asyncio.Event()
         self._delivered = asyncio.Event()
-        self._told: str | None = None
+        self._logged: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch = _Watch(self._wake)
         self._worker: WorkerThread | None = None
@@ -157,11 +157,11 @@ class PolicyDirectory:
             return PolicySourcesError(f"cannot read {shown}: unexpected {type(error).__name__}: {error}")
 
     def _tell(self, found: PolicySources | PolicySourcesError) -> None:
-        told = found.hash if isinstance(found, PolicySources) else f"error: {found}"
+        state = found.hash if isinstance(found, PolicySources) else f"error: {found}"
         self._delivered.set()
-        if told == self._told:
+        if state == self._logged:
             return
-        self._told = told
+        self._logged = state
         try:
             self._deliver(found)
         except Exception:

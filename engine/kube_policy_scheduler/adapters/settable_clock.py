@@ -1,4 +1,4 @@
-"""Unix seconds by a clock that people and NTP may set, with a word to those who keep times by it. Keeps none itself."""
+"""The wall clock in Unix seconds, which people and NTP may set; listeners learn when that happens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ WORTH_SAYING_SECONDS = 10.0
 class SettableClock:
     """The wall clock, held against one that never jumps; also after a machine slept, one is behind the other.
 
-    A caller that adds up times of it (when a back-off ends, until when a group may wait) is told by how much it was set
-    before anybody sees the new time, and moves his times by as much: what was to last a second lasts a second.
+    A component that stores times of this clock (when a backoff ends, until when a group may wait) is called with the
+    jump before anybody reads the new time, and moves its times by as much: what was to last a second lasts a second.
+
+    Listeners are added with `on_set`, not at construction: they need the clock for their own construction.
 
     Why not two clocks, a monotonic one for the queue: a policy compares the age of a pod, how long it has waited and
     the age of a metric with one `now`, which must be that of the objects' timestamps.
@@ -27,11 +29,11 @@ class SettableClock:
         self._wall = wall
         self._steady = steady
         self._ahead = wall() - steady()
-        self._told: list[Callable[[float], None]] = []
+        self._listeners: list[Callable[[float], None]] = []
 
-    def on_set(self, tell: Callable[[float], None]) -> None:
-        """Tell this one from now on by how many seconds the clock was set; less than nothing: back."""
-        self._told.append(tell)
+    def on_set(self, listener: Callable[[float], None]) -> None:
+        """Call a listener, from now on, with the seconds by which the clock was set; negative if it was set back."""
+        self._listeners.append(listener)
 
     def __call__(self) -> float:
         """Return unix seconds."""
@@ -43,6 +45,6 @@ class SettableClock:
             if abs(moved) > WORTH_SAYING_SECONDS:
                 way = "forward" if moved > 0 else "back"
                 logger.warning("the clock was set %s by %.0f s: backoff and timeouts use elapsed time", way, abs(moved))
-            for tell in self._told:
-                tell(moved)
+            for listener in self._listeners:
+                listener(moved)
         return now

@@ -11,7 +11,7 @@ from kube_policy_scheduler import builtins
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import DeviceRule, Ties
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.kubernetes import filters_needed_by_kubelet, kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.lang.environment import Environment, collect
 
 
@@ -25,6 +25,7 @@ def environment() -> Environment:
         builtins=MappingProxyType(functions),
         pods=CountedPods(),
         plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
+        needed_by_kubelet=filters_needed_by_kubelet(),
         scores=MappingProxyType({score.plugin.name: score.weight for score in kubernetes_scores()}),
         ties=tuple(rule.value for rule in Ties),
         devices=tuple(rule.value for rule in DeviceRule),

@@ -38,7 +38,7 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
         raise click.ClickException(f"{target} already exists: specify another file with --output, or remove it")
     if target is not None and not target.parent.is_dir():
         raise click.ClickException(f"cannot write {target}: the folder {target.parent} does not exist")
-    text, told = _text(policy_path, target)
+    text, message = _text(policy_path, target)
     if target is None:
         click.echo(text, nl=False)
     else:
@@ -47,7 +47,7 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
                 file.write(text)
         except OSError as error:
             raise click.ClickException(f"cannot write {target}: {(error.strerror or str(error)).lower()}") from error
-    say(f"{target or policy_path}: {told}", err=target is None)
+    say(f"{target or policy_path}: {message}", err=target is None)
     return 0
 
 
@@ -79,10 +79,10 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     more = search.noticing(found, list(_unnoticed(first, policy.name)))
     if more.cases != found.cases:
         first = _passing(search, more, shown_as, policy=path, name=policy.name)
-    told = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
+    message = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
     if any(one.status is MutantStatus.SURVIVED for one in first.tried):
-        told += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
-    return first.text, told
+        message += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
+    return first.text, message
 
 
 @dataclass(frozen=True, slots=True)

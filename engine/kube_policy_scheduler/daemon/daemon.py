@@ -225,7 +225,7 @@ class Daemon:
         Return 2 where another scheduler leads, and we do not run in a pod.
 
         Args:
-            announce: told the address of the HTTP server once it listens.
+            announce: receives the address of the HTTP server once it listens.
 
         Raises:
             ServerError: the HTTP address is taken.
@@ -318,12 +318,12 @@ class Daemon:
 
     def _look_at_watches(self) -> str | None:
         """Return why nothing is decided though it should be, or as a remark what is not current at the moment."""
-        told = "; ".join(self._view.problems())
-        if not told:
+        shown = "; ".join(self._view.problems())
+        if not shown:
             return None
         if self._view.is_stale:
-            return Remark(f"scheduling from a stale cache: {told}")
-        return told if self._view.late_seconds >= PATIENCE_SECONDS else Remark(told)
+            return Remark(f"scheduling from a stale cache: {shown}")
+        return shown if self._view.late_seconds >= PATIENCE_SECONDS else Remark(shown)
 
     def _look_at_lease(self) -> str | None:
         """Return why this replica can take no part in the work, or as a remark who leads."""
@@ -356,13 +356,13 @@ class Daemon:
 
     def _look_at_writes(self) -> str | None:
         """Return as a remark what is still to be written: it says nothing about whether pods are placed."""
-        told = [
+        backlogs = [
             f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
             f" the oldest for {backlog.oldest_seconds:.0f} s"
             for kind, backlog in self._writers.backlogs().items()
             if backlog.items
         ]
-        return Remark("; ".join(told)) if told else None
+        return Remark("; ".join(backlogs)) if backlogs else None
 
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""

@@ -166,9 +166,9 @@ class Demo:
 
     def _unfinished(self, step: Step, names: list[str]) -> str:
         unbound = [name for name in names if name not in self._placed and name not in step.pending]
-        told = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
+        reasons = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
         late = f"after {STEP_SECONDS:.0f} s {len(unbound)} pods are not bound"
-        return f"{late}; reasons given: {told}; {self._log_tail()}"
+        return f"{late}; reasons given: {reasons}; {self._log_tail()}"
 
     async def _until(self, done: Callable[[], bool], explain: Callable[[], str]) -> None:
         try:
@@ -235,19 +235,19 @@ class Demo:
                 if text != shown:
                     shown = text
                     self._show.policy(text)
-                    self._tell(await self._verdict(text))
+                    self._show_status(await self._verdict(text))
 
     async def _policy_settled(self, step: Step) -> None:
         """Wait until the scheduler has accepted or refused the file as it is now."""
         status = await self._verdict(step.policy)
         if status is None:
             raise DemoFailed(f"the scheduler did not load the edited policy; {self._log_tail()}")
-        self._tell(status)
+        self._show_status(status)
         if status["accepted"] != step.accepted:
             verdict = "accepted" if status["accepted"] else "refused"
             raise DemoFailed(f"the scheduler {verdict} a policy that it should not have: {status['problems']}")
 
-    def _tell(self, status: dict[str, Any] | None) -> None:
+    def _show_status(self, status: dict[str, Any] | None) -> None:
         if status is None:
             return
         for problem in status["problems"]:

@@ -183,8 +183,8 @@ class _Table:
     def _columns(self, header: list[str], line: int) -> list[str]:
         """Return for each place the name that is asked for, "" where it is not read."""
         other = "pods" if self._what == "nodes" else "nodes"
-        told = _ONLY_OF_PODS if other == "pods" else _ONLY_OF_NODES
-        if told & set(header) and not (_ONLY_OF_PODS | _ONLY_OF_NODES) - told & set(header):
+        theirs = _ONLY_OF_PODS if other == "pods" else _ONLY_OF_NODES
+        if theirs & set(header) and not (_ONLY_OF_PODS | _ONLY_OF_NODES) - theirs & set(header):
             message = f"line {line}: expected a list of {self._what}, this is one of {other}"
             self.wrong(line, message, advice="did you swap the two files?")
             self.fail()

@@ -95,8 +95,8 @@ def make_claims(cluster: Cluster, pod: objects.Pod) -> None:
         if template is None or reference.name in known:
             continue
         name = _make_claim(cluster, template, reference.name, namespace=meta.namespace, pod=meta.name, uid=meta.uid)
-        told = objects.PodResourceClaimStatus(name=reference.name, resource_claim_name=name)
-        pod.status.resource_claim_statuses = [*(pod.status.resource_claim_statuses or ()), told]
+        status = objects.PodResourceClaimStatus(name=reference.name, resource_claim_name=name)
+        pod.status.resource_claim_statuses = [*(pod.status.resource_claim_statuses or ()), status]
 
 
 def with_claims_like(cluster: Cluster, pod: PodInfo) -> PodInfo:

@@ -40,6 +40,11 @@ def kube_scheduler_filters() -> tuple[str, ...]:
     return tuple(plugin.name for plugin in kubernetes_filters() if not _PLUGINS[type(plugin)].is_ours)
 
 
+def filters_needed_by_kubelet() -> frozenset[str]:
+    """Return the names of the filters without which pods can be bound to nodes that cannot run them."""
+    return frozenset(plugin.name for plugin in kubernetes_filters() if _PLUGINS[type(plugin)].needed_by_kubelet)
+
+
 def kubernetes_scores() -> tuple[Weighted, ...]:
     """Return kube-scheduler's default scores with their weights."""
     return tuple(Weighted(plugin(), default.weight) for plugin, default in _PLUGINS.items() if hasattr(plugin, "score"))

@@ -61,6 +61,8 @@ class Default(NamedTuple):
     """Of its scores."""
     is_ours: bool = False
     """Whether kube-scheduler has no such plugin."""
+    needed_by_kubelet: bool = False
+    """Whether the kubelet rejects pods on nodes that this filter rejects, or cannot start them."""
 
 
 class FilterPlugin(Protocol):

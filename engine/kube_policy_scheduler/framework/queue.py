@@ -83,7 +83,7 @@ class SchedulingQueue:
         """Gated until their group exists and is large enough."""
         self._ask_again: dict[str, QueuedPod] = {}
         """Gated pods to check again soon, because their group has changed."""
-        self._untold: dict[str, QueuedPod] = {}
+        self._unreported: dict[str, QueuedPod] = {}
         """Gated pods whose reason was not reported yet, without those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
@@ -116,16 +116,16 @@ class SchedulingQueue:
         return self._missing_members.groups()
 
     def newly_gated(self, *, since: float) -> list[QueuedPod]:
-        """Return the gated pods that came at this time or before, and for which `told` was not called since.
+        """Return the gated pods that came at this time or before, and for which `mark_reported` was not called since.
 
         Not those that are gated again for a reason that people know, unless room is kept for them.
         """
-        return [queued for queued in self._untold.values() if queued.queued <= since]
+        return [queued for queued in self._unreported.values() if queued.queued <= since]
 
-    def told(self, queued: QueuedPod) -> None:
+    def mark_reported(self, queued: QueuedPod) -> None:
         """Record that the reason why a pod is gated was reported."""
-        queued.told = queued.gated_because
-        self._untold.pop(queued.pod.uid, None)
+        queued.reported_reason = queued.gated_because
+        self._unreported.pop(queued.pod.uid, None)
 
     def counts(self) -> dict[Place, int]:
         """Return how many pods are in each place."""
@@ -179,7 +179,7 @@ class SchedulingQueue:
                     assert_never(queued.place)
             if not right:
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
-        waiting = {*(queued.pod.uid for queued in self.gated()), *self._untold, *self._unschedulable.uids()}
+        waiting = {*(queued.pod.uid for queued in self.gated()), *self._unreported, *self._unschedulable.uids()}
         found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]
         return found + self._groups.miscounted()
 
@@ -437,8 +437,8 @@ class SchedulingQueue:
             self._missing_members.add(queued, membership)
         else:
             self._held_by_policy[uid] = queued
-        if queued.told != why or queued.pod.nominated_node:
-            self._untold[uid] = queued
+        if queued.reported_reason != why or queued.pod.nominated_node:
+            self._unreported[uid] = queued
 
     def _let_in(self, queued: QueuedPod) -> None:
         """Check the other pods of its groups, after a pod arrived that is not gated for its own reason."""
@@ -464,7 +464,7 @@ class SchedulingQueue:
                 self._in_flight -= 1
             case Place.GATED:
                 uid = queued.pod.uid
-                self._untold.pop(uid, None)
+                self._unreported.pop(uid, None)
                 if self._with_gates.pop(uid, None) is None and self._held_by_policy.pop(uid, None) is None:
                     self._missing_members.remove(uid)
             case Place.UNSCHEDULABLE:

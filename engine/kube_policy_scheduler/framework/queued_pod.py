@@ -47,8 +47,8 @@ class QueuedPod:
     gated_because: str = ""
     refused_for: str = ""
     """What the last attempt that found no node said; "" where none has."""
-    told: str = ""
-    """The reason for waiting, outside the queue or with a place, that people were told last."""
+    reported_reason: str = ""
+    """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
     groups: tuple[Group, ...] = ()
     """The groups that it starts together with."""
     has_place: bool = False

@@ -155,7 +155,9 @@ class CheckedPolicy:
     priority: int
     clauses: tuple[Clause, ...]
     without: frozenset[str]
-    """Default filters that do not hold."""
+    """Default filters that do not apply."""
+    unsafe_without: frozenset[str]
+    """Those of `without` that the kubelet needs: without them, pods can be bound to nodes that cannot run them."""
     kubernetes_scores: Mapping[str, float] | None
     """Weights of the default scores by name, without those left out; None: none of them."""
     ties: str | None

@@ -189,6 +189,8 @@ class Environment:
     pods: Pods
     plugins: frozenset[str] = frozenset()
     """Names for `use kubernetes without`."""
+    needed_by_kubelet: frozenset[str] = frozenset()
+    """Those of `plugins` without which pods can be bound to nodes that cannot run them."""
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Kubernetes' default scores by name, with their weights."""
     ties: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ class Policy:
         return canary is None or takes(frame, share=canary.share, salt=canary.of, gangs=self._gangs_of_both)
 
     @cached_property
-    def tells_pods_apart(self) -> bool:
+    def distinguishes_pods(self) -> bool:
         """Return whether it may govern one pod of a template and not another."""
         condition, canary = self.compiled.checked.governs, self.canary
         by_pod = condition is not None and bool(condition.info.depends & ~Depends.TEMPLATE)

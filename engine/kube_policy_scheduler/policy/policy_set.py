@@ -116,7 +116,7 @@ class PolicySet:
         for policy in self.policies:
             if asked_for.isdisjoint(self.served_by(policy)):
                 continue
-            if policy.tells_pods_apart:
+            if policy.distinguishes_pods:
                 ask.append(policy)
             elif policy.governs(frame):
                 return _Route(tuple(ask), policy)

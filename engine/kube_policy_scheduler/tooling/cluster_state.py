@@ -259,8 +259,8 @@ def taken_at(found: Iterable[FixtureObject]) -> float | None:
     for document in documents.values():
         metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-        told = annotations.get(TAKEN_AT) if isinstance(annotations, dict) else None
-        moments.append(unix_seconds(told) if isinstance(told, str) else None)
+        taken_at = annotations.get(TAKEN_AT) if isinstance(annotations, dict) else None
+        moments.append(unix_seconds(taken_at) if isinstance(taken_at, str) else None)
     return max((moment for moment in moments if moment is not None), default=None)
 
 

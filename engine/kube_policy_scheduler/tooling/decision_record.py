@@ -199,7 +199,7 @@ def decode_lines(
     Args:
         lines: with their ends, as an opened binary file yields them.
         name: of the log, for error texts.
-        on_truncated: told the place of a line that was cut off.
+        on_truncated: receives the place of a line that was cut off.
 
     Raises:
         RecordError: as `decode`.

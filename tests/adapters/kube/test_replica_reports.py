@@ -80,7 +80,7 @@ async def test_replicas_that_start_together_each_have_their_own(stage: Stage) ->
     names = {"a", "b", "c"}
     made = {name: stage.replica(name)[0] for name in names}
     await stage.until(lambda found: set(found) == names)
-    made["b"].tell(active="f00", candidate="f00", generation=3, result="accepted", since=stage.now)
+    made["b"].update(active="f00", candidate="f00", generation=3, result="accepted", since=stage.now)
     found = await stage.until(lambda found: found["b"].active == "f00")
     assert found["b"] == ReplicaReport(
         replica="b", renewed=stage.now, active="f00", candidate="f00", generation=3, result="accepted", since=stage.now
@@ -116,7 +116,7 @@ async def test_who_died_is_forgotten_by_the_others(stage: Stage) -> None:
     )
     replica, _ = stage.replica("living")
     await stage.until(lambda found: "living" in found)
-    replica.tell(generation=1)
+    replica.update(generation=1)
     await stage.until(lambda found: set(found) == {"late", "living"})
     lease = json.loads(await stage.transport.request("GET", PATH))
     assert lease["metadata"]["annotations"]["somebody.else/annotation"] == "kept"
@@ -124,7 +124,7 @@ async def test_who_died_is_forgotten_by_the_others(stage: Stage) -> None:
 
 async def test_a_problem_is_cut_to_what_an_annotation_is_for(stage: Stage) -> None:
     replica, _ = stage.replica("a")
-    replica.tell(problem="x" * 10_000)
+    replica.update(problem="x" * 10_000)
     found = await stage.until(lambda found: bool(found and found["a"].problem))
     assert len(found["a"].problem) == PROBLEM_CHARACTERS
 

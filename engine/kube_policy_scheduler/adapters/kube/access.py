@@ -89,16 +89,16 @@ def _skew(credentials: Credentials) -> float | str:
     try:
         before = time.time()
         connection.request("GET", parts.path.rstrip("/") + "/version", headers=dict(credentials.headers))
-        told = connection.getresponse().headers.get("Date")
+        date = connection.getresponse().headers.get("Date")
         after = time.time()
     except (OSError, http.client.HTTPException) as error:
         return f"failed to read its time: {type(error).__name__}"
     finally:
         connection.close()
-    if told is None:
+    if date is None:
         return "its answers contain no time"
     try:
         # whole seconds, cut off: half a second more is right on average
-        return parsedate_to_datetime(told).timestamp() + 0.5 - (before + after) / 2
+        return parsedate_to_datetime(date).timestamp() + 0.5 - (before + after) / 2
     except ValueError:
         return "its answers contain an invalid time"

@@ -169,7 +169,7 @@ class LeaderElector:
         self._trouble = ""  # why the Lease cannot be read or written, "" where it can
         self._trouble_since = 0.0
         self._is_refused = False  # the trouble is a refusal, which does not pass by waiting
-        self._told: tuple[str, float] = ("", 0.0)  # what was logged last about who holds it, and when
+        self._logged: tuple[str, float] = ("", 0.0)  # what was logged last about who holds it, and when
         self._news = LeaseNews(
             self._transport,
             collection=settings.collection,
@@ -199,7 +199,7 @@ class LeaderElector:
             is_ours = await self._has_taken()
             async with self._news:
                 while not is_ours:
-                    self._tell_what_is_awaited()
+                    self._log_what_is_awaited()
                     await self._news.wait(self._until_next_look())
                     is_ours = await self._has_taken()
                 self._lead()
@@ -217,21 +217,21 @@ class LeaderElector:
         logger.info("became leader", extra={"lease": self._settings.full_name, "identity": self._settings.identity})
         self._on_started()
 
-    def _tell_what_is_awaited(self) -> None:
+    def _log_what_is_awaited(self) -> None:
         """Log who holds the Lease, or why it cannot be had: when that changes, and trouble once a minute."""
         now = asyncio.get_running_loop().time()
-        known, at = self._told
+        known, at = self._logged
         trouble = self.trouble
         text = trouble or self.leader
         if text == known and not (trouble and now - at >= REMIND_SECONDS):
             return
-        self._told = text, now
+        self._logged = text, now
         if trouble:
-            told = {"lease": self._settings.full_name, "why": trouble}
-            logger.warning("failed to acquire the lease; this replica schedules no pods", extra=told)
+            fields = {"lease": self._settings.full_name, "why": trouble}
+            logger.warning("failed to acquire the lease; this replica schedules no pods", extra=fields)
         elif self.leader:
-            told = {"lease": self._settings.full_name, "holder": self.leader}
-            logger.info("standing by: another replica holds the lease", extra=told)
+            fields = {"lease": self._settings.full_name, "holder": self.leader}
+            logger.info("standing by: another replica holds the lease", extra=fields)
 
     async def _has_taken(self) -> bool:
         """Try once; return whether the Lease is ours, and young enough to act by it."""

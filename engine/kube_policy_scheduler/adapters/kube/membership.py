@@ -53,9 +53,9 @@ class Membership:
             transport: to the API server.
             settings: `name` is what all replicas have in common; each Lease is named after it and its holder.
             held: kept up to date with what we hold of our Lease; held while we take part.
-            on_members: told who shares the work, ourselves included, and of those no longer among them who did not
+            on_members: receives who shares the work, ourselves included, and of those no longer among them who did not
                 leave in order. What is no longer ours must not be begun then.
-            on_ready: told whether we may do anything.
+            on_ready: receives whether we may do anything.
             has_handed_over: whether nothing is under way any more that is no longer ours.
             has_settled: whether nothing at all is under way.
             pods_seen: the resource version of the last pod event, 0 where there was none.

@@ -106,7 +106,7 @@ class Reflector(Generic[T]):
         Args:
             transport: to the API server.
             resource: what is mirrored.
-            handler: is told; None: the first list is read, and waits for `attach`.
+            handler: receives the changes; None: the first list is read, and waits for `attach`.
             field_selector: of the objects that are mirrored.
             optional: absence and lack of permission count as synced with no objects.
             random: spreads pauses and the ends of watches.
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
             watch_seconds: shortest and longest time of a watch.
             few_objects: as many are listed rather than waited for.
             backoff: pauses after errors.
-            on_malformed: told of objects that were passed over.
+            on_malformed: receives objects that were passed over.
         """
         self.resource = resource
         self.status = Status(Phase.STARTING)
@@ -138,7 +138,7 @@ class Reflector(Generic[T]):
         self._few_objects = few_objects
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
-        self._told: KnownObjects[T] = KnownObjects(resource.type)
+        self._known: KnownObjects[T] = KnownObjects(resource.type)
         self._backoff = backoff or Backoff(random=random)
         self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=60.0, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
@@ -224,7 +224,10 @@ class Reflector(Generic[T]):
         self.status = Status(phase, problem, self.status.since if phase is before else now)
 
     def attach(self, handler: Handler[T]) -> None:
-        """Tell this one from now on."""
+        """Send all changes to this handler from now on, and first the list that was read meanwhile.
+
+        A start reads the first lists while it still imports what handles them, so the handler can come later.
+        """
         self._handler = handler
         self._attached.set()
 
@@ -284,7 +287,7 @@ class Reflector(Generic[T]):
 
     async def _list_bit_by_bit(self, limit: int | None) -> str:
         """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""
-        self._told.clear()
+        self._known.clear()
         at_hand: list[Page[T]] = []
         version, is_begun = "", False
         async with aclosing(self._pages(limit)) as listed:
@@ -296,7 +299,7 @@ class Reflector(Generic[T]):
                 handler = await self._listener()
                 for each in at_hand:
                     found = self._index(each)
-                    self._told.add(found)
+                    self._known.add(found)
                     objects = list(found.values())
                     if not is_begun:
                         handler.replaced(objects[:SLICE_OBJECTS])
@@ -317,11 +320,11 @@ class Reflector(Generic[T]):
                 version = page.metadata.resource_version
         handler = await self._listener()
         if self._deliver_whole:
-            self._told.clear()
-            self._told.add(found)
+            self._known.clear()
+            self._known.add(found)
             handler.replaced(list(found.values()))
         else:
-            changes = self._told.replace(found, unreadable=[broken.metadata for broken in malformed])
+            changes = self._known.replace(found, unreadable=[broken.metadata for broken in malformed])
             await self._deliver_in_slices(changes)
         return version
 
@@ -419,7 +422,7 @@ class Reflector(Generic[T]):
                 await self._ask_how_new(stream)
             elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
                 # a list that takes long is too old again when its watch is open
-                if len(self._told) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
+                if len(self._known) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
                     self._version = ""
                 else:
                     self._short_watches = max(1, self._short_watches)
@@ -461,11 +464,11 @@ class Reflector(Generic[T]):
             case WatchEvent(type="BOOKMARK", object=obj):
                 self._advance(obj.metadata.resource_version, is_change=False)
             case WatchEvent(type="DELETED", object=obj):
-                if (deleted := self._told.gone(obj.metadata, obj)) is not None:
+                if (deleted := self._known.gone(obj.metadata, obj)) is not None:
                     changes.append(deleted)
                 self._advance(obj.metadata.resource_version)
             case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
-                changes.append(self._told.changed(obj))
+                changes.append(self._known.changed(obj))
                 self._advance(obj.metadata.resource_version)
             case WatchEvent():
                 logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
@@ -473,7 +476,7 @@ class Reflector(Generic[T]):
                 self._advance(version, is_change=False)
             case MalformedEvent(type=kind, object=broken):
                 self._report(broken)
-                if kind == "DELETED" and (deleted := self._told.gone(broken.metadata)) is not None:
+                if kind == "DELETED" and (deleted := self._known.gone(broken.metadata)) is not None:
                     changes.append(deleted)
                 self._advance(broken.metadata.resource_version)
             case WatchFailure(status=status):

@@ -102,7 +102,7 @@ class ReplicaReports:
         self._dead: set[str] = set()
         """Annotations to be taken away."""
 
-    def tell(self, **changes: Any) -> None:
+    def update(self, **changes: Any) -> None:
         """Change what we say; returns at once. Takes fields of ReplicaReport."""
         if "problem" in changes:
             changes["problem"] = shortened(changes["problem"], PROBLEM_CHARACTERS)
@@ -111,17 +111,17 @@ class ReplicaReports:
 
     async def run(self) -> None:
         """Write what we say for ever; when cancelled, take it away."""
-        told = ""
+        logged = ""
         try:
             while True:
                 pause = RENEW_SECONDS
                 try:
                     await self._write()
-                    told = ""
+                    logged = ""
                 except (KubeError, msgspec.MsgspecError) as error:
-                    if str(error) != told:
+                    if str(error) != logged:
                         logger.warning("failed to report the active policies (lease %s): %s", self._name, error)
-                    told, pause = str(error), RETRY_SECONDS
+                    logged, pause = str(error), RETRY_SECONDS
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._stirred.wait()

@@ -163,7 +163,7 @@ class ResourceClaimWriter:
         except NotFound:
             return
 
-    async def tell_pod(self, *, namespace: str, name: str, body: Mapping[str, Any]) -> None:
+    async def patch_pod_status(self, *, namespace: str, name: str, body: Mapping[str, Any]) -> None:
         """Write to a pod's status which claim serves its extended resources.
 
         Raises:

@@ -89,16 +89,16 @@ class WebhookCertificate:
 
     async def keep(self, *, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
         """Ensure for ever; end by cancellation."""
-        told = ""
+        logged = ""
         while True:
-            await asyncio.sleep(every_seconds if not told else min(every_seconds, RETRY_SECONDS * 5))
+            await asyncio.sleep(every_seconds if not logged else min(every_seconds, RETRY_SECONDS * 5))
             try:
                 await self.ensure()
-                told = ""
+                logged = ""
             except (KubeError, OSError) as error:
-                if str(error) != told:
+                if str(error) != logged:
                     logger.error("failed to maintain the certificate of the webhook: %s", error)
-                told = str(error)
+                logged = str(error)
 
     async def _issued(self) -> IssuedCertificate:
         path = f"/api/v1/namespaces/{self._names.namespace}/secrets/{self._names.secret}"

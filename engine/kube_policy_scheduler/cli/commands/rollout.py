@@ -109,7 +109,7 @@ def status(
     seconds = _seconds(timeout) if watch else 0.0
     places = RolloutPlaces(namespace, name, lease, deployment)
     try:
-        found = asyncio.run(_follow(places, kubeconfig, context, seconds, told=form == "text" and watch))
+        found = asyncio.run(_follow(places, kubeconfig, context, seconds, shows_progress=form == "text" and watch))
     except (KubeError, PolicySourcesError) as error:
         say(f"policyctl rollout status: {error}", err=True)
         return 2
@@ -235,7 +235,7 @@ def _seconds(text: str) -> float:
 
 
 async def _follow(
-    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, told: bool
+    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, shows_progress: bool
 ) -> Rollout:
     """Look until it is settled or time is up; meanwhile say on standard error what changes."""
     from kube_policy_scheduler.adapters.kube.rollout_view import RolloutView
@@ -248,7 +248,7 @@ async def _follow(
             found = await _look(view)
             if found.is_done or found.is_refused or time.monotonic() >= ends:
                 return found
-            if told and (now := f"{found.wanted}: {verdict(found)}") != said:
+            if shows_progress and (now := f"{found.wanted}: {verdict(found)}") != said:
                 say(now, err=True)
                 said = now
             await asyncio.sleep(LOOK_EVERY_SECONDS)

@@ -107,7 +107,7 @@ def command(
     waiting times. With several seeds, the results are mean and standard deviation.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.simulation import results as telling
+    from kube_policy_scheduler.tooling.simulation import results as reporting
 
     try:
         variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
@@ -120,16 +120,16 @@ def command(
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     if form == "json":
-        say_json(telling.data(results, example))
+        say_json(reporting.data(results, example))
     else:
-        say(telling.summary(results, example))
-        say_lines((*telling.lines(results, example, to=terminal()), *telling.refusals(results)))
+        say(reporting.summary(results, example))
+        say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
         if sys.stderr.isatty():
-            say(telling.speed(results), err=True)
+            say(reporting.speed(results), err=True)
     if html is not None:
         from kube_policy_scheduler.pages.simulation import simulation_page
 
-        page = simulation_page(telling.data(results, example), telling.summary(results, example))
+        page = simulation_page(reporting.data(results, example), reporting.summary(results, example))
         cluster_sources.write_page(html, page, plots=True)
     return 0
 

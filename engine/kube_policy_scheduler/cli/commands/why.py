@@ -105,7 +105,7 @@ def command(
     if record is not None or daemon is not None:
         past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
         if not clusters and kubeconfig is None and context is None:
-            return _told(past, form=form, html=html)
+            return _past_decision(past, form=form, html=html)
         now = past.record.time if now is None else now
     try:
         sources, policy_set = _policies(policies)
@@ -169,7 +169,7 @@ def _recorded(
         raise click.ClickException(str(error)) from error
 
 
-def _told(past: Recorded, *, form: str, html: Path | None) -> int:
+def _past_decision(past: Recorded, *, form: str, html: Path | None) -> int:
     from kube_policy_scheduler.tooling.why.past_decision import data, lines
 
     if form == "json":

@@ -92,8 +92,8 @@ class AskedPods:
         if found is None:
             found = policy.profile if self._kubernetes_rules else own_profile(policy.profile)
             self._profiles[policy] = found
-            unheard = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
-            for word in unheard:
+            unused = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
+            for word in unused:
                 logger.warning("an extender cannot use `%s`: policy %s is evaluated without it", word, policy.name)
         return found
 
@@ -110,7 +110,7 @@ class AskedPods:
 
     # --- what was said -------------------------------------------------------------------------------
 
-    def tell(
+    def report(
         self,
         known: AskedPod,
         verb: str,
@@ -120,7 +120,7 @@ class AskedPods:
         rows: IntArray | None = None,
         **answer: Any,
     ) -> None:
-        """Tell the observer an answer; what follows a `filter` is told with what that said.
+        """Report an answer to the observer; what follows a `filter` is reported with what that said.
 
         Args:
             known: the pod.
@@ -134,7 +134,7 @@ class AskedPods:
         if verb == "filter":
             known.filtered = {name: answer.get(name, ()) for name in ("nodes", "passed", "reasons")}
         answer = known.filtered | answer
-        told = Answered(
+        answered = Answered(
             known.pod,
             verb,
             outcome,
@@ -146,4 +146,4 @@ class AskedPods:
             queued=known.since,
             **answer,
         )
-        self._observer.on_answered(told)
+        self._observer.on_answered(answered)

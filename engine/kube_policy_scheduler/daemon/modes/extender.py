@@ -63,7 +63,7 @@ class Extender:
             binder: carries out `bind`.
             problem: why nothing may be decided at present, None where it may.
             metrics: counts.
-            observer: told each answer that is about a pod.
+            observer: receives each answer that is about a pod.
             clock: unix seconds.
             stopwatch: seconds, never going back.
             kubernetes_rules: also ask Kubernetes' rules, with what the policy says of them.
@@ -89,11 +89,11 @@ class Extender:
         policy = self._pods.policy(known.pod)
         asked = len(request.names)
         if policy is None:
-            self._pods.tell(known, "filter", Outcome.ANSWERED, nodes=asked, passed=asked, message=NO_POLICY)
+            self._pods.report(known, "filter", Outcome.ANSWERED, nodes=asked, passed=asked, message=NO_POLICY)
             return Filtered(everything)
         frame = self._pods.frame(known)
         if (why := policy.hold_reason(frame) if policy.holds else None) is not None:
-            self._pods.tell(known, "filter", Outcome.HELD, nodes=asked, passed=0, message=why)
+            self._pods.report(known, "filter", Outcome.HELD, nodes=asked, passed=0, message=why)
             return Filtered(unresolvable=dict.fromkeys(request.names, why))
         profile = self._pods.profile(policy)
         rows = self._rows(request.names)
@@ -101,14 +101,14 @@ class Extender:
         passing[self._algorithm.cycle.feasible(frame, profile)] = True
         good = passing[rows]
         if good.all():
-            self._pods.tell(known, "filter", Outcome.ANSWERED, profile=profile, rows=rows, nodes=asked, passed=asked)
+            self._pods.report(known, "filter", Outcome.ANSWERED, profile=profile, rows=rows, nodes=asked, passed=asked)
             return Filtered(everything)
         why_not = refusals(frame, profile)
         for clause in why_not.diagnosis.rejectors():
             self._metrics.refusals.labels(policy.name, clause).inc()
         answer = _explained(why_not, request.names, rows=rows, good=good.nonzero()[0].tolist())
         reasons = Counter((*answer.failed.values(), *answer.unresolvable.values()))
-        self._pods.tell(
+        self._pods.report(
             known,
             "filter",
             Outcome.ANSWERED if answer.passed else Outcome.UNSCHEDULABLE,
@@ -138,7 +138,7 @@ class Extender:
         scores[seen] = priorities(totals, most=MAX_SCORE)
         if len(totals):
             first = best(totals)
-            self._pods.tell(
+            self._pods.report(
                 known,
                 "prioritize",
                 Outcome.ANSWERED,
@@ -171,7 +171,7 @@ class Extender:
             if may_evict(frame, profile, row, pods):
                 found[name] = victims
         message = f"preemption may help on {len(found)} of {len(request.victims)} nodes"
-        self._pods.tell(known, "preempt", Outcome.ANSWERED, message=message)
+        self._pods.report(known, "preempt", Outcome.ANSWERED, message=message)
         return found
 
     async def bind(self, request: BindingArguments) -> str:

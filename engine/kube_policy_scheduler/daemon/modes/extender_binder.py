@@ -50,7 +50,7 @@ class ExtenderBinder:
         known = known or self._pods.add(pod)
         began = self._stopwatch()
         why = self._assume(known, request.node) or await self._bind(known.pod, request)
-        self._pods.tell(
+        self._pods.report(
             known,
             "bind",
             Decided.BIND_FAILED if why else Decided.ASSIGNED,

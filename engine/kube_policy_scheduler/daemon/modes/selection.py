@@ -57,7 +57,7 @@ def make_mode(
         scheduler: as `make_scheduler` made it.
         binder: binds for an extender.
         metrics: of the daemon.
-        observer: told what an extender answers.
+        observer: receives what an extender answers.
         problem: why nothing may be decided at present, None where it may.
     """
     match settings.mode:

@@ -121,7 +121,7 @@ class ShadowScheduler(Scheduler):
                 break
             if note.decision.host is not None and not note.given_up:
                 note.given_up = True
-                self._tell(_unplaced(note, ShadowOutcome.NOT_BOUND, now))
+                self._report(_unplaced(note, ShadowOutcome.NOT_BOUND, now))
 
     # --- what becomes of it --------------------------------------------------------------------------
 
@@ -132,16 +132,16 @@ class ShadowScheduler(Scheduler):
             return  # it was on its node when we first saw it, or is not to be looked at
         before = note.decision if note is not None else None
         try:
-            self._tell(self._comparer.compare(queued, pod.node_name, before=before))
+            self._report(self._comparer.compare(queued, pod.node_name, before=before))
         except Exception:
             logger.exception("unexpected error in a comparison", extra={"pod": pod.key})
 
     def _on_left(self, uid: str) -> None:
         note = self._notes.pop(uid, None)
         if note is not None and note.decision.host is not None and not note.given_up:
-            self._tell(_unplaced(note, ShadowOutcome.GONE, self._clock()))
+            self._report(_unplaced(note, ShadowOutcome.GONE, self._clock()))
 
-    def _tell(self, compared: Compared) -> None:
+    def _report(self, compared: Compared) -> None:
         self._observer.on_compared(compared)
         logger.info("Compared pod", extra=facts(compared))
 

@@ -113,7 +113,7 @@ class ApiWriters:
         if self._history is not None and record.successful and record.hash is not None:
             self._history.accepted(record.hash)
         if self._reports is not None:
-            self._reports.tell(**report_of(record))
+            self._reports.update(**report_of(record))
 
     async def former_policies(self, *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
         """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.

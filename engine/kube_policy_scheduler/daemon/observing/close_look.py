@@ -30,7 +30,7 @@ class CloseLook:
             share: of the time, at most; 0 to 1.
             best_nodes: how many nodes a look keeps.
             stopwatch: seconds, never going back.
-            counts: told what is seen.
+            counts: receives what is seen.
         """
         self.missing: dict[str, int] = {}
         """By PromQL: nodes without a value in the last look at a decision that read it."""

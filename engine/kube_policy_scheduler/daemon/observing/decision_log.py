@@ -59,7 +59,7 @@ class DecisionLog(Observer):
             best_nodes: how many nodes a close look keeps.
             repeat_seconds: for so long a repeated refusal of one pod is only counted.
             stopwatch: seconds, never going back.
-            counts: told what close looks find.
+            counts: receives what close looks find.
             hand_on: given every new entry; must return at once.
         """
         self._size = size

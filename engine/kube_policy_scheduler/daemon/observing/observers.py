@@ -210,33 +210,33 @@ class Observers(Observer):
 
     def on_decided(self, decided: Decided) -> None:
         """Pass it on."""
-        self._tell(decided, lambda observer: observer.on_decided)
+        self._notify(decided, lambda observer: observer.on_decided)
 
     def on_bound(self, bound: PodBound) -> None:
         """Pass it on."""
-        self._tell(bound, lambda observer: observer.on_bound)
+        self._notify(bound, lambda observer: observer.on_bound)
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Pass it on."""
-        self._tell(failed, lambda observer: observer.on_failed)
+        self._notify(failed, lambda observer: observer.on_failed)
 
     def on_held(self, held: Held) -> None:
         """Pass it on."""
-        self._tell(held, lambda observer: observer.on_held)
+        self._notify(held, lambda observer: observer.on_held)
 
     def on_compared(self, compared: Compared) -> None:
         """Pass it on."""
-        self._tell(compared, lambda observer: observer.on_compared)
+        self._notify(compared, lambda observer: observer.on_compared)
 
     def on_answered(self, answered: Answered) -> None:
         """Pass it on."""
-        self._tell(answered, lambda observer: observer.on_answered)
+        self._notify(answered, lambda observer: observer.on_answered)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""
-        self._tell(record, lambda observer: observer.on_reloaded)
+        self._notify(record, lambda observer: observer.on_reloaded)
 
-    def _tell(self, news: T, hook: Callable[[Observer], Callable[[T], None]]) -> None:
+    def _notify(self, news: T, hook: Callable[[Observer], Callable[[T], None]]) -> None:
         for observer in self._observers:
             try:
                 hook(observer)(news)

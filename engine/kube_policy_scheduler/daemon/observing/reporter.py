@@ -24,17 +24,17 @@ WAITING = "WaitingOnPermit"
 P = ParamSpec("P")
 
 
-def _isolated(tell: Callable[P, None]) -> Callable[P, None]:
+def _isolated(report: Callable[P, None]) -> Callable[P, None]:
     """Log what goes wrong instead of raising it: what is told of a pod must not change what becomes of it."""
 
-    @wraps(tell)
-    def told(*args: P.args, **named: P.kwargs) -> None:
+    @wraps(report)
+    def wrapper(*args: P.args, **named: P.kwargs) -> None:
         try:
-            tell(*args, **named)
+            report(*args, **named)
         except Exception:
             logger.exception("unexpected error in a report")
 
-    return told
+    return wrapper
 
 
 class ApiReporter:

@@ -1,4 +1,4 @@
-"""Reloads told as Events on the ConfigMap that holds the policies, where its editor looks. Knows no policy."""
+"""Reports reloads as Events on the ConfigMap that holds the policies, where its editor looks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 KEPT = 20
-"""Reloads that wait for the API server; of more, the oldest are not told."""
+"""Reloads that wait for the API server; if there are more, the oldest are dropped."""
 
 _REASONS = {ReloadResult.ACCEPTED: "PoliciesAccepted", ReloadResult.RESTORED: "PoliciesRestored"}
 
@@ -36,7 +36,7 @@ _decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
 
 
 class ConfigMapEvents:
-    """Queues reloads; `run` tells them."""
+    """Queues reloads; `run` reports them."""
 
     def __init__(self, transport: Transport, recorder: EventRecorder, *, namespace: str, name: str) -> None:
         self._transport = transport

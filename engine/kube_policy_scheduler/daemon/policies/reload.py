@@ -123,9 +123,9 @@ def report_of(record: ReloadRecord) -> dict[str, Any]:
     in_force = {"active": record.hash or "", "generation": record.generation, "since": record.at}
     if record.result is ReloadResult.RESTORED:
         return in_force  # of the candidate it was told before
-    told: dict[str, Any] = {"candidate": record.hash or "", "result": record.result.value}
-    told["problem"] = record.problems[0].partition("\n")[0] if record.problems else ""
-    return told | in_force if record.successful else told
+    fields: dict[str, Any] = {"candidate": record.hash or "", "result": record.result.value}
+    fields["problem"] = record.problems[0].partition("\n")[0] if record.problems else ""
+    return fields | in_force if record.successful else fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class PolicyReloader(Generic[PolicySetT]):
         Args:
             compile_policies: pure and blocking; answers with the set or with what is wrong.
             activate: makes the set the one that decides. Where it raises, it is called with the last good set again.
-            report: told of every end of a candidate, after activation; not called on the decision path.
+            report: receives every end of a candidate, after activation; not called on the decision path.
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
             former: returns what was accepted before, the newest first; asked where the first candidate is no good.
@@ -243,7 +243,7 @@ class PolicyReloader(Generic[PolicySetT]):
                     await self._restore()
                 candidate = await self._next(failed, pause)
                 record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
-                self._tell(record)
+                self._record_result(record)
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS) if candidate is failed else self._retry_seconds
                 failed = candidate if record.result is ReloadResult.FAILED else None
         except PoliciesLost as lost:
@@ -295,7 +295,7 @@ class PolicyReloader(Generic[PolicySetT]):
         for former in found:
             record = await self._put_in_force(former.sources, arrived_at=self._clock(), origin=former.origin)
             if record.result is ReloadResult.RESTORED:
-                self._tell(record)
+                self._record_result(record)
                 return
             log.error("cannot use %s either: %s", former.origin, record.summary())
         if self._is_half_way:
@@ -379,7 +379,7 @@ class PolicyReloader(Generic[PolicySetT]):
             origin=origin,
         )
 
-    def _tell(self, record: ReloadRecord) -> None:
+    def _record_result(self, record: ReloadRecord) -> None:
         if record.result is not ReloadResult.RESTORED:
             self.last = record
         self.has_ended.set()

@@ -97,7 +97,7 @@ class ReplicaCoordinator:
             settings: names and times of the Leases.
             identity: of this replica.
             fence: of this replica.
-            scheduler: told whether it may decide, and what.
+            scheduler: starts and stops with the lease; learns which pods are its own.
             views: all that decisions rest on; nodes and pods first.
             transport: to the API server.
             random: spreads the tries of candidates.
@@ -213,8 +213,8 @@ class ReplicaCoordinator:
         while True:
             rival = await self.find_rival()
             if rival is not None and rival != known:
-                told = {"lease": f"{rival.namespace}/{rival.lease}", "holder": rival.holder}
-                logger.error("another scheduler leads, both may place pods on the same nodes", extra=told)
+                fields = {"lease": f"{rival.namespace}/{rival.lease}", "holder": rival.holder}
+                logger.error("another scheduler leads, both may place pods on the same nodes", extra=fields)
             known = rival
             await asyncio.sleep(RIVALS_EVERY_SECONDS)
 

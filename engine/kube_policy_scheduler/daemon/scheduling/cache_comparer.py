@@ -45,7 +45,7 @@ class CacheComparer:
         Args:
             scheduler: whose cluster, queue and pods in flight are compared.
             is_current: whether the watches show what there is.
-            found: told of each violation.
+            found: receives each violation.
             stopwatch: seconds, for how long a look takes.
         """
         context = scheduler.context
@@ -85,7 +85,7 @@ class CacheComparer:
         """Yield after each; between two of them anything may have happened."""
         if len(self._queue) <= MOST_WHOLE:
             for problem in self._queue.misplaced():
-                self._tell("queue", problem)
+                self._report("queue", problem)
             yield
         for name in list(self._cluster.nodes.rows):
             if name in self._cluster.nodes.rows:
@@ -102,7 +102,7 @@ class CacheComparer:
     def _look_at_node(self, name: str) -> None:
         problems = list(node_violations(self._cluster, name))
         for problem in problems:
-            self._tell("node", f"{problem}; recalculated")
+            self._report("node", f"{problem}; recalculated")
         if problems:
             self._cluster.recount(name)
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
@@ -113,13 +113,13 @@ class CacheComparer:
             return
         problems = list(pod_violations(self._cluster, queued, assumed))
         for problem in problems:
-            self._tell("pod", problem)
+            self._report("pod", problem)
         if problems and uid not in assumed and queued.place not in (Place.IN_FLIGHT, Place.PERMIT):
             self._cluster.displace(uid)
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
         if is_lost(queued, self._scheduler.is_under_way):
-            self._tell("binding", f"pod {queued.pod.key} is in flight, and no task handles it")
+            self._report("binding", f"pod {queued.pod.key} is in flight, and no task handles it")
             self._scheduler.settle(queued)
 
     def _look_at_assumed(self, uid: str) -> None:
@@ -137,8 +137,8 @@ class CacheComparer:
             self._unshown.add(uid)
             pod = self._cluster.pods.get(uid)
             shown = pod.key if pod is not None else uid
-            self._tell("binding", f"pod {shown} was bound to {assumed[uid]}, and the watch does not show it")
+            self._report("binding", f"pod {shown} was bound to {assumed[uid]}, and the watch does not show it")
 
-    def _tell(self, kind: Kind, problem: str) -> None:
+    def _report(self, kind: Kind, problem: str) -> None:
         self._found(kind)
         logger.error("an invariant does not hold, please report this: %s", problem)

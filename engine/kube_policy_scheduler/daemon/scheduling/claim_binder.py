@@ -58,7 +58,7 @@ class ClaimBinder:
             writer: of claims.
             cluster: shows claims as the watch and our own writes have them.
             clock: unix seconds.
-            pending: told of a pod that waits for conditions of its devices, and of its node.
+            pending: called with a pod that waits for conditions of its devices, and of its node.
             poll_seconds: how often these are looked at.
         """
         self._writer = writer
@@ -110,7 +110,7 @@ class ClaimBinder:
                 self._cluster.resource_claims.assume(claim)
             elif reservation.mappings:
                 body = extended_claim_status(claim.metadata.name, reservation.mappings)
-                await self._writer.tell_pod(namespace=pod.namespace, name=pod.name, body=body)
+                await self._writer.patch_pod_status(namespace=pod.namespace, name=pod.name, body=body)
         finally:
             if is_new:  # until the watch shows it, its devices count as in flight
                 await self._shown(claim)

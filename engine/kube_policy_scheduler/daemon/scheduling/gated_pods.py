@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
 
 logger = logging.getLogger(__name__)
 
-TELL_AFTER_SECONDS = 5.0
+REPORT_AFTER_SECONDS = 5.0
 """How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
 waits, held or for its group, before people are told."""
 LOOK_SECONDS = 0.002
@@ -51,7 +51,7 @@ class GatedPods:
     def look(self, now: float) -> None:
         """Begin a round when it is time, and go on with one for a little while."""
         if self._round is None:
-            if 0 <= now - self._looked_at < TELL_AFTER_SECONDS:
+            if 0 <= now - self._looked_at < REPORT_AFTER_SECONDS:
                 return
             self._looked_at = now
             self._round = self._go_round(now)
@@ -71,25 +71,25 @@ class GatedPods:
             yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
-        for queued in self._queue.newly_gated(since=now - TELL_AFTER_SECONDS):
+        for queued in self._queue.newly_gated(since=now - REPORT_AFTER_SECONDS):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.GATED:
                 continue
-            yield partial(self._tell_held, queued, now)
-        for queued in self._waiting_pods.untold(since=now - TELL_AFTER_SECONDS):
-            yield partial(self._tell_waiting, queued)
+            yield partial(self._report_held, queued, now)
+        for queued in self._waiting_pods.unreported(since=now - REPORT_AFTER_SECONDS):
+            yield partial(self._report_waiting, queued)
         self._wakeups.move_on_event(ClusterEvent.CLOCK)
 
-    def _tell_held(self, queued: QueuedPod, now: float) -> None:
+    def _report_held(self, queued: QueuedPod, now: float) -> None:
         self.drop_nomination(queued)
-        self.tell(queued, now)
+        self.report(queued, now)
 
-    def tell(self, queued: QueuedPod, now: float) -> None:
+    def report(self, queued: QueuedPod, now: float) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
         why = queued.gated_because
-        if now - queued.queued < TELL_AFTER_SECONDS or gates(queued) is not None:
+        if now - queued.queued < REPORT_AFTER_SECONDS or gates(queued) is not None:
             return
-        is_known = queued.told == why
-        self._queue.told(queued)
+        is_known = queued.reported_reason == why
+        self._queue.mark_reported(queued)
         if is_known:
             return
         self._reporter.held(queued.pod, why)
@@ -105,11 +105,11 @@ class GatedPods:
             )
         )
 
-    def _tell_waiting(self, queued: QueuedPod) -> None:
+    def _report_waiting(self, queued: QueuedPod) -> None:
         """Tell what a pod waits for that has a place and waits for its group."""
         why = self._waiting_pods.waits_for(queued)
-        if why is not None and queued.told != why:
-            queued.told = why
+        if why is not None and queued.reported_reason != why:
+            queued.reported_reason = why
             self._reporter.waiting(queued.pod, why)
 
     def drop_nomination(self, queued: QueuedPod) -> None:

@@ -27,7 +27,7 @@ from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodB
 from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.gated_pods import TELL_AFTER_SECONDS, GatedPods
+from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
@@ -149,7 +149,7 @@ class Scheduler:
         # without leadership nothing is due; otherwise the loop would be busy
         due = self.queue.next_due() if self._may_schedule() else None
         ends = [at - self._clock() for at in (due, self.waiting_pods.next_due()) if at is not None]
-        pause = min(TELL_AFTER_SECONDS, *ends, TELL_AFTER_SECONDS)
+        pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
                 await self.context.wakeups.requested.wait()
@@ -234,7 +234,9 @@ class Scheduler:
                 self._guard(member, began, partial(self.handle_failure, member, requirements, refusal, began))
             self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
-            self._tell_decided(queued, decision, began, waits="its node belongs to another replica, which will bind it")
+            self._report_decided(
+                queued, decision, began, waits="its node belongs to another replica, which will bind it"
+            )
             self.hand_over.assume(queued, decision.host)
             self._start(queued, self._pass_on(queued, decision.host, began))
         else:
@@ -264,7 +266,7 @@ class Scheduler:
             self._attempt_failed(queued, f"cannot reserve devices on {host}: {devices}", began=began)
             return None
         try:
-            self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
+            self._report_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
             self.cluster.nominate(pod, "")
             self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
         except Exception:
@@ -280,7 +282,7 @@ class Scheduler:
     def _frame_on(self, pod: PodInfo, host: str) -> Frame:
         return Frame(pod, self.cluster, self._clock(), rows=np.array([self.cluster.nodes.rows[host]]))
 
-    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
+    def _report_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
         seconds = self._stopwatch() - began
         self.context.observer.on_decided(self.algorithm.record(queued, decision, seconds=seconds, waits=waits))
 
@@ -288,13 +290,13 @@ class Scheduler:
         """Gate a pod whose gang does not exist or has too few pods."""
         self.queue.gate(queued, membership, self._clock())
         self.gated_pods.drop_nomination(queued)
-        self.gated_pods.tell(queued, self._clock())
+        self.gated_pods.report(queued, self._clock())
 
     def _rest(self, queued: QueuedPod, why: str, began: float) -> None:
         """Put back a pod whose gang waits before its next attempt, and check the gang again."""
         self.gated_pods.drop_nomination(queued)
         decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
-        self._tell_decided(queued, decision, began)
+        self._report_decided(queued, decision, began)
         queued.refused_for = why
         self._reporter.unschedulable(decision)
         self.queue.rejected(queued, frozenset((RESTS,)), self._clock(), wakes=NOTHING_WAKES)
@@ -455,8 +457,8 @@ class Scheduler:
                 queued=queued.queued,
             )
         )
-        told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
-        logger.info("Successfully bound pod to node", extra=told)
+        fields = {"pod": pod.key, "node": host, "attempts": queued.attempts}
+        logger.info("Successfully bound pod to node", extra=fields)
         self._reporter.bound(pod, host, by_us=True)
 
     async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
@@ -472,13 +474,13 @@ class Scheduler:
         """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
         if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")
-        self._tell_decided(queued, decision, began)
+        self._report_decided(queued, decision, began)
         # a pod that waits for long is retried many times and fails for the same reason
         level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
-        told = {"pod": queued.pod.key, "why": decision.message}
+        fields = {"pod": queued.pod.key, "why": decision.message}
         if requirements:
-            told["gang"] = self.waiting_pods.describe(requirements, joining=0)
-        logger.log(level, "Unable to schedule pod", extra=told)
+            fields["gang"] = self.waiting_pods.describe(requirements, joining=0)
+        logger.log(level, "Unable to schedule pod", extra=fields)
         queued.refused_for = decision.message
         self._reporter.unschedulable(decision)
         self.hand_over.give_back(queued)
@@ -535,16 +537,16 @@ class Scheduler:
         return all(results)
 
     async def _evict(self, pod: PodInfo, victim: PodInfo) -> bool:
-        told = {"pod": pod.key, "victim": victim.key}
+        fields = {"pod": pod.key, "victim": victim.key}
         try:
             await self.context.evictor.evict(victim)
         except KubeError as error:
-            logger.warning("failed to evict a victim", extra={**told, "why": str(error)})
+            logger.warning("failed to evict a victim", extra={**fields, "why": str(error)})
             return False
         except Exception:
-            logger.exception("unexpected error in an eviction", extra=told)
+            logger.exception("unexpected error in an eviction", extra=fields)
             return False
-        logger.info("Preempted pod", extra=told)
+        logger.info("Preempted pod", extra=fields)
         return True
 
     async def _deallocate(self, given_up: Deallocation) -> None:

@@ -51,7 +51,7 @@ class WaitingPods:
         self._waiting: dict[str, AssumedPod] = {}
         self._waiting_on: dict[str, dict[str, AssumedPod]] = {}
         """By node and uid."""
-        self._untold: dict[str, float] = {}
+        self._unreported: dict[str, float] = {}
         """Since when those wait of whom people were not told yet, by uid, longest first."""
         self.trial = GangTrial(context, algorithm, permit=self.permit, waiting=self._waiting)
         self.pacing = GangPacing(in_use=lambda group: bool(context.queue.group(group)))
@@ -140,11 +140,11 @@ class WaitingPods:
         if decision.host is not None or waits_for_victims:
             return decision, ()
         if len(requirements) != 1:
-            return self._as_told(decision, NOT_AS_A_WHOLE), ()
+            return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
         (requirement,), now = requirements, self._clock()
         state = self._algorithm.state
         if not self.pacing.may_try(requirement.group, state, now):
-            return self._as_told(decision, self.pacing.verdict(requirement.group)), ()
+            return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
         began = self._stopwatch()
         if gone := self.trial.make_way(queued, requirement):
             self.pacing.succeeded(requirement.group)
@@ -157,7 +157,7 @@ class WaitingPods:
             taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
-        return self._as_told(decision, verdict), ()
+        return self._with_verdict(decision, verdict), ()
 
     def _preempt(self, queued: QueuedPod, requirement: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
@@ -169,7 +169,7 @@ class WaitingPods:
             return None, NOT_AS_A_WHOLE
         return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
 
-    def _as_told(self, decision: Decision, verdict: str) -> Decision:
+    def _with_verdict(self, decision: Decision, verdict: str) -> Decision:
         """Return a refusal, with what became of the attempt to make room for the group as a whole."""
         diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(decision.pod), decision.message
         if diagnosis is not None and profile is not None:
@@ -182,7 +182,7 @@ class WaitingPods:
         uid = queued.pod.uid
         self._waiting[uid] = assumed
         self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
-        self._untold[uid] = now
+        self._unreported[uid] = now
         self.permit.wait(uid, assumed.requirements, now)
         self._queue.wait(queued)
         released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
@@ -242,15 +242,15 @@ class WaitingPods:
             since=self._clock() if since is None and joining else since,
         )
 
-    def untold(self, *, since: float) -> list[QueuedPod]:
+    def unreported(self, *, since: float) -> list[QueuedPod]:
         """Return who has a place and waits since this time or longer, and was not asked for here before."""
         found = []
-        for uid, at in self._untold.items():
+        for uid, at in self._unreported.items():
             if at > since:
                 break
             found.append(self._waiting[uid].queued)
         for queued in found:
-            del self._untold[queued.pod.uid]
+            del self._unreported[queued.pod.uid]
         return found
 
     def waits_for(self, queued: QueuedPod) -> str | None:
@@ -295,7 +295,7 @@ class WaitingPods:
         """Move all times by as much as the clock was set."""
         self.permit.clock_was_set(seconds)
         self.pacing.clock_was_set(seconds)
-        self._untold = {uid: at + seconds for uid, at in self._untold.items()}
+        self._unreported = {uid: at + seconds for uid, at in self._unreported.items()}
         self._gathered_at.clear()
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
@@ -319,7 +319,7 @@ class WaitingPods:
         groups: dict[Group, int] = {}
         for assumed, requirement in returned:
             groups[requirement.group] = groups.get(requirement.group, 0) + 1
-            self._tell_returned(assumed, f"{requirement}; {why}")
+            self._report_returned(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
             logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
         # their siblings back off with them, or these would take the room again before anyone else can
@@ -332,7 +332,7 @@ class WaitingPods:
         if any(assumed.devices is not None for assumed, _ in returned):
             self._wakeups.devices_freed()
 
-    def _tell_returned(self, assumed: AssumedPod, why: str) -> None:
+    def _report_returned(self, assumed: AssumedPod, why: str) -> None:
         queued = assumed.queued
         decision = Decision(queued.pod, None, message=why)
         self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
@@ -349,7 +349,7 @@ class WaitingPods:
         return assumed
 
     def _forget(self, uid: str) -> AssumedPod:
-        self._untold.pop(uid, None)
+        self._unreported.pop(uid, None)
         assumed = self._waiting.pop(uid)
         there = self._waiting_on[assumed.host]
         del there[uid]

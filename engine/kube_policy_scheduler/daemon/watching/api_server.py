@@ -1,6 +1,7 @@
-"""The API server as a daemon has it: requests to it, and a mirror of each resource. Imports nothing that decides.
+"""The API server as the daemon uses it: requests, and a reflector of each resource. Imports nothing that decides.
 
-A start asks for the lists first, and imports what decides while they are answered: the mirrors wait for whom to tell.
+To start fast, the daemon requests the lists first, and imports the scheduler and its metrics while the API server
+answers. So handlers and the observer of requests come after construction, with `attach` and `observe`.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ class ApiServer:
         await self.transport.close()
 
     def attach(self, handler: Callable[[type], Handler[Any]]) -> None:
-        """Hand on what there is, and all that changes, to the handler of each kind."""
+        """Send the objects that exist, and all changes from now on, to the handler of each kind."""
         attach(self.reflectors, handler)
 
     def observe(self, observe: Observe) -> None:
-        """Tell somebody of every request, those before included."""
+        """Call `observe` with every request, also with those before."""
         for request in self._observed:
             observe(*request)
         self._observed.clear()

@@ -26,7 +26,7 @@ class DeviceTrust:
     def __init__(self, transport: Transport, devices: Devices) -> None:
         self._transport = transport
         self._devices = devices
-        self._told = ""
+        self._logged = ""
         self._looked = asyncio.Event()
         self.protected: bool | None = None
         """None while it is not known."""
@@ -56,7 +56,7 @@ class DeviceTrust:
         self._devices.believe(self.protected)
         self._looked.set()
         # said where pods share devices; elsewhere it is nobody's concern
-        if why != self._told and (self._devices.tables or not why):
+        if why != self._logged and (self._devices.tables or not why):
             if why:
                 logger.warning(
                     "anybody can write the annotation %s, so it does not count: pods that are bound are taken to have"
@@ -66,5 +66,5 @@ class DeviceTrust:
                 )
             else:
                 logger.info("trusting annotations %s again", ANNOTATION)
-            self._told = why
+            self._logged = why
         return True

@@ -86,7 +86,7 @@ class Freshness:
         self._looked_at = 0.0
         self._late_seconds = 0.0
         self._stuck_seconds = 0.0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.is_stale = False
         """Whether decisions go on though it is not current, as nothing better can be had."""
 
@@ -136,8 +136,8 @@ class Freshness:
         return max((now - view.late_since for view in essential if view.late_since is not None), default=0.0)
 
     def _is_news(self, what: str) -> bool:
-        is_news = what not in self._told
-        self._told.add(what)
+        is_news = what not in self._logged
+        self._logged.add(what)
         return is_news
 
     def _why(self) -> dict[str, str]:
@@ -145,11 +145,11 @@ class Freshness:
 
     def _recover(self) -> None:
         assert self._late_since is not None
-        if self._told:
+        if self._logged:
             logger.info("the caches are current again after %.0f s", self._clock() - self._late_since)
         self._late_since = None
         self.is_stale = False
-        self._told.clear()
+        self._logged.clear()
 
 
 def _described(view: View, now: float) -> str:

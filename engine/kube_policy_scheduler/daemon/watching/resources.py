@@ -1,4 +1,4 @@
-"""Which resources are watched, and whom their changes go to."""
+"""Which resources are watched, and which handlers get their changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reflectors(
     on_malformed: Callable[[Malformed], None],
     few_objects: int = FEW_OBJECTS,
 ) -> list[Reflector[Any]]:
-    """Return one reflector per watched resource, nodes and pods first; `attach` says whom they tell."""
+    """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers."""
     return [
         Reflector(
             transport,
@@ -67,7 +67,7 @@ def reflectors(
 
 
 def attach(mirrors: Sequence[Reflector[Any]], handler: Callable[[type], Handler[Any]]) -> None:
-    """Hand on what reflectors see to the handler of each kind."""
+    """Send what reflectors receive to the handler of each kind."""
     for mirror in mirrors:
         mirror.attach(handler(mirror.resource.type))
 

@@ -76,8 +76,8 @@ def _linted(sources: PolicySources, where: str) -> AdmissionResult:
 
 def _refusal(bad: Sequence[Diagnostic], where: str) -> str:
     counts = {name: len(list(each)) for name, each in groupby(sorted(d.span.source.name for d in bad))}
-    told = ", ".join(f"{plural(number, 'error')} in {name}" for name, number in counts.items())
-    text = f"{where} was not written: {told}"
+    summary = ", ".join(f"{plural(number, 'error')} in {name}" for name, number in counts.items())
+    text = f"{where} was not written: {summary}"
     for at, diagnostic in enumerate(bad):
         more = f"\n\n{render(diagnostic)}"
         if len(text) + len(more) > MESSAGE_CHARACTERS:

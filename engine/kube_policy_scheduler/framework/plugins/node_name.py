@@ -19,7 +19,7 @@ class NodeName(Filter):
     """Refuses nodes of another name than the pod's `spec.nodeName`."""
 
     name = "NodeName"
-    default = Default(2)
+    default = Default(2, needed_by_kubelet=True)
     scope = Scope.CLUSTER  # the template leaves the node's name out
     events = frozenset({ClusterEvent.NODE_ADD})
     reason = "node(s) didn't match the requested node name"

@@ -20,7 +20,7 @@ class NodePorts(Filter):
     """Refuses nodes on which another pod has one of the pod's host ports."""
 
     name = "NodePorts"
-    default = Default(5)
+    default = Default(5, needed_by_kubelet=True)
     scope = Scope.ROW
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD})
     code = Code.UNSCHEDULABLE

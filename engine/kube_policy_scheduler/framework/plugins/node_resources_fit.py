@@ -43,7 +43,7 @@ class NodeResourcesFit(Filter):
     """Refuses nodes without room; nodes too small even when empty are refused for good."""
 
     name = "NodeResourcesFit"
-    default = Default(6)
+    default = Default(6, needed_by_kubelet=True)
     scope = Scope.ROW
     events = frozenset(
         {

@@ -34,7 +34,7 @@ class NodeVolumeLimits:
     """Refuses nodes that would have more volumes attached than their CSINode allows."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
-    default: ClassVar[Default] = Default(8)
+    default: ClassVar[Default] = Default(8, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
 

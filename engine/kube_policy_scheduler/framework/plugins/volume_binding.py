@@ -104,7 +104,7 @@ class VolumeBinding:
     """Refuses nodes from which the pod's volumes cannot be reached or made."""
 
     name: ClassVar[str] = "VolumeBinding"
-    default: ClassVar[Default] = Default(9)
+    default: ClassVar[Default] = Default(9, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 

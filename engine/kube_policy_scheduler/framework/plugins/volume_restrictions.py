@@ -40,7 +40,7 @@ class VolumeRestrictions:
     """Refuses nodes whose pods hold what the pod must have for itself."""
 
     name: ClassVar[str] = "VolumeRestrictions"
-    default: ClassVar[Default] = Default(7)
+    default: ClassVar[Default] = Default(7, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
 

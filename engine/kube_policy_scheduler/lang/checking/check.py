@@ -248,6 +248,7 @@ class _Checker:
             priority=self.priority,
             clauses=tuple(self.clauses),
             without=frozenset(self.without),
+            unsafe_without=self.inference.environment.needed_by_kubelet & self.without,
             kubernetes_scores=scores,
             ties=self.ties,
             devices=self.devices,
@@ -539,7 +540,7 @@ class _Checker:
         """Return what a clause is called: the name that it gives itself, else what it says."""
         given: str | None = getattr(tree, "name", None)
         if given is None:
-            return self._told_apart(clause_text(tree))
+            return self._numbered(clause_text(tree))
         earlier = self.names.setdefault(given, tree.span)
         if earlier is not tree.span:
             label = Label(earlier, "used here before")
@@ -547,7 +548,7 @@ class _Checker:
             self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
         return given
 
-    def _told_apart(self, text: str) -> str:
+    def _numbered(self, text: str) -> str:
         """Return a name that no clause before has: its text, from the second one on with a number."""
         self.texts[text] += 1
         return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"

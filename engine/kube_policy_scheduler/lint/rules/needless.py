@@ -27,12 +27,12 @@ def default_never_used(policy: CheckedPolicy) -> Iterator[Finding]:
     """
     roots = [value for clause in policy.clauses for value in values_of(clause)]
     roots += [] if policy.condition is None else [policy.condition]
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for root in roots:
         for part in typed.below(root):
             for value in (part, *typed.parts(part)):
-                if isinstance(value, typed.Otherwise) and not value.left.info.maybe and value.span not in told:
-                    told.add(value.span)
+                if isinstance(value, typed.Otherwise) and not value.left.info.maybe and value.span not in reported:
+                    reported.add(value.span)
                     yield _never_used(value, part)
 
 

@@ -168,11 +168,6 @@ def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
         yield Finding(_place(policy), message, "write `use kubernetes` if you want this; otherwise remove the file")
 
 
-_SAFETY = frozenset(
-    {"NodeResourcesFit", "NodePorts", "NodeName", "VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits"}
-)
-
-
 @rule("P0343")
 def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
     """Without this default filter, pods can be bound to nodes whose kubelet rejects them or cannot start them.
@@ -190,7 +185,7 @@ def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
     for statement in policy.statements:
         if isinstance(statement, syntax.UseKubernetes):
             for plugin in statement.without:
-                if plugin.name in _SAFETY:
+                if plugin.name in policy.unsafe_without:
                     message = f"without `{plugin.name}` pods can be bound to nodes whose kubelet rejects them"
                     yield Finding(plugin.span, message, "keep the filter")
 

@@ -43,11 +43,11 @@ def text_that_never_equals(policy: CheckedPolicy) -> Iterator[Finding]:
 
         score 10 if pod.qos == "Guaranteed" and label disk=ssd
     """
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for part in _parts(policy):
         for finding in _never_equal(part):
-            if finding.span not in told:
-                told.add(finding.span)
+            if finding.span not in reported:
+                reported.add(finding.span)
                 yield finding
 
 
@@ -101,13 +101,13 @@ def label_as_truth(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter label pool=spot if pod.label.interruptible == "true"
     """
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for part in _parts(policy):
-        if not isinstance(part, typed.Missing) or not part.implied or part.span in told:
+        if not isinstance(part, typed.Missing) or not part.implied or part.span in reported:
             continue
         read = _inner(part.operand)
         if isinstance(read, typed.Read) and read.field.key in (Key.LABEL, Key.ANNOTATION):
-            told.add(part.span)
+            reported.add(part.span)
             shown = short(part.span)
             there = presence(part.operand)
             message = f'`{shown}` is true for every value, even "false"'

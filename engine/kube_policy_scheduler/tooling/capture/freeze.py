@@ -60,7 +60,7 @@ def frozen(
         scheduler: the scheduler name of pods that name none in the test.
         annotations: keys that the policies read.
         names: pseudonyms to use; None keeps all names.
-        progress: told what is tried.
+        progress: receives what is tried.
 
     Raises:
         NotReproduced: a test file can't express something that the decision hangs on.
@@ -81,7 +81,7 @@ def frozen(
     made = draft(left, form, scheduler=scheduler, case=case)
     got = made.decided()
     if got is None or not got.repeats(wanted, margin=True):
-        raise NotReproduced(f"{_told(wanted)}, but as a test {_told(got)}: {_why(small.reducible)}")
+        raise NotReproduced(f"{_described(wanted)}, but as a test {_described(got)}: {_why(small.reducible)}")
     made = trimmed(made, wanted, progress=progress)
     return Frozen(
         document=_document(made, wanted),
@@ -94,7 +94,7 @@ def frozen(
     )
 
 
-def _told(verdict: DecisionSummary | None) -> str:
+def _described(verdict: DecisionSummary | None) -> str:
     if verdict is None:
         return "it cannot be decided"
     if not verdict.governed:
@@ -168,8 +168,8 @@ def _renamed(
         return made, got  # ties are broken by hashes of names
     if not got.repeats(expected, margin=True):
         raise NotReproduced(
-            f"{_told(expected)}, but under other names {_told(got)}: the policies look at a part of a name, or at the"
-            " value of a label: give --keep LABEL"
+            f"{_described(expected)}, but under other names {_described(got)}: the policies look at a part of a name,"
+            " or at the value of a label: give --keep LABEL"
         )
     return made, got
 

@@ -218,7 +218,7 @@ class Search:
         return found
 
     def _unseen(self, done: set[Goal]) -> Iterator[tuple[ClauseSites, Site | None, Outcome | None]]:
-        told: set[Goal] = set()
+        tried: set[Goal] = set()
         for clause in self._clauses:
             if clause.keyword == "for pods":
                 continue
@@ -228,8 +228,8 @@ class Search:
             for site in clause.sites:
                 for outcome in site.outcomes:
                     goal = (site.key, outcome)
-                    if goal not in done and goal not in told:
-                        told.add(goal)
+                    if goal not in done and goal not in tried:
+                        tried.add(goal)
                         yield clause, site, outcome
 
     # --- assignments ------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class Search:
     def _cases(self, assignments: Sequence[Assignment], goals: Sequence[Goal]) -> Iterator[CoveringCase]:
         """Yield for each clause assignments that show its goals, each as near to the default as they let it."""
         left, default = set(goals), self._space.default()
-        told: list[Assignment] = []
+        tried: list[Assignment] = []
         for clause in self._clauses:
             own = [(span_key(clause.span), None), *((site.key, o) for site in clause.sites for o in Outcome)]
             wanted = [goal for goal in own if goal in left]
@@ -345,8 +345,8 @@ class Search:
                 left.difference_update(shown)
                 wanted = [goal for goal in wanted if goal in left]
                 simple = self._simplified(best, shown, default)
-                if simple not in told:
-                    told.append(simple)
+                if simple not in tried:
+                    tried.append(simple)
                     form = case_form(simple, topologies=self._space.topologies)
                     yield CoveringCase(simple, form, clause, tuple(shown))
 

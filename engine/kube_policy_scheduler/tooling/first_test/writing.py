@@ -87,8 +87,8 @@ def case_names(written: Sequence[Written]) -> list[str]:
 def _name(case: CoveringCase) -> str:
     """Return the clause and what the case shows of it."""
     sites = {site.key: site for site in case.clause.sites}
-    told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in case.goals if outcome is not None)
-    about = "; ".join(list(told)[:3]) or case.notices
+    answers = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in case.goals if outcome is not None)
+    about = "; ".join(list(answers)[:3]) or case.notices
     clause = " ".join(case.clause.span.text.split()).split(" else ")[0]
     name = f"{clause}: {about}" if about else clause
     if len(name) > _LONGEST_NAME and about:

@@ -262,7 +262,7 @@ def replay(
         steps: the pods, in order.
         signals: metrics as the old and the new policies read them.
         seed: draws among nodes that are equally good.
-        progress: told how many pods of how many are decided.
+        progress: called with the number of decided pods and of all.
     """
     before, after = (
         ReplayedPolicies(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True)

@@ -330,7 +330,7 @@ class Waiting:
             progress(following)
         self._sample(simulated.now)
         for queued in queue:
-            why = queued.gated_because if queued.place is Place.GATED else queued.told
+            why = queued.gated_because if queued.place is Place.GATED else queued.reported_reason
             simulated.tally.unplaced(why or "not decided")
 
     def _add(self, pod: PodInfo) -> None:
@@ -386,7 +386,7 @@ class Waiting:
             if found is not None and found.victims and found.nominated_node:
                 self._evict(queued, found.nominated_node, found.victims)
                 continue
-            queued.told = reason(decision)
+            queued.reported_reason = reason(decision)
             profile = simulated.rules.profile(frame)
             rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
             wakes = profile.wakes if profile is not None else {NO_POLICY: frozenset()}
@@ -509,7 +509,7 @@ def run(
         variant: who decides.
         seed: breaks ties.
         stopwatch: seconds, for how long it took.
-        progress: told how far it is.
+        progress: called with how far it is.
     """
     began = stopwatch()
     simulated = SimulatedCluster(scenario, variant, seed=seed)

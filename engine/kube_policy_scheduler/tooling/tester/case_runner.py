@@ -349,9 +349,9 @@ class Readings:
                 degraded.append(query.promql)
             if column.join is not None:
                 warned += [Warned("", f"{query.promql}: {problem}") for problem in column.join.problems()]
-        told = frozenset(degraded), tuple(warned)
-        self._degraded[key] = signals, told
-        return told
+        findings = frozenset(degraded), tuple(warned)
+        self._degraded[key] = signals, findings
+        return findings
 
     def _require_all(self, case: Case, metrics: Metrics) -> None:
         for query in self._queries:

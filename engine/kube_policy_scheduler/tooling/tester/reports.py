@@ -41,10 +41,10 @@ def case_lines(result: CaseResult, suite: Suite, *, colour: bool, width: int) ->
             yield from _wrapped("  error  ", printable(error), width)
     if result.state is State.TODO:
         return
-    told: set[object] = set()
+    reported: set[object] = set()
     for failure in result.failures:
-        fresh = [values for values in failure.values if _key(failure, values) not in told]
-        told.update(_key(failure, values) for values in fresh)
+        fresh = [values for values in failure.values if _key(failure, values) not in reported]
+        reported.update(_key(failure, values) for values in fresh)
         yield from _failure(replace(failure, values=tuple(fresh)), suite, width=width)
 
 
