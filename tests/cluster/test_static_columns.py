@@ -65,8 +65,12 @@ def test_domains_are_the_values_that_some_node_has(steps: list[tuple[str, str | 
             table.remove(name)
         domains = topology(table, "zone")
         zones = [info.labels.get("zone") for info in table.infos]
-        assert sorted(domains.values) == sorted(set(zones) - {None})
-        assert [None if i == domains.nothing else domains.values[i] for i in domains.index] == zones
+        by_domain = dict(zip(domains.index.tolist(), zones, strict=True))
+        assert set(by_domain) - {domains.nothing} == set(range(domains.size))
+        assert len(set(by_domain.values())) == len(by_domain)
+        assert [by_domain[domain] for domain in domains.index.tolist()] == zones
+        assert by_domain.get(domains.nothing) is None
+        assert domains.empty == next((domain for domain, zone in by_domain.items() if zone == ""), None)
 
 
 def test_a_code_without_rows_serves_the_next_new_value() -> None:

@@ -23,14 +23,18 @@ _REPLAY_LIMIT = 64
 class Topology:
     """The domains of one label over a node table."""
 
+    key: str
+    """The label's key."""
+    state: object
+    """Of the label's column, from which this was made."""
     size: int
     """Number of domains."""
     index: NDArray[np.intp]
     """`intp[nodes]`: the domain of each node; `size` where the node lacks the label."""
     source: NDArray[np.intp]
     """`intp[nodes]`: where the pods of each node are added up if all count; `aside` for nodes without the label."""
-    values: Sequence[str]
-    """The label's value by domain."""
+    empty: int | None
+    """The domain of the value "", None where no node has it."""
 
     @property
     def nothing(self) -> int:
@@ -51,17 +55,25 @@ class Topology:
 def topology(nodes: NodeTable, key: str) -> Topology:
     """Return the domains of a label, kept until that label changes; those of labels that no node has are one."""
     column = nodes.label(key)
-    return nodes.derive_from(column, ("topology", nodes.known_label(key)), lambda: _topology(column))
+    return nodes.derive_from(column, ("topology", nodes.known_label(key)), lambda: _topology(key, column))
 
 
-def _topology(column: LabelColumn) -> Topology:
-    codes = sorted(column.index.values())  # the values that some node has
+def _topology(key: str, column: LabelColumn) -> Topology:
+    used = np.zeros(len(column.values) + 1, np.bool_)  # the last place is for nodes without the label, code -1
+    used[column.codes] = True
+    codes = used[:-1].nonzero()[0]
     size = len(codes)
-    domain = np.full(len(column.values) + 1, size, np.intp)
+    domain = np.full(len(used), size, np.intp)
     domain[codes] = np.arange(size)
     index = domain.take(column.codes)
     source = np.where(index == size, size + 1, index)
-    return Topology(size, index, source, tuple(column.values[code] for code in codes))
+    empty = column.index.get("")
+    return Topology(key, column.state, size, index, source, None if empty is None else int(domain[empty]))
+
+
+def label_states(nodes: NodeTable, keys: Iterable[str]) -> list[object]:
+    """Return what is the same objects again while these labels of all nodes are the same."""
+    return [nodes.label(key).state for key in keys]
 
 
 class DomainTotals:

@@ -104,6 +104,8 @@ class NodeTable:
         """With the identity version that they are of."""
         self.by_hash = HashedRows()
         """The rows by hashes of the nodes' names."""
+        self.label_keys_version = 0
+        """Changes with the set of labels that any node has."""
         self._label_keys: Counter[str] = Counter()
         """By how many nodes have it."""
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
@@ -413,11 +415,13 @@ class NodeTable:
     def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Count the keys of a node's labels; the column of one that was on no node is made when it is asked for."""
         for key in after.keys() - before.keys():
+            self.label_keys_version += key not in self._label_keys
             self._label_keys[key] += 1
         for key in before.keys() - after.keys():
             self._label_keys[key] -= 1
             if not self._label_keys[key]:
                 del self._label_keys[key]
+                self.label_keys_version += 1
                 self._static.pop(("label", key), None)
 
     def _write_allocatable(self, row: int, offered: Amounts) -> None:

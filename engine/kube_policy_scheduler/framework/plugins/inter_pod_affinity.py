@@ -161,7 +161,15 @@ class _Carried:
         self._nodes = nodes
         self._weight = weight
         self._version = -1
+        self._label_keys_version = nodes.label_keys_version
         self.totals: dict[str, DomainTotals] = {}
+
+    def serves(self, own: Iterable[DomainTotals]) -> bool:
+        """Return whether the nodes are the same to these totals and to the template's own."""
+        return self._label_keys_version == self._nodes.label_keys_version and all(
+            totals.topology.state is self._nodes.label(totals.topology.key).state
+            for totals in (*own, *self.totals.values())
+        )
 
     def follow(self, carried: CarriedTowards) -> bool:
         """Catch up; return False where this must be rebuilt."""
@@ -185,7 +193,6 @@ class _Required:
     def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
         self._cluster = frame.cluster
         nodes, counters = frame.cluster.nodes, frame.cluster.counters
-        self._version = nodes.version
         terms = affinity_terms(frame.template)
         wanted = IncomingTerms(tuple(dict.fromkeys(term.pods for term in terms.required)))
         self._namespace = frame.template.namespace
@@ -206,12 +213,13 @@ class _Required:
 
     def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
         """Return whether this still holds."""
+        own = (*self._affinity, *self._anti_affinity)
         return (
             self._cluster is cluster
-            and self._version == cluster.nodes.version
+            and self._existing.serves(own)
             and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
             and self._existing.follow(carried)
-            and all(totals.sync() for totals in (*self._affinity, *self._anti_affinity))
+            and all(totals.sync() for totals in own)
         )
 
     def sides(self) -> Sides:
@@ -238,7 +246,6 @@ class _Preferred:
 
     def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
         self._cluster = frame.cluster
-        self._version = frame.cluster.nodes.version
         self._hard_weight = hard_weight
         self._own = _by_key(frame, affinity_terms(frame.template))
         self._existing = _Carried(frame.cluster.nodes, lambda term: _carried_weight(term, hard_weight))
@@ -255,7 +262,7 @@ class _Preferred:
         """Return whether this still holds."""
         return (
             self._cluster is cluster
-            and self._version == cluster.nodes.version
+            and self._existing.serves(self._own)
             and self._hard_weight == hard_weight
             and self._existing.follow(carried)
             and all(totals.sync() for totals in self._own)

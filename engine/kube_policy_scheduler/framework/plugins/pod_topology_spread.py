@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.selectors import SelectorError
@@ -27,6 +26,7 @@ from kube_policy_scheduler.framework.plugins.spread_constraints import (
     default_constraints,
     has_all_keys,
     own_constraints,
+    state_of,
 )
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -79,10 +79,10 @@ class PodTopologySpread:
         if not constraints:
             return SKIP
         kept: _HardSpread | None = frame.template.memo.get((self.name, HARD))
-        if kept is None or not kept.serves(frame.cluster, constraints):
+        if kept is None or not kept.serves(frame, constraints):
             kept = _HardSpread(frame, constraints)
             frame.cluster.counters.keep(frame.template, (self.name, HARD), kept)
-            kept.serves(frame.cluster, constraints)
+            kept.serves(frame, constraints)
         return Ready(kept.verdicts(frame))
 
     def filter(self, frame: Frame, state: Sequence[HardConstraint]) -> BoolArray:
@@ -125,10 +125,10 @@ class PodTopologySpread:
         own = bool(frame.template.spec.topology_spread_constraints)
         complete = own or self.defaults is not SYSTEM_DEFAULTS
         kept: SoftSpread | None = frame.template.memo.get((self.name, SOFT))
-        if kept is None or not kept.serves(frame.cluster, constraints, require_all_keys=complete):
+        if kept is None or not kept.serves(frame, constraints, require_all_keys=complete):
             kept = SoftSpread(frame, constraints, require_all_keys=complete)
             frame.cluster.counters.keep(frame.template, (self.name, SOFT), kept)
-            kept.serves(frame.cluster, constraints, require_all_keys=complete)
+            kept.serves(frame, constraints, require_all_keys=complete)
         return Ready(kept.prepare(frame))
 
     def score(self, frame: Frame, state: PreparedScore) -> IntArray:
@@ -154,7 +154,7 @@ class _HardSpread:
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> None:
         self._constraints = constraints
         self._cluster = frame.cluster
-        self._version = frame.cluster.nodes.version
+        self._state = state_of(constraints, frame.template, frame.cluster.nodes)
         self._totals: list[DomainTotals] = []
         self._known: list[IntArray | None] = []
         """Per constraint, the domains that any counting node is in; None means all."""
@@ -172,12 +172,12 @@ class _HardSpread:
             self._totals.append(totals)
             self._known.append(None if present.all() else np.flatnonzero(present))
 
-    def serves(self, cluster: Cluster, constraints: Sequence[SpreadConstraint]) -> bool:
+    def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> bool:
         """Return whether this still holds."""
         return (
-            self._cluster is cluster
-            and self._version == cluster.nodes.version
+            self._cluster is frame.cluster
             and (self._constraints is constraints or self._constraints == constraints)
+            and self._state == state_of(constraints, frame.template, frame.cluster.nodes)
             and all(totals.sync() for totals in self._totals)
         )
 

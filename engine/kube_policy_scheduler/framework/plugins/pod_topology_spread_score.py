@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
@@ -19,6 +18,7 @@ from kube_policy_scheduler.framework.plugins.spread_constraints import (
     SpreadConstraint,
     counters_of,
     has_all_keys,
+    state_of,
 )
 
 
@@ -53,7 +53,7 @@ class SoftSpread:
         self._constraints = constraints
         self._require_all_keys = require_all_keys
         self._cluster = frame.cluster
-        self._version = frame.cluster.nodes.version
+        self._state = state_of(constraints, frame.template, frame.cluster.nodes)
         nodes = frame.cluster.nodes
         complete = has_all_keys(constraints, nodes)
         self._incomplete = ~complete if require_all_keys and not complete.all() else None
@@ -70,17 +70,17 @@ class SoftSpread:
             if eligible is not None:
                 counting = eligible if counting is None else counting & eligible
             # to kube-scheduler a missing label is the value "": its pods count for nodes that do have that value
-            unlabelled = None if require_all_keys or "" not in domains.values else domains.values.index("")
+            unlabelled = None if require_all_keys else domains.empty
             totals = DomainTotals(domains, counters, counting=counting, unlabelled=unlabelled)
             self._parts.append(_DomainPart(constraint, domains, totals, counts_unlabelled=not require_all_keys))
 
-    def serves(self, cluster: Cluster, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
+    def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
         """Return whether this still holds."""
         return (
-            self._cluster is cluster
-            and self._version == cluster.nodes.version
+            self._cluster is frame.cluster
             and self._require_all_keys == require_all_keys
             and (self._constraints is constraints or self._constraints == constraints)
+            and self._state == state_of(constraints, frame.template, frame.cluster.nodes)
             and all(part.sync() for part in self._parts)
         )
 
@@ -160,7 +160,7 @@ class _DomainPart:
         seen[index] = True
         size = int(np.count_nonzero(seen[: self.domains.size]))
         if self.counts_unlabelled and seen[self.domains.nothing]:
-            empty = self.domains.values.index("") if "" in self.domains.values else None
+            empty = self.domains.empty
             size += empty is None or not seen[empty]
         return size
 

@@ -15,6 +15,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.domains import label_states
 from kube_policy_scheduler.cluster.node_selectors import required_nodes
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of
@@ -193,6 +194,17 @@ def has_all_keys(constraints: Sequence[SpreadConstraint], nodes: NodeTable) -> B
     for key in {constraint.topology_key for constraint in constraints}:
         result &= nodes.label(key).codes >= 0
     return result
+
+
+def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nodes: NodeTable) -> list[object]:
+    """Return what is equal while the nodes are the same to these constraints of a template."""
+    states: list[object] = label_states(nodes, (constraint.topology_key for constraint in constraints))
+    required = required_nodes(template)
+    if (required.labels or required.selector is not None) and any(c.honor_affinity for c in constraints):
+        states.append(nodes.version)
+    if any(constraint.honor_taints for constraint in constraints):
+        states.append(taint_sets(nodes))
+    return states
 
 
 def counters_of(constraint: SpreadConstraint, frame: Frame) -> list[tuple[Counter, int]]:
