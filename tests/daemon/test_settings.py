@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -11,13 +15,15 @@ from syrupy.assertion import SnapshotAssertion
 
 from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
+FOLDER = Path("/etc/policy-scheduler")
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 
 
 def settings(text: str) -> Settings:
-    return parse_settings(Source("config.yaml", HEAD + text), folder=Path("/etc/policy-scheduler"))
+    return parse_settings(Source("config.yaml", HEAD + text), folder=FOLDER)
 
 
 def test_nothing_has_to_be_set() -> None:
@@ -28,53 +34,113 @@ def test_a_section_with_every_line_commented_out_is_the_default() -> None:
     assert settings("http:\n  # port: 1\nprometheus:\nschedulerNames:\n") == Settings()
 
 
-def test_everything_can_be_set() -> None:
-    found = settings(
-        """\
-schedulerNames: [batch-scheduler, default-scheduler]
-kubernetes: {kubeconfig: admin.conf, context: prod}
-policies: {path: policies, configMap: kube-system/policies, checksums: true, publicKeyFile: key.pem}
-prometheus:
-  url: https://prometheus.monitoring:9090/prefix
-  bearerTokenFile: /var/run/secrets/token
-  caFile: ca.pem
-  clientCertificateFile: tls.crt
-  clientKeyFile: tls.key
-  timeout: 2s
-  nodeLabel: kubernetes_node
-  primeTimeout: 0s
-http: {host: 0.0.0.0, port: 0, tls: {certificateFile: serving.crt, keyFile: serving.key}, authentication: kubernetes}
-log: {format: json, level: debug}
-decisionLog: {kept: 100, directory: log, fileMebibytes: 1, files: 2, repeatAfter: 1min, detailShare: 0.5, bestNodes: 1}
-leaderElection:
-  enabled: false
-  leaseName: batch
-  leaseNamespace: batch-system
-  leaseDuration: 1min
-  renewDeadline: 40s
-  retryPeriod: 5s
-sharding: {enabled: true, unit: pod}
-scheduling: {seed: 7, parallelBinds: 16}
-mode: shadow
-shadow: {schedulerNames: [default-scheduler, batch], giveUpAfter: 1min, kept: 10}
-extender: {path: /rules/v1, kubernetesRules: true, maxRequestMebibytes: 16}
-tracing: {endpoint: "https://collector:4318", sampledShare: 0.5}
-"""
-    )
-    assert found.scheduler_names == ("batch-scheduler", "default-scheduler")
-    assert found.kubernetes.kubeconfig == Path("/etc/policy-scheduler/admin.conf")
-    assert found.policies.path == Path("/etc/policy-scheduler/policies")
-    assert found.prometheus is not None
-    assert found.prometheus.bearer_token_file == Path("/var/run/secrets/token")
-    assert (found.prometheus.timeout, found.prometheus.node_label) == (2.0, "kubernetes_node")
-    assert found.prometheus.prime_timeout == 0.0
-    assert found.leader_election.lease_duration == 60.0
-    assert found.http.tls is not None
-    assert found.http.tls.key_file == Path("/etc/policy-scheduler/serving.key")
-    assert found.decision_log.directory == Path("/etc/policy-scheduler/log")
-    assert found.scheduling.parallel_binds == 16
-    unset = [name for name in Settings.__dataclass_fields__ if getattr(found, name) == getattr(Settings(), name)]
-    assert unset == [], "the text above is meant to set every section"
+CASES: dict[str, tuple[str, object, str]] = {
+    "mode": ("shadow", "shadow", "shadows"),
+    "schedulerNames": ("[batch, default-scheduler]", ("batch", "default-scheduler"), "[]"),
+    "kubernetes.kubeconfig": ("admin.conf", FOLDER / "admin.conf", "[admin.conf]"),
+    "kubernetes.context": ("prod", "prod", "1"),
+    "policies.path": ("rules", FOLDER / "rules", "7"),
+    "policies.configMap": ("kube-system/policies", "kube-system/policies", "policies"),
+    "policies.checksums": ("true", True, "1"),
+    "policies.publicKeyFile": ("key.pem", FOLDER / "key.pem", "[]"),
+    "prometheus.url": ("https://prometheus.monitoring:9090/x", "https://prometheus.monitoring:9090/x", "p:9090"),
+    "prometheus.bearerTokenFile": ("/var/run/token", Path("/var/run/token"), "true"),
+    "prometheus.caFile": ("ca.pem", FOLDER / "ca.pem", "[]"),
+    "prometheus.clientCertificateFile": ("tls.crt", FOLDER / "tls.crt", "{}"),
+    "prometheus.clientKeyFile": ("tls.key", FOLDER / "tls.key", "{}"),
+    "prometheus.timeout": ("2s", 2.0, "5m"),
+    "prometheus.nodeLabel": ("kubernetes_node", "kubernetes_node", "1"),
+    "prometheus.primeTimeout": ("0s", 0.0, "-1s"),
+    "http.host": ("0.0.0.0", "0.0.0.0", "[]"),
+    "http.port": ("8443", 8443, "70000"),
+    "http.tls.certificateFile": ("serving.crt", FOLDER / "serving.crt", "1"),
+    "http.tls.keyFile": ("serving.key", FOLDER / "serving.key", "1"),
+    "http.tls.clientCaFile": ("ca.pem", FOLDER / "ca.pem", "1"),
+    "http.tls.clientNames": ("[kube-scheduler]", ("kube-scheduler",), "kube-scheduler"),
+    "http.authentication": ("kubernetes", "kubernetes", "basic"),
+    "log.format": ("json", "json", "jsno"),
+    "log.level": ("debug", "debug", "trace"),
+    "decisionLog.kept": ("0", 0, "-1"),
+    "decisionLog.directory": ("log", FOLDER / "log", "1"),
+    "decisionLog.fileMebibytes": ("1", 1, "0"),
+    "decisionLog.files": ("2", 2, "0"),
+    "decisionLog.repeatAfter": ("1min", 60.0, "1m"),
+    "decisionLog.detailShare": ("0.5", 0.5, "2"),
+    "decisionLog.bestNodes": ("1", 1, "0"),
+    "leaderElection.enabled": ("false", False, "yes"),
+    "leaderElection.leaseName": ("batch", "batch", "My_Lease"),
+    "leaderElection.leaseNamespace": ("batch-system", "batch-system", "-"),
+    "leaderElection.leaseDuration": ("1min", 60.0, "15"),
+    "leaderElection.renewDeadline": ("12s", 12.0, "20s"),
+    "leaderElection.retryPeriod": ("5s", 5.0, "9s"),
+    "sharding.enabled": ("true", True, "on"),
+    "sharding.unit": ("pod", "pod", "node"),
+    "scheduling.seed": ("7", 7, "-1"),
+    "scheduling.parallelBinds": ("16", 16, "1.5"),
+    "scheduling.deviceAnnotation": ("trusted", "trusted", "ignored"),
+    "scheduling.recountEvery": ("0s", 0.0, "0"),
+    "shadow.schedulerNames": ("[batch]", ("batch",), "[a, a]"),
+    "shadow.giveUpAfter": ("1min", 60.0, "0s"),
+    "shadow.kept": ("10", 10, "-1"),
+    "extender.path": ("/rules/v1", "/rules/v1", "rules"),
+    "extender.kubernetesRules": ("true", True, "1"),
+    "extender.maxRequestMebibytes": ("16", 16, "0"),
+    "tracing.endpoint": ("https://collector:4318", "https://collector:4318", "collector"),
+    "tracing.sampledShare": ("0.5", 0.5, "50"),
+}
+"""By setting: a valid value as it is written, the same as it is read, and an invalid one."""
+NEEDED = {
+    "prometheus": "url: http://p",
+    "prometheus.clientCertificateFile": "clientKeyFile: k",
+    "prometheus.clientKeyFile": "clientCertificateFile: c",
+    "http.tls.certificateFile": "keyFile: k",
+    "http.tls.keyFile": "certificateFile: c",
+    "http.tls.clientNames": "clientCaFile: ca",
+    "tracing": "endpoint: http://c",
+}
+"""What else must be set, by section or setting."""
+
+
+def keys(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Every setting as the file names it, with its sections."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        key = prefix + camel_case(field.name)
+        sections = [each for each in (hints[field.name], *get_args(hints[field.name])) if is_dataclass(each)]
+        yield from keys(sections[0], f"{key}.") if sections else [key]
+
+
+def written(key: str, value: str) -> str:
+    """A file that sets one setting, and what it needs beside it."""
+    *sections, name = key.split(".")
+    beside = [text for at in (sections[0] if sections else "", key) if (text := NEEDED.get(at, ""))]
+    text = ", ".join([f"{name}: {value}", *(each for each in beside if not each.startswith(f"{name}:"))])
+    for section in reversed(sections):
+        text = f"{section}: {{{text}}}"
+    return text
+
+
+def test_every_setting_has_a_case() -> None:
+    assert set(CASES) == set(keys(Settings))
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_each_setting_is_read(key: str) -> None:
+    text, value, _ = CASES[key]
+    found: Any = settings(written(key, text))
+    default: Any = Settings()
+    for name in key.split("."):
+        snake = re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name)
+        found, default = getattr(found, snake), getattr(default, snake, None)
+    assert found == value
+    assert found != default
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_an_invalid_value_of_each_setting_is_an_error_that_names_it(key: str) -> None:
+    with pytest.raises(DocumentError) as raised:
+        settings(written(key, CASES[key][2]))
+    assert re.search(rf"\b{key.rpartition('.')[2]}\b", str(raised.value).splitlines()[0]), raised.value
 
 
 @pytest.mark.parametrize(
