@@ -79,12 +79,16 @@ _LEAVES = {
         "count(p in zone.pods where p.label.tenant == pod.label.tenant)", "length(pod.name)", "node.free.mem / 1Gi",
         "sum(p.request.cpu for p in node.pods)", "avg(p.priority for p in cluster.pods)", "least_allocated()",
         "max(p.request.cpu for p in zone.pods where p.label.tenant in [pod.label.tenant, \"x\"])", "node.volumes_attached",
+        "sum(n.free.cpu for n in cluster.nodes where n.ready)", "count(distinct p.label.job for p in zone.pods)",
+        "max(n.free.cpu for n in zone.nodes where n.label.x == pod.label.tenant)", "max(length(i) for i in pod.images)",
+        "count(t in node.taints where t in pod.tolerations)", "length(node.images)",
         "image_locality()", "predicted(promql(\"x\"), 1)", "pod.waiting / 1s", "weekday(\"Asia/Shanghai\")",
     ),
     "truth": (
         "true", "false", "node.ready", "node.unschedulable", "label x", "label x=1", "pod label tenant in (red, blue)",
         "fits(cpu, mem)", "fits()", "tolerated()", "matches_affinity()", "topology_ok()", "volumes_ok()", "ports_free()",
         'any(p in node.pods where p.label.tenant == "red")', "all(p.request.cpu > 100m for p in zone.pods)",
+        'all(i matches "a.*" for i in pod.images)', "any(t == node.name for t in node.taints)",
         'between("22:00", "06:00")', '"gpu" in node.taints', "pod.label.tenant", 'node.name matches "[a-b]+"',
     ),
     "text": (

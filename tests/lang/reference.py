@@ -12,7 +12,7 @@ import numpy as np
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.compiling.columns import texts_of
-from kube_policy_scheduler.lang.environment import Environment, Key, Texts, collect, node_field, pod_field
+from kube_policy_scheduler.lang.environment import Environment, Key, Lists, Texts, collect, node_field, pod_field
 from kube_policy_scheduler.lang.signature import MaybeNumber, MaybeText, Number, Text, Truth
 from kube_policy_scheduler.lang.types import Depends, Kind
 
@@ -194,7 +194,7 @@ def plain(result: Any, info: Any, row: int) -> Any:
     if isinstance(result, Texts):
         code = int(result.codes[row])
         return result.values[code] if code >= 0 else None
-    if isinstance(result, np.ndarray | list):
+    if isinstance(result, np.ndarray | list | Lists):
         result = result[row]
     if info.type.kind is Kind.NUMBER:
         return None if math.isnan(result) else float(result)

@@ -95,8 +95,22 @@ def _call(draw: DrawFn, depth: int) -> Tokens:
 def _aggregate(draw: DrawFn, depth: int) -> Tokens:
     function, variable = draw(st.sampled_from(AGGREGATES)), draw(st.sampled_from(["p", "other"]))
     value = [*_expr(draw, depth - 1), "for"] if draw(st.booleans()) else []
+    if value and draw(st.integers(0, 3)) == 0:
+        value = ["distinct", *draw(st.sampled_from([["p.label.job"], ["n.zone"], ["lower", "(", "i", ")"]])), "for"]
     collection = draw(
-        st.sampled_from([["node.pods"], ["zone.pods"], ["cluster.pods"], ["domain", "(", '"rack"', ")", ".pods"]])
+        st.sampled_from(
+            [
+                ["node.pods"],
+                ["zone.pods"],
+                ["cluster.pods"],
+                ["domain", "(", '"rack"', ")", ".pods"],
+                ["cluster.nodes"],
+                ["zone.nodes"],
+                ["domain", "(", '"rack"', ")", ".nodes"],
+                ["pod.images"],
+                ["node.taints"],
+            ]
+        )
     )
     where = ["where", *_expr(draw, depth - 1)] if draw(st.booleans()) else []
     return [function, "(", *value, variable, "in", *collection, *where, ")"]
@@ -328,7 +342,7 @@ _KEYWORDS = (
     "policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
     " ties devices require filter score hold order asc desc spread pack limit gang size within preempt never evict by"
     " to as weight over max skew min domains if then else not and or in notin is missing matches true false label pod"
-    " node"
+    " node distinct"
 )
 _MARKS = "== != <= >= < > = ?? + - * / % . , ( ) [ ] # & | ! ; { } ' \" \\ ` ~ ^ $ @ :"
 _ODD = [

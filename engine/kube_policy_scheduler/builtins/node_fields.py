@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColu
 from kube_policy_scheduler.cluster.objects import VolumeAttachment
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.environment import Key, Texts, node_field
+from kube_policy_scheduler.lang.environment import Key, Lists, Texts, node_field
 from kube_policy_scheduler.lang.signature import (
     Amount,
     ConditionStatus,
@@ -54,13 +54,9 @@ def _derived_text(frame: Frame, name: str, read: Any) -> Texts:
     return _texts(frame.cluster.nodes.coded(("field", name), read), frame)
 
 
-def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
-    nodes = frame.cluster.nodes
-    column = nodes.coded(("field", name), lambda info: tuple(read(info)))
-    values = column.values
-    if not isinstance(frame.rows, slice):
-        return [values[code] for code in column.codes[frame.rows].tolist()]
-    return nodes.derive_from(column, ("lists", name), lambda: [values[code] for code in column.codes.tolist()])
+def _lists(frame: Frame, name: str, read: Any) -> Lists:
+    column = frame.cluster.nodes.coded(("field", name), lambda info: tuple(read(info)))
+    return Lists(column.codes[frame.rows], column.values)
 
 
 @node_field("node.name", depends=_STATIC, foreign=("hostname", "host", "nodename", "id"))

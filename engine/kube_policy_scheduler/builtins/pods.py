@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
+from typing import Any, ClassVar
 
 import numpy as np
 
+from kube_policy_scheduler.builtins.nodes import fold_nodes
+from kube_policy_scheduler.cluster.counter import DistinctCounter
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value
+from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
 from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, StateReads
+from kube_policy_scheduler.lang.compiling.reductions import reduced
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold, StateReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,27 @@ class MemberSet(PlainSet):
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
         return bool(self.members(template))
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValues(PlainSet):
+    """The pods that an expression chooses, each for a value: how many different ones there are is counted."""
+
+    members: Members
+    value: Members
+    weighing: ClassVar[Weighing] = Weighing.DISTINCT
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return member_anchors(self.members)
+
+    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
+        """Return a number that stands for the value of pods of this template; None where they have none."""
+        value = self.value(template) if self.members(template) else None
+        if value is None or value != value:
+            return None
+        # the same for the same value, whatever came before; nothing has to be kept of values that are gone
+        return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest(), "big")
 
 
 def member_anchors(members: Members) -> tuple[Anchor]:
@@ -53,7 +78,11 @@ class MemberStateSet:
 
 
 class CountedPods:
-    """Counts and sums over the pods on nodes, those assumed included, those that are being deleted not."""
+    """Counts and sums over nodes, and over the pods there: those assumed included, those that are being deleted not."""
+
+    def fold_nodes(self, frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> Any:
+        """Return what an aggregate over nodes gives: one value, or one for each row by its domain."""
+        return fold_nodes(frame, fold, captured)
 
     def per_node(self, frame: Frame, members: Members) -> Any:
         """Return `int32[nodes]`: members on each node."""
@@ -68,12 +97,14 @@ class CountedPods:
     def fold(
         self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
     ) -> FloatArray | float:
-        """Return sum, min, max or avg of a value over the members in each row's domain.
+        """Return sum, min, max, avg or distinct (the number of different values) over the members in each row's domain.
 
-        Pods without a value are left out. Without any, a sum is 0 and the others are missing.
+        Pods without a value are left out. Without any, a sum and a number are 0 and the others are missing.
         """
         if members.state is not None or value.state is not None:
             return _fold_by_state(frame, members, value, function=function, topology=topology)
+        if function == "distinct":
+            return _different_values(frame, MemberValues(members, value), topology)
         groups = _by_value(frame, members, value)
         size = frame.size if topology != CLUSTER else 1
         total, number = np.zeros(size), np.zeros(size)
@@ -112,11 +143,13 @@ def _fold_by_state(
 ) -> FloatArray | float:
     """Return `CountedPods.fold` of values that follow from the state of each pod now; looks at each pod."""
     nodes, now, rows, values = frame.cluster.nodes, frame.now, [], []
+    kinds: dict[Any, int] = {}
     for row, pods in frame.cluster.pod_states().on_rows():
         for pod in pods:
-            if members.of_pod(pod, now) and (worth := float(value.of_pod(pod, now))) == worth:
+            worth = value.of_pod(pod, now) if members.of_pod(pod, now) else None
+            if worth is not None and worth == worth:
                 rows.append(row)
-                values.append(worth)
+                values.append(kinds.setdefault(worth, len(kinds)) if function == "distinct" else float(worth))
     at, given = np.array(rows, np.intp), np.array(values, np.float64)
     if topology is None:
         places, slots, asked = at, nodes.size, frame.index()
@@ -126,6 +159,9 @@ def _fold_by_state(
         domains = topology_of(nodes, topology)
         places, slots, asked = domains.index[at], domains.slots, domains.index[frame.rows]
         places, given = places[places != domains.nothing], given[places != domains.nothing]
+    if function == "distinct":
+        result = reduced(function, given, None, places, slots)
+        return float(result[0]) if topology == CLUSTER else result[asked]
     low, high = np.full(slots, np.inf), np.full(slots, -np.inf)
     np.minimum.at(low, places, given)
     np.maximum.at(high, places, given)
@@ -146,6 +182,21 @@ def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray 
     totals: FloatArray = np.bincount(domains.index, weights=per_node, minlength=domains.slots).astype(np.float64)
     totals[domains.nothing] = 0
     result: FloatArray = totals[domains.index[frame.rows]]
+    return result
+
+
+def _different_values(frame: Frame, pods: MemberValues, topology: str | None) -> FloatArray | float:
+    counter = frame.cluster.counters.counter(pods, terminating=False)
+    assert isinstance(counter, DistinctCounter)
+    if topology == CLUSTER:
+        return float(counter.everywhere())
+    if topology is None:
+        on_nodes: FloatArray = counter.different()[frame.rows].astype(np.float64)
+        return on_nodes
+    domains = topology_of(frame.cluster.nodes, topology)
+    numbers: FloatArray = counter.by_place(domains.index, domains.slots).astype(np.float64)
+    numbers[domains.nothing] = 0
+    result: FloatArray = numbers[domains.index[frame.rows]]
     return result
 
 

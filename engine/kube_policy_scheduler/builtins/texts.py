@@ -80,8 +80,8 @@ def split(text: Text, separator: ConstantText) -> TextList:
 @builtin(
     bounds=(0, 1e7),
     foreign=("len", "size", "cardinality"),
-    advice="write `length(…)` for texts, `count(p in node.pods)` for pods",
+    advice="write `length(…)` for texts and lists, `count(p in node.pods)` for pods",
 )
 def length(text: Text) -> Number:
-    """Return the number of characters of a text."""
+    """Return the number of characters of a text, or of items of a list: `length(pod.images)`."""
     return float(len(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -221,6 +221,114 @@ class AmountCounter(Counter):
             self._amounts[amount] = number
         else:
             self._amounts.pop(amount, None)
+
+
+_MOST_PLACES = 4
+"""Ways to group nodes that a counter of values follows: topologies of the policies that ask for it."""
+
+
+class ValueCounts:
+    """How many pods (or nodes) have each value in each place, and how many values each place has."""
+
+    __slots__ = ("_members", "numbers")
+
+    def __init__(self, size: int) -> None:
+        self.numbers = np.zeros(size, np.int64)
+        """`int64[places]`: different values."""
+        self._members: dict[tuple[int, Hashable], int] = {}
+        """By place and value."""
+
+    def add(self, place: int, value: Hashable, number: int) -> None:
+        """Count so many with a value more."""
+        before = self._members.get((place, value), 0)
+        after = before + number
+        if after:
+            self._members[place, value] = after
+        else:
+            self._members.pop((place, value), None)
+        self.numbers[place] += bool(after) - bool(before)
+
+
+class DistinctCounter(Counter):
+    """Also how many different values the pods have, on each node and in each domain; their weights are the values."""
+
+    __slots__ = ("_by_place", "_different", "_everywhere", "_rows")
+
+    def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
+        super().__init__(owner=owner, capacity=capacity, terminating=terminating)
+        self._rows: dict[int, dict[int, int]] = {}
+        """Pods by row and value."""
+        self._different = Tally(capacity)
+        """Different values by row."""
+        self._everywhere = ValueCounts(1)
+        self._by_place: dict[int, tuple[NDArray[np.intp], ValueCounts]] = {}
+        """By the identity of what says the place of each row."""
+
+    def different(self) -> CountArray:
+        """Return `int32[nodes]`: the number of different values on each node."""
+        return self._different.column()[: self._owner.size]
+
+    def everywhere(self) -> int:
+        """Return the number of different values on all nodes."""
+        return int(self._everywhere.numbers[0])
+
+    def by_place(self, places: NDArray[np.intp], slots: int) -> SumArray:
+        """Return `int64[slots]`: the number of different values in each place; `places` is the slot of each row.
+
+        Read-only. Kept for the arrays asked about last, which must not change.
+        """
+        kept = self._by_place.get(id(places))
+        if kept is None or kept[0] is not places:
+            values = ValueCounts(slots)
+            for row, found in self._rows.items():
+                for value, pods in found.items():
+                    values.add(int(places[row]), value, pods)
+            while len(self._by_place) >= _MOST_PLACES:
+                del self._by_place[next(iter(self._by_place))]
+            kept = self._by_place[id(places)] = places, values
+        return kept[1].numbers
+
+    def fill(self, row: int, pods: int, weight: float) -> None:
+        """Count so many pods more, which leaves no trace in the journal."""
+        super().fill(row, pods, 1)
+        if pods:
+            self._note(row, int(weight), pods)
+
+    def bump(self, row: int, step: int, weight: float = 1) -> None:
+        """Count one pod more (`step` 1) or less (-1) on a node."""
+        super().bump(row, step)
+        self._note(row, int(weight), step)
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        super().move(source, target)
+        self._different.move(source, target)
+        self._by_place.clear()
+        if source in self._rows:
+            self._rows[target] = self._rows.pop(source)
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        super().extend(capacity)
+        self._different.extend(capacity)
+
+    def _note(self, row: int, value: int, pods: int) -> None:
+        found = self._rows.setdefault(row, {})
+        before = found.get(value, 0)
+        found[value] = before + pods
+        if not before:
+            self._different.add(row, 1)
+        if not found[value]:
+            self._different.add(row, -1)
+            del found[value]
+            if not found:
+                del self._rows[row]
+        self._everywhere.add(0, value, pods)
+        for key, (places, values) in tuple(self._by_place.items()):
+            if row < len(places):
+                values.add(int(places[row]), value, pods)
+            else:
+                del self._by_place[key]  # of a table with fewer nodes
 
 
 class Carriers(Counter):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary, ref
 
 from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
-from kube_policy_scheduler.cluster.counter import AmountCounter, Carriers, Counter, CountKey
+from kube_policy_scheduler.cluster.counter import AmountCounter, Carriers, Counter, CountKey, DistinctCounter
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -337,6 +337,8 @@ class PodCounters:
         weighing = key.pods.weighing
         if weighing is Weighing.AMOUNT:
             counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
+        elif weighing is Weighing.DISTINCT:
+            counter = DistinctCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
         else:
             weighs = weighing is not Weighing.ONE
             counter = Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)

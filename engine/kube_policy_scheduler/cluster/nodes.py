@@ -109,6 +109,8 @@ class NodeTable:
         self._label_keys: Counter[str] = Counter()
         """By how many nodes have it."""
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
+        self._attached: dict[Hashable, Any] = {}
+        """What others keep of these nodes, and bring up to date themselves."""
         self._derived_from: dict[Hashable, tuple[object, Any]] = {}
         """By key: the state of the column that it was derived from, and what was."""
 
@@ -248,6 +250,12 @@ class NodeTable:
         if key not in derived:
             derived[key] = make()
         return cast("T", derived[key])
+
+    def attach(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` gave when it was asked for first, kept as long as the table."""
+        if key not in self._attached:
+            self._attached[key] = make()
+        return cast("T", self._attached[key])
 
     def derive_from(self, column: CodedColumn[Any], key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` gives from one column, kept until that column changes."""

@@ -62,6 +62,8 @@ class Weighing(Enum):
     """A whole number."""
     AMOUNT = "amount"
     """Any number: it is kept how many pods count for each."""
+    DISTINCT = "distinct"
+    """A number that stands for a value: each value counts once, however many pods have it."""
 
 
 class PodSet(Hashable, Protocol):

@@ -6,7 +6,7 @@ The language knows none of them by itself, and nothing registers itself: they ar
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType, ModuleType
@@ -20,11 +20,24 @@ from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape, Type, r
 
 
 class Frame(Protocol):
-    """What one evaluation looks at; opaque here but for its number of rows."""
+    """What one evaluation looks at; opaque here but for its rows of the node table."""
 
     @property
     def size(self) -> int:
         """Return how many rows it looks at."""
+        ...
+
+    @property
+    def rows(self) -> slice | NDArray[np.int64]:
+        """Return which rows it looks at."""
+        ...
+
+    def index(self) -> NDArray[np.int64]:
+        """Return the numbers of the rows that it looks at."""
+        ...
+
+    def at(self, rows: slice | NDArray[np.int64]) -> Frame:
+        """Return the same inputs with other rows."""
         ...
 
 
@@ -37,6 +50,26 @@ class Texts(NamedTuple):
     """The same list as long as no text changes: what follows from it is kept by its identity."""
     places: dict[str, int]
     """Where each text stands in `values`."""
+
+
+class Lists:
+    """One list of texts per row, dictionary coded: many nodes have the same taints."""
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, codes: NDArray[np.int32], values: Sequence[tuple[str, ...]]) -> None:
+        self.codes = codes
+        """`int32[rows]`, an index into `values`."""
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, row: int) -> tuple[str, ...]:
+        return self.values[int(self.codes[row])]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return (self.values[code] for code in self.codes.tolist())
 
 
 class Key(Enum):
@@ -117,7 +150,7 @@ def pod_field(path: str, *, depends: Depends = Depends.TEMPLATE, **facts: Any) -
 
 
 class Pods(Protocol):
-    """Goes over existing pods on behalf of aggregates and spread; backed by indexes, not by scans."""
+    """Goes over existing pods and nodes on behalf of aggregates and spread; backed by indexes, not by scans."""
 
     def count(self, frame: Any, members: Members, *, topology: str | None) -> FloatColumn | float:
         """Return how many members are in each row's domain."""
@@ -126,9 +159,42 @@ class Pods(Protocol):
     def fold(
         self, frame: Any, members: Members, value: Members, *, function: str, topology: str | None
     ) -> FloatColumn | float:
-        """Return sum, min, max or avg of a value over the members in each row's domain; NaN where there are none
-        and the function has no value for none."""
+        """Return sum, min, max, avg or distinct of a value over the members in each row's domain; NaN where there are
+        none and the function has no value for none."""
         ...
+
+    def fold_nodes(self, frame: Any, fold: NodeFold, captured: tuple[Any, ...]) -> Any:
+        """Return what an aggregate over nodes gives: one value, or one for each row by its domain."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeFold:
+    """An aggregate over nodes; what it gives for the same captured values changes only with the nodes."""
+
+    function: str
+    """count, distinct, sum, min, max, avg, any or all."""
+    topology: str
+    """Label key of the domains; "*" is the cluster."""
+    value: Callable[[Any], Any] | None
+    """Takes a `CapturingFrame` and returns a column: of truth for any and all, else of numbers or texts."""
+    where: Callable[[Any], Any] | None
+    """Takes a `CapturingFrame` and returns `bool[rows]`."""
+    changes_by_row: bool
+    """Whether the value of a node changes only with that node, which the node table tells."""
+
+
+class CapturingFrame:
+    """A frame, with what an expression captures from the decision."""
+
+    __slots__ = ("_frame", "captured")
+
+    def __init__(self, frame: Frame, captured: tuple[Any, ...]) -> None:
+        self._frame = frame
+        self.captured = captured
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`count(p in node.pods where …)`, `sum(p.request.cpu for p in node.pods where …)`"""
+    """`count(p in node.pods where …)`, `sum(n.free.cpu for n in cluster.nodes)`, `all(… for i in pod.images)`"""
 
     function: str
     variable: str
@@ -96,6 +96,8 @@ class Aggregate:
     where: Expr | None
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
+    distinct: bool = False
+    """`count(distinct p.label.job for p in node.pods)`: each value counts once."""
 
 
 @dataclass(frozen=True, slots=True)

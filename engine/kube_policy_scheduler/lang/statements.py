@@ -72,7 +72,7 @@ CLAUSE_WORDS = ("nodes",)
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
 """Words of expressions that something stands before or behind: at them a statement goes on over the end of a line."""
-EXPRESSION_WORDS = (*EXPRESSION_JOINS, "notin", "missing", "true", "false", "label", "pod", "for")
+EXPRESSION_WORDS = (*EXPRESSION_JOINS, "notin", "missing", "true", "false", "label", "pod", "for", "distinct")
 """Words of expressions."""
 
 STATEMENTS: tuple[Statement, ...] = (

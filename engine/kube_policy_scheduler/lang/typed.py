@@ -6,14 +6,14 @@ Checking makes it; compiling, proofs and explanations read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.types import Info
+from kube_policy_scheduler.lang.types import Info, Shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,6 +187,50 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NodeAggregate:
+    """`sum(n.free.cpu for n in cluster.nodes where …)` and its like. What is read of the nodes has the shape ITEM."""
+
+    info: Info
+    span: Span
+    function: str
+    """As it is written; `distinct` for `count(distinct …)`."""
+    topology: str
+    """Label key of the domains; "*" is the cluster."""
+    value: Typed | None
+    where: Typed | None
+
+
+class Binder:
+    """Which list aggregate a variable belongs to: each has one, compared by identity."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListAggregate:
+    """`all(i matches "…" for i in pod.images)` and its like."""
+
+    info: Info
+    span: Span
+    function: str
+    """As it is written; `distinct` for `count(distinct …)`."""
+    list: Typed
+    binder: Binder
+    value: Typed | None
+    where: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """An item of the list that an aggregate goes over."""
+
+    info: Info
+    span: Span
+    name: str
+    binder: Binder
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """The use of a `let`, a `metric` or a parameter."""
 
@@ -221,15 +265,21 @@ Typed: TypeAlias = (
     | Element
     | ListOf
     | Aggregate
+    | NodeAggregate
+    | ListAggregate
+    | Variable
     | Reference
     | Unknown
 )
 
 
+_TYPED = get_args(Typed)
+
+
 def parts(typed: Typed) -> tuple[Typed, ...]:
     """Return the values directly below one, in the order they were written."""
     match typed:
-        case Constant() | Read() | Unknown():
+        case Constant() | Read() | Variable() | Unknown():
             return ()
         case Apply(arguments=arguments):
             return arguments
@@ -249,8 +299,10 @@ def parts(typed: Typed) -> tuple[Typed, ...]:
             return (list_,)
         case ListOf(items=items):
             return items
-        case Aggregate(value=value, where=where):
+        case Aggregate(value=value, where=where) | NodeAggregate(value=value, where=where):
             return tuple(part for part in (value, where) if part is not None)
+        case ListAggregate(list=list_, value=value, where=where):
+            return tuple(part for part in (list_, value, where) if part is not None)
         case Reference(value=value):
             return (value,)
 
@@ -271,13 +323,42 @@ def cost(typed: Typed, known: dict[int, int]) -> int:
     """Return how many operations one evaluation takes; what is used twice counts twice."""
     found = known.get(id(typed))
     if found is None:
-        own = _AGGREGATE_COST if isinstance(typed, Aggregate) else 1
-        found = known[id(typed)] = own + sum(cost(part, known) for part in parts(typed))
+        own = _AGGREGATE_COST if isinstance(typed, Aggregate | NodeAggregate | ListAggregate) else 1
+        times = _LIST_LENGTH if isinstance(typed, ListAggregate) else 1
+        found = known[id(typed)] = own + times * sum(cost(part, known) for part in parts(typed))
     return found
 
 
 _AGGREGATE_COST = 20
 """Operations that an aggregate stands for: its domains are added up, its members looked up."""
+_LIST_LENGTH = 8
+"""Items that a list is taken to have."""
+
+
+@lru_cache(maxsize=4096)
+def free(value: Typed) -> frozenset[Binder]:
+    """Return to which aggregates around a value its variables belong: without those it cannot be evaluated."""
+    match value:
+        case Variable(binder=binder):
+            return frozenset((binder,))
+        case ListAggregate(binder=binder):
+            return frozenset().union(*(free(part) for part in parts(value))) - {binder}
+        case _:
+            return frozenset().union(*(free(part) for part in parts(value)))
+
+
+def of_rows(value: Typed) -> Typed:
+    """Return a value of each node that an aggregate goes over as one of each row of a frame."""
+    if value.info.shape is not Shape.ITEM:
+        return value
+    changed: dict[str, Any] = {"info": replace(value.info, shape=Shape.NODE)}
+    for each in fields(value):
+        part = getattr(value, each.name)
+        if isinstance(part, _TYPED):
+            changed[each.name] = of_rows(part)
+        elif each.name in ("arguments", "operands", "items"):
+            changed[each.name] = tuple(of_rows(one) for one in part)
+    return replace(value, **changed)
 
 
 def inner(value: Typed) -> Typed:

@@ -100,7 +100,7 @@ class Shape(Enum):
     DECISION = "one per decision"
     NODE = "one per node"
     ITEM = "one per existing pod"
-    """Inside `… for p in node.pods` and `evict where`."""
+    """Inside `… for p in node.pods`, `… for n in cluster.nodes` (one per node there) and `evict where`."""
 
 
 class Depends(Flag):
@@ -126,6 +126,8 @@ class Depends(Flag):
     CLOCK = auto()
     CLUSTER = auto()
     """Pods on other nodes, or other nodes."""
+    NODES = auto()
+    """Static facts of other nodes."""
     FEASIBLE = auto()
     """Which nodes are looked at together: normalize, rank."""
 

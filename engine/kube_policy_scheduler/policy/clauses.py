@@ -30,7 +30,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
-_OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
+_OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.NODES | Depends.FEASIBLE
 
 
 @cache
@@ -69,6 +69,7 @@ _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.RUN, _STATES),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
+    (Depends.NODES, _NODE_FACTS | {_E.NODE_DELETE}),
     (
         Depends.CLUSTER,
         _PODS

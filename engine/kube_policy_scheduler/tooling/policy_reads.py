@@ -86,6 +86,8 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
                     yield from _compared(policy, item, items, negated)
                 case typed.Aggregate(topology=str() as topology, span=span) if topology != "*":
                     yield KeyRead(policy.name, "node", "label", topology, span)
+                case typed.NodeAggregate(topology=topology, span=span) if topology != "*":
+                    yield KeyRead(policy.name, "node", "label", topology, span)
                 case _:
                     yield from _read(policy, part)
     for clause in policy.compiled.checked.clauses:

@@ -50,6 +50,7 @@ from kube_policy_scheduler.wording import one_line, plural, some
 OF_RUNNING_PODS = Depends.TEMPLATE | Depends.RUN | Depends.CLOCK
 """What aggregates may read of the pods on nodes."""
 _NONE: Mapping[str, typed.Typed] = MappingProxyType({})
+_NO_VARIABLES: Mapping[str, typed.Variable] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +67,33 @@ class Scope:
     """Of the `def` that is expanded."""
     items: frozenset[str] = frozenset()
     """Names that stand for an existing pod."""
+    node_items: frozenset[str] = frozenset()
+    """Names that stand for a node that an aggregate goes over."""
+    variables: Mapping[str, typed.Variable] = field(default_factory=lambda: _NO_VARIABLES)
+    """Names that stand for an item of a list."""
     item_depends: Depends = Depends.TEMPLATE
     """What may be read of an existing pod."""
     bare_item: bool = False
     """Whether fields of an existing pod are written without a name before them, as in `limit sum(request.cpu)`."""
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """Return all names that aggregates around it give."""
+        return (*self.items, *self.node_items, *self.variables)
 
     def over(self, name: str, *, statement: str) -> Scope:
         """Return the scope inside `… for name in pods`."""
         return replace(
             self, statement=statement, items=frozenset({name}), nodes=False, scores=False, item_depends=OF_RUNNING_PODS
         )
+
+    def over_nodes(self, name: str, *, statement: str) -> Scope:
+        """Return the scope inside `… for name in nodes`."""
+        return replace(self, statement=statement, node_items=frozenset({name}), nodes=False, scores=False)
+
+    def over_list(self, variable: typed.Variable) -> Scope:
+        """Return the scope inside `… for variable in list`."""
+        return replace(self, variables=MappingProxyType({variable.name: variable}), scores=False)
 
 
 ANYWHERE = Scope("let", nodes=True, scores=True)
@@ -230,7 +248,7 @@ class Inference:
 
     def _item(self, item: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return an item of a list; a name that nothing has is probably a text: `in [amd64]`."""
-        known = (*self.definitions, *self.unread_names, *scope.parameters, *scope.items)
+        known = (*self.definitions, *self.unread_names, *scope.parameters, *scope.bound)
         if not isinstance(item, expressions.Name) or item.name in known or item.name in self.environment.builtins:
             return self.infer(item, scope)
         if item.name in ("node", "pod") or closest(item.name, known) or item.name.lower() in foreign.NAMES:
@@ -341,6 +359,9 @@ class Inference:
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
             )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
+            for name in scope.node_items:
+                message = f"`{one_line(value.span.text, 40)}` is about the candidate node, not about `{name}`"
+                advice = f"write `{name}.…`; for the nodes in the zone of the candidate node, write `zone.nodes`"
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
@@ -381,6 +402,8 @@ def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> ty
         if not inference.reaches(inference.levels(value)):
             return unknown(expr.span)
         return typed.Reference(value.info, expr.span, name, value)
+    if name in scope.variables:
+        return replace(scope.variables[name], span=expr.span)
     definition = inference.definitions.get(name)
     if definition is not None:
         if isinstance(definition.tree, syntax.Def):
@@ -416,8 +439,9 @@ def read_member(
     if path is None:
         return _element(inference, expr, scope)
     root, steps = path
+    of_node = root.name in scope.node_items
     item = root.name in scope.items
-    subject = "pod" if item else root.name
+    subject = "pod" if item else "node" if of_node else root.name
     if scope.bare_item and not item and subject not in ("node", "pod"):
         item, subject = True, "pod"
         steps = [Step(root.name, root.span, False), *steps]
@@ -457,7 +481,7 @@ def read_member(
     info = found.info(key)
     if found.key is Key.RESOURCE and key not in NATIVE_RESOURCES:
         info = replace(info, maybe=info.maybe or found.shape is Shape.NODE)
-    if item:
+    if item or of_node:
         info = replace(info, shape=Shape.ITEM)
     value: typed.Typed = typed.Read(info, expr.span, found, key)
     if not inference.allowed(value, scope):
@@ -516,12 +540,13 @@ def _field(inference: Inference, subject: str, steps: list[Step]) -> tuple[Field
 
 
 def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Expr, scope: Scope) -> typed.Typed:
-    if root.name in inference.definitions or root.name in scope.parameters:
+    if root.name in inference.definitions or root.name in scope.parameters or root.name in scope.variables:
         value = inference.infer(root, scope)
         if isinstance(expr, expressions.Index):
             return _element(inference, expr, scope)
         if not operators.has_unknown(value):
-            inference.found.append(operators.wrong_type(value, "a value with fields"))
+            advice = f'compare it: `{root.name} == "…"`' if root.name in scope.variables else ""
+            inference.found.append(operators.wrong_type(value, "a value with fields", advice=advice))
         return unknown(expr.span)
     if root.name in ("zone", "region", "cluster", *inference.environment.topologies):
         message = f"`{_shown(expr)}` is not a value"
@@ -530,7 +555,7 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
         return unknown(expr.span)
     if root.name in inference.unread_names:
         return unknown(expr.span)
-    meant = closest(root.name, ("node", "pod", *scope.items))
+    meant = closest(root.name, ("node", "pod", *scope.bound))
     advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
     advice = f"did you mean `{meant}`?" if meant else advice
     inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
@@ -693,6 +718,8 @@ def call_value(inference: Inference, expr: expressions.Call, scope: Scope) -> ty
     definition = inference.definitions.get(expr.function)
     if definition is not None:
         return _expanded(inference, definition, expr, scope)
+    if expr.function in ("length", "count") and (items := number_of_items(inference, expr, scope)) is not None:
+        return items
     builtin = inference.environment.builtins.get(expr.function)
     if builtin is None:
         if expr.function not in inference.unread_names:
@@ -922,7 +949,7 @@ class Binding:
     def _is_bare(self, argument: expressions.Expr) -> bool:
         """Return whether an argument is a name that nothing has."""
         defined = (*self.inference.definitions, *self.inference.unread_names)
-        known = (*defined, *self.scope.parameters, *self.scope.items)
+        known = (*defined, *self.scope.parameters, *self.scope.bound)
         return isinstance(argument, expressions.Name) and not (
             argument.name in (*known, "node", "pod", *self.inference.environment.builtins)
             or closest(argument.name, known)
@@ -1034,59 +1061,202 @@ _NOWHERE = object()
 def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Scope) -> typed.Typed:
     """Return the value of an aggregate."""
     found, span = inference.found, expr.span
-    if scope.items:
+    collection = _collection(inference, expr.collection, scope)
+    if collection is None:
+        return unknown(span)
+    around = scope.variables if isinstance(collection, typed.Typed) else scope.bound
+    if around:
         message = "aggregates cannot be nested"
         found.append(codes.NOT_HERE.at(span, message, help="first name the inner one with `let`"))
         return unknown(span)
-    topology = _domains(inference, expr.collection)
-    if topology is _NOWHERE:
+    if expr.variable == "node" or expr.variable in scope.bound:
+        meaning = "the candidate node" if expr.variable == "node" else "something else around it"
+        advice = "choose another name, such as `n`"
+        found.append(codes.REDEFINED.at(span, f"`{expr.variable}` already means {meaning}", help=advice))
         return unknown(span)
-    assert topology is None or isinstance(topology, str)
+    if not isinstance(collection, _Collection):
+        return _list_aggregate(inference, expr, collection, scope)
+    topology, where = collection.topology, expr.where
+    if collection.of_nodes and topology == CLUSTER:
+        topology, where = _same_domain(inference, expr)
     if topology != CLUSTER and not scope.nodes:
         message = f"`{expr.collection.span.text}` depends on the node, but `{scope.statement}` can use only pods"
-        found.append(codes.NO_NODE.at(span, message, help="use `cluster.pods`, or move it to a `filter`"))
+        advice = f"use `cluster.{'nodes' if collection.of_nodes else 'pods'}`, or move it to a `filter`"
+        found.append(codes.NO_NODE.at(span, message, help=advice))
         return unknown(span)
-    inner = scope.over(expr.variable, statement=f"{expr.function}(…)")
-    value = inference.infer(expr.value, inner) if expr.value is not None else None
-    where = operators.truth(inference.infer(expr.where, inner), found) if expr.where is not None else None
-    if any(part is not None and operators.has_unknown(part) for part in (value, where)):
+    enter = scope.over_nodes if collection.of_nodes else scope.over
+    made = _parts(inference, replace(expr, where=where), enter(expr.variable, statement=f"{expr.function}(…)"))
+    if made is None:
         return unknown(span)
-    value = _checked_value(inference, expr, value)
-    if value is not None and operators.has_unknown(value):
-        return unknown(span)
-    info = _aggregate_info(expr.function, topology, value, where)
-    return typed.Aggregate(info, span, expr.function, topology, value, where)
+    value, condition = made
+    function = "distinct" if expr.distinct else expr.function
+    info = _aggregate_info(function, value, condition)
+    shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
+    if not collection.of_nodes:
+        depends = Depends.ROW if topology is None else Depends.CLUSTER | Depends.NODE
+        info = replace(info, shape=shape, depends=info.depends | depends)
+        return typed.Aggregate(info, span, function, topology, value, condition)
+    assert topology is not None
+    # what changes only with what nodes are is the same as long as no node changes, as labels are
+    depends = Depends.CLUSTER if info.depends & ~(Depends.NODE | Depends.TEMPLATE) else Depends.NODES
+    depends |= Depends.NODE if topology != CLUSTER else Depends.NOTHING
+    info = replace(info, shape=shape, depends=info.depends | depends)
+    return typed.NodeAggregate(info, span, function, topology, value, condition)
 
 
-def _domains(inference: Inference, collection: expressions.Expr) -> object:
-    """Return the label key of the domains whose pods are meant, None for the node, or `_NOWHERE` after reporting."""
+def _list_aggregate(
+    inference: Inference, expr: expressions.Aggregate, listed: typed.Typed, scope: Scope
+) -> typed.Typed:
+    """Return the value of an aggregate over the items of a list."""
+    info, binder = listed.info, typed.Binder()
+    kind = Type(info.type.item or Kind.TEXT, info.type.unit)
+    # what `.value` of a list of texts is, such as a label, may be absent
+    maybe = isinstance(typed.inner(listed), typed.ListOf) and info.maybe
+    variable = typed.Variable(Info(kind, info.shape, maybe, info.depends), expr.span, expr.variable, binder)
+    made = _parts(inference, expr, scope.over_list(variable))
+    if made is None:
+        return unknown(expr.span)
+    value, condition = made
+    function = "distinct" if expr.distinct else expr.function
+    info = _aggregate_info(function, *(part for part in (value, condition) if part is not None), over=listed)
+    return typed.ListAggregate(info, expr.span, function, listed, binder, value, condition)
+
+
+def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed | None:
+    """Return `length(list)` and `count(list)`; None where the argument is no list."""
+    if len(expr.arguments) != 1 or expr.named:
+        return None
+    before = len(inference.found)
+    listed = inference.infer(expr.arguments[0], scope)
+    if listed.info.type.kind is Kind.LIST:
+        info = _aggregate_info("count", over=listed)
+        return typed.ListAggregate(info, expr.span, "count", listed, typed.Binder(), None, None)
+    del inference.found[before:]  # it is looked at again
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    """Pods or nodes that an aggregate goes over."""
+
+    topology: str | None
+    """Label key of the domains; None is the node, "*" the cluster."""
+    of_nodes: bool
+
+
+def _collection(inference: Inference, collection: expressions.Expr, scope: Scope) -> _Collection | typed.Typed | None:
+    """Return the pods, the nodes or the list that an aggregate goes over, None after reporting that it is none."""
     topologies = inference.environment.topologies
-    if isinstance(collection, expressions.Member) and collection.name == "pods":
+    if isinstance(collection, expressions.Member) and collection.name in ("pods", "nodes"):
+        of_nodes = collection.name == "nodes"
         match collection.base:
             case expressions.Name(name="cluster"):
-                return CLUSTER
-            case expressions.Name(name=name) if name in topologies:
-                return topologies[name]
+                return _Collection(CLUSTER, of_nodes)
+            case expressions.Name(name=name) if name in topologies and not (of_nodes and topologies[name] is None):
+                return _Collection(topologies[name], of_nodes)
             case expressions.Call(function="domain", arguments=(expressions.Text(value=key, span=at),), named=()):
                 problem = label_problem(key, of="key")
                 if not problem:
-                    return key
+                    return _Collection(key, of_nodes)
                 inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` cannot be a label key", help=problem))
-                return _NOWHERE
+                return None
+    elif _is_value(inference, collection, scope):
+        value = inference.infer(collection, scope)
+        if value.info.type.kind is Kind.LIST:
+            return value
+        if operators.has_unknown(value):
+            return None
     names = ", ".join(f"`{name}.pods`" for name in (*topologies, "cluster"))
-    advice = f'use {names} or `domain("LABEL").pods`'
-    inference.found.append(codes.WRONG_TYPE.at(collection.span, "expected a collection of pods", help=advice))
-    return _NOWHERE
+    advice = f'use {names}, `domain("LABEL").pods`, `cluster.nodes`, `zone.nodes`, or a list such as `pod.images`'
+    if isinstance(collection, expressions.Member) and collection.name == "nodes":
+        advice = 'use `cluster.nodes`, `zone.nodes`, `region.nodes` or `domain("LABEL").nodes`'
+    message = "expected a collection of pods or nodes, or a list"
+    inference.found.append(codes.WRONG_TYPE.at(collection.span, message, help=advice))
+    return None
+
+
+def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> bool:
+    """Return whether something can be meant as a value rather than as a misspelt collection."""
+    match expr:
+        case expressions.ListOf() | expressions.Text() | expressions.Conditional():
+            return True
+        case expressions.Call(function=function):
+            return function in inference.environment.builtins or function in inference.definitions
+        case expressions.Member() | expressions.Index() | expressions.Name():
+            path = _path(expr)
+            known = (*inference.definitions, *scope.parameters, *scope.bound, "pod", "node")
+            return path is None or path[0].name in known
+        case _:
+            return False
+
+
+def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str, expressions.Expr | None]:
+    """Return the label for which `where n.label.KEY == node.label.KEY` asks, and what else is asked for.
+
+    The nodes with the label's value of the candidate node are one of its domains. "*" where nothing asks so.
+    """
+    where = expr.where
+    operands = where.operands if isinstance(where, expressions.Logical) and where.operator == "and" else (where,)
+    for operand in operands:
+        if not isinstance(operand, expressions.Binary) or operand.operator != "==":
+            continue
+        keys = [_label_read(inference, side) for side in (operand.left, operand.right)]
+        if {root for root, _ in keys} != {expr.variable, "node"} or keys[0][1] != keys[1][1] or keys[0][1] is None:
+            continue
+        left = tuple(each for each in operands if each is not operand and each is not None)
+        rest = left[0] if len(left) == 1 else None
+        if len(left) > 1:
+            assert isinstance(where, expressions.Logical)
+            rest = replace(where, operands=left)
+        return keys[0][1], rest
+    return CLUSTER, where
+
+
+def _label_read(inference: Inference, expr: expressions.Expr) -> tuple[str, str | None]:
+    """Return what a path begins with, and the key of the node label that it leads to, None where to none."""
+    path = _path(expr)
+    if path is None:
+        return "", None
+    root, steps = path
+    if len(steps) == 2 and steps[0].text == "label" and not steps[0].bracket and steps[1].text:
+        return root.name, steps[1].text
+    if len(steps) == 1 and not steps[0].bracket:
+        return root.name, inference.environment.topologies.get(steps[0].text)
+    return root.name, None
+
+
+def _parts(
+    inference: Inference, expr: expressions.Aggregate, inner: Scope
+) -> tuple[typed.Typed | None, typed.Typed | None] | None:
+    """Return what is aggregated and the condition, or None after reporting what is wrong with them."""
+    value = inference.infer(expr.value, inner) if expr.value is not None else None
+    where = operators.truth(inference.infer(expr.where, inner), inference.found) if expr.where is not None else None
+    if any(part is not None and operators.has_unknown(part) for part in (value, where)):
+        return None
+    value = _checked_value(inference, expr, value)
+    if value is not None and operators.has_unknown(value):
+        return None
+    return value, where
 
 
 def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typed.Typed | None) -> typed.Typed | None:
     """Return the value that is aggregated, reporting one of the wrong kind or one too many."""
     found = inference.found
+    if expr.distinct and expr.function != "count":
+        message = f"`distinct` belongs to `count`, not to `{expr.function}`"
+        found.append(codes.ARGUMENTS.at(expr.span, message, help="write `count(distinct …)`, or remove `distinct`"))
+        return unknown(expr.span)
     match expr.function:
+        case "count" if expr.distinct:
+            if value is not None and value.info.type.kind not in (Kind.TEXT, Kind.NUMBER):
+                found.append(operators.wrong_type(value, "texts or numbers to count"))
+                return unknown(value.span)
         case "count":
             if value is not None:
-                advice = f"write `count({expr.variable} in {expr.collection.span.text} where …)`"
-                found.append(codes.ARGUMENTS.at(value.span, "`count` counts pods, not values", help=advice))
+                whole = f"{expr.variable} in {expr.collection.span.text}"
+                shown = " ".join(value.span.text.split())
+                advice = f"write `count({whole} where …)`, or `count(distinct {shown} for …)`"
+                found.append(codes.ARGUMENTS.at(value.span, "`count` counts members, not values", help=advice))
                 return unknown(value.span)
         case "any" | "all":
             if value is not None:
@@ -1106,19 +1276,23 @@ def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typ
     return value
 
 
-def _aggregate_info(function: str, topology: str | None, *values: typed.Typed | None) -> Info:
+def _aggregate_info(function: str, *values: typed.Typed | None, over: typed.Typed | None = None) -> Info:
+    """Return what is known of an aggregate of a value under a condition, the first of the two that there is.
+
+    over: the list that it goes over; of pods and nodes, shape and dependencies are not said.
+    """
     given = [value for value in values if value is not None]
-    _, _, depends = operators.joined(*given)
-    depends |= Depends.ROW if topology is None else Depends.CLUSTER | Depends.NODE
-    shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
+    shape, _, depends = operators.joined(*given, *(() if over is None else (over,)))
     match function:
-        case "count":
+        case "count" | "distinct":
             return Info(NUMBER, shape, False, depends, 0, 1e9)
         case "any" | "all":
             return Info(TRUTH, shape, False, depends)
         case _:
             info = given[0].info
-            low, high = (info.low, info.high) if function != "sum" else (min(0.0, info.low * 1e9), info.high * 1e9)
+            low, high = info.low, info.high
+            if function == "sum":
+                low, high = min(0.0, low * 1e9), max(0.0, high * 1e9)
             literal = Literal.PLAIN if info.literal else None
             return Info(info.type, shape, function != "sum", depends, low, high, literal)
 
@@ -1143,8 +1317,8 @@ class Step:
 def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
     """Return the diagnostic of a bare name that nothing has."""
     name = expr.name
-    if name in ("node", "pod") or name in scope.items:
-        root = "pod" if name in scope.items else name
+    if name in ("node", "pod") or name in scope.items or name in scope.node_items:
+        root = "pod" if name in scope.items else "node" if name in scope.node_items else name
         message = f"`{name}` is not a value"
         advice = f"use a field, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
@@ -1152,7 +1326,7 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         advice = f"call it: `{inference.environment.builtins[name].signature}`"
         return codes.UNKNOWN_NAME.at(expr.span, f"`{name}` is a function", help=advice)
     fields = [path for path in inference.environment.fields if path.split(".")[-1] == name]
-    known = [*inference.definitions, *scope.parameters, *scope.items]
+    known = [*inference.definitions, *scope.parameters, *scope.bound]
     meant = closest(name, known)
     if name.lower() in foreign.NAMES and not meant:
         advice = foreign.NAMES[name.lower()]
@@ -1180,7 +1354,7 @@ def unknown_field(
     """Return the diagnostic of a path that leads to no field."""
     first = steps[0]
     fields = [f for f in inference.environment.fields.values() if f.path.startswith(f"{subject}.")]
-    if root.name != subject:
+    if root.name != subject and subject == "pod":
         fields = [f for f in fields if not f.depends & ~scope.item_depends]
         meant = closest(first.text, {f.path.split(".")[1] for f in fields})
         message = f"`{root.name}.{first.text}` is not available for running pods"
@@ -1227,9 +1401,11 @@ def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic
             advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
         elif name == "sum" and len(expr.arguments) > 1:
             advice = "add with `+`"
-        return codes.ARGUMENTS.at(expr.span, f"`{name}` aggregates pods", help=advice)
+        return codes.ARGUMENTS.at(expr.span, f"`{name}` aggregates pods, nodes or lists", help=advice)
     known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]
     advice = foreign.function_advice(name, inference.environment.builtins.values())
+    if name == "distinct":
+        advice = "write `count(distinct p.label.app for p in node.pods)`"
     meant = closest(name, known)
     if meant and (not advice or meant.replace("_", "") == name.lower().replace("_", "")):
         advice = f"did you mean `{meant}`?"

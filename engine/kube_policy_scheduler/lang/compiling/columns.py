@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.environment import Texts
+from kube_policy_scheduler.lang.environment import Lists, Texts
 
 FALSE, MISSING, TRUE = 0, 1, 2
 TextValue: TypeAlias = Texts | str | None
@@ -136,10 +136,12 @@ def contained_text(item: TextValue, items: Sequence[str | None]) -> Any:
     return item is not None and item in items
 
 
-def contained_in_lists(item: TextValue, lists: Sequence[Sequence[str]]) -> Any:
+def contained_in_lists(item: TextValue, lists: Sequence[Sequence[str]] | Lists) -> Any:
     """Return whether a text is in each row's list."""
     if isinstance(item, Texts):
         values = [*item.values, None]
         pairs = zip(item.codes.tolist(), lists, strict=True)
         return np.fromiter((values[code] in row for code, row in pairs), np.bool_, len(lists))
+    if isinstance(lists, Lists):
+        return np.fromiter((item in row for row in lists.values), np.bool_, len(lists.values))[lists.codes]
     return np.fromiter((item in row for row in lists), np.bool_, len(lists))

@@ -35,7 +35,8 @@ from kube_policy_scheduler.lang.compiling.columns import (
     texts_of,
     to_kleene,
 )
-from kube_policy_scheduler.lang.environment import Members, Pods, StateReads, Texts
+from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
+from kube_policy_scheduler.lang.environment import CapturingFrame, Lists, Members, NodeFold, Pods, StateReads, Texts
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
 
 MOST_THRESHOLDS = 16
@@ -68,7 +69,8 @@ class Compiler:
 
         Numbers come with NaN for missing, truth as bool or, where `value.info.maybe`, coded as in `columns`.
         """
-        if self._captures is not None and value.info.shape is Shape.DECISION and not isinstance(value, typed.Constant):
+        captures = self._captures is not None and value.info.shape is Shape.DECISION
+        if captures and not isinstance(value, typed.Constant) and not typed.free(value):
             return self._captured(value)
         made = self._made.get(id(value))
         if made is None:
@@ -123,6 +125,12 @@ class Compiler:
                 return lambda frame: tuple(item(frame) for item in made)
             case typed.Aggregate():
                 return aggregate(self, value)
+            case typed.NodeAggregate():
+                return node_aggregate(self, value)
+            case typed.ListAggregate():
+                return list_aggregate(self, value)
+            case typed.Variable(binder=binder):
+                return lambda frame: frame.item_of(binder)
             case typed.Unknown():
                 raise ValueError(f"{value.span}: an expression with errors cannot be compiled")
             case _:
@@ -254,6 +262,24 @@ class Compiler:
         return made if value.info.maybe else lambda frame: to_kleene(made(frame))
 
     # --- aggregates --------------------------------------------------------------------------------------
+
+    def of_each_node(self, value: typed.Typed, captured: list[Evaluate]) -> Evaluate:
+        """Return the callable of an expression over the nodes of an aggregate, which takes a `CapturingFrame`.
+
+        captured: what it captures from the decision is added to these.
+        """
+        outer, made = self._captures, self._made
+        self._captures, self._made = [], {}
+        try:
+            evaluate = _column(self, typed.of_rows(value))
+            captures = self._captures
+        finally:
+            self._captures, self._made = outer, made
+        first = len(captured)
+        captured += [self.compile(capture) for capture in captures]
+        if not first:
+            return evaluate
+        return lambda frame: evaluate(CapturingFrame(frame, frame.captured[first:]))
 
     def item(self, value: typed.Typed) -> tuple[Evaluate, list[Evaluate]]:
         """Return the callable of an expression over existing pods, and what it captures from the decision.
@@ -429,7 +455,7 @@ def _otherwise_truth(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
 
 
 def _rows(value: Any, size: int) -> Any:
-    return value if isinstance(value, list) else [value] * size
+    return value if isinstance(value, list | Lists) else [value] * size
 
 
 # --- truth -----------------------------------------------------------------------------------------------
@@ -591,3 +617,192 @@ def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
 def _comparable(value: Any) -> Any:
     """Return a captured value as one that equals itself: all missing numbers are one object."""
     return math.nan if isinstance(value, float) and value != value else value
+
+
+# --- aggregates over nodes -------------------------------------------------------------------------------
+
+_BY_ROW = Depends.NODE | Depends.ROW | Depends.OFFER
+"""What of a node changes only with the node."""
+
+
+def node_aggregate(compiler: Compiler, value: typed.NodeAggregate) -> Evaluate:
+    """Return the callable of an aggregate over nodes: columns of all nodes, reduced to one value or one a domain."""
+    pods, captured = compiler.pods, list[Evaluate]()
+    made: dict[str, Evaluate | None] = {"value": None, "where": None}
+    depends = Depends.NOTHING
+    for name, part in (("value", value.value), ("where", value.where)):
+        if part is not None:
+            depends |= _of_nodes(part)
+            made[name] = compiler.of_each_node(part, captured)
+    fold = NodeFold(value.function, value.topology, made["value"], made["where"], changes_by_row=not depends & ~_BY_ROW)
+    return lambda frame: pods.fold_nodes(frame, fold, tuple(_comparable(capture(frame)) for capture in captured))
+
+
+def _of_nodes(value: typed.Typed) -> Depends:
+    """Return what the parts follow from that differ from node to node."""
+    if value.info.shape is not Shape.ITEM:
+        return Depends.NOTHING
+    found = value.field.depends if isinstance(value, typed.Read) else Depends.NOTHING
+    if isinstance(value, typed.Apply):
+        found = value.builtin.depends
+    for part in typed.parts(value):
+        found |= _of_nodes(part)
+    return found
+
+
+def _column(compiler: Compiler, value: typed.Typed) -> Evaluate:
+    """Return the callable of a column: truth that is surely so, a number per row, or texts."""
+    made, kind = compiler.compile(value), value.info.type.kind
+    if kind is Kind.TEXT:
+        return lambda frame: as_texts(made(frame), frame.size)
+    if kind is Kind.TRUTH and value.info.maybe:
+        return lambda frame: full(made(frame) == TRUE, frame.size)
+    return lambda frame: full(made(frame), frame.size)
+
+
+# --- aggregates over lists -------------------------------------------------------------------------------
+
+
+_MOST_CELLS = 1 << 20
+"""Values of items and nodes that are looked at together: a tenant's pod has as many images as he likes."""
+
+
+class _Bound:
+    """What expressions look at, with the items that variables of lists stand for."""
+
+    __slots__ = ("_binder", "_frame", "_item")
+
+    def __init__(self, frame: Any, binder: typed.Binder, item: Any) -> None:
+        self._frame = frame
+        self._binder = binder
+        self._item = item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    def item_of(self, binder: typed.Binder) -> Any:
+        """Return what a variable stands for: one item, or one for each row."""
+        return self._item if binder is self._binder else self._frame.item_of(binder)
+
+
+def list_aggregate(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
+    """Return the callable of an aggregate over a list: of the pod, or of each node."""
+    if value.list.info.shape is Shape.NODE and not isinstance(typed.inner(value.list), typed.ListOf):
+        return _over_lists_of_nodes(compiler, value)
+    parts = (part for part in (value.list, value.value, value.where) if part is not None)
+    if any(part.info.shape is Shape.NODE for part in parts):
+        return _over_list_and_nodes(compiler, value)
+    return _over_list(compiler, value)
+
+
+def _over_list(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
+    """Go over one list with one value for each item."""
+    items, binder, function = compiler.compile(value.list), value.binder, value.function
+    where = _item_value(compiler, value.where) if value.where is not None else None
+    of_each = _item_value(compiler, value.value) if value.value is not None else None
+    truth = value.info.type.kind is Kind.TRUTH
+
+    def over(frame: Any) -> Any:
+        chosen = [_Bound(frame, binder, item) for item in items(frame)]
+        if where is not None:
+            chosen = [bound for bound in chosen if where(bound)]
+        if of_each is None:
+            return bool(chosen) if truth else float(len(chosen))
+        if function == "any":
+            return any(of_each(bound) for bound in chosen)
+        if function == "all":
+            return all(of_each(bound) for bound in chosen)
+        values = [of_each(bound) for bound in chosen]
+        if function == "distinct":
+            return float(len({each for each in values if each is not None and each == each}))
+        return float(reduced(function, np.array(values, np.float64), None, None, 1)[0])
+
+    return over
+
+
+def _item_value(compiler: Compiler, value: typed.Typed) -> Evaluate:
+    """Return the callable of one value: truth that is surely so, a number, or a text."""
+    made = compiler.compile(value)
+    if value.info.type.kind is Kind.TRUTH and value.info.maybe:
+        return lambda frame: made(frame) == TRUE
+    return made
+
+
+def _over_list_and_nodes(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
+    """Go over one list with a value for each item and each node: a column for each item."""
+    items, binder, function = compiler.compile(value.list), value.binder, value.function
+    where = _column(compiler, value.where) if value.where is not None else None
+    of_each = _column(compiler, value.value) if value.value is not None else None
+    texts = value.value is not None and value.value.info.type.kind is Kind.TEXT
+
+    def over(frame: Any) -> Any:
+        number, size = len(items(frame)), frame.size
+        if not number:
+            return np.full(size, nothing(function))
+        if number * size <= _MOST_CELLS:
+            return of_rows(frame)
+        index, step = frame.index(), max(1, _MOST_CELLS // number)
+        return np.concatenate([of_rows(frame.at(index[at : at + step])) for at in range(0, size, step)])
+
+    def of_rows(frame: Any) -> Any:
+        size = frame.size
+        bounds = [_Bound(frame, binder, item) for item in items(frame)]
+        chosen = np.concatenate([where(bound) for bound in bounds]) if where is not None else None
+        values: Any = None
+        if of_each is not None:
+            columns = [of_each(bound) for bound in bounds]
+            values = _joined_texts(columns) if texts else np.concatenate(columns)
+        return _by_row(function, values, chosen, np.tile(np.arange(size), len(bounds)), size)
+
+    return over
+
+
+def _over_lists_of_nodes(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
+    """Go over the lists of all nodes at once: one row for each item of each node, or of each list that differs."""
+    lists, binder, function = compiler.compile(value.list), value.binder, value.function
+    where = _column(compiler, value.where) if value.where is not None else None
+    of_each = _column(compiler, value.value) if value.value is not None else None
+    parts = [part for part in (value.value, value.where) if part is not None]
+    by_list = not any(_is_of_the_node(each) for part in parts for each in typed.below(part))
+
+    def over(frame: Any) -> Any:
+        found = lists(frame)
+        if by_list and isinstance(found, Lists):
+            # the same for all nodes with the same list, so it matters not which node is looked at
+            return of_rows(found.values, frame, np.zeros(len(found.values), np.int64))[found.codes]
+        return of_rows(found, frame, frame.index())
+
+    def of_rows(found: Sequence[Sequence[str]], frame: Any, index: Any) -> Any:
+        size = len(found)
+        lengths = np.fromiter(map(len, found), np.intp, size)
+        rows = np.repeat(np.arange(size), lengths)
+        if not len(rows):
+            return np.full(size, nothing(function))
+        items = texts_of(item for row in found for item in row)
+        bound = _Bound(frame.at(index[rows]), binder, items)
+        chosen = where(bound) if where is not None else None
+        return _by_row(function, of_each(bound) if of_each is not None else None, chosen, rows, size)
+
+    return over
+
+
+def _is_of_the_node(value: typed.Typed) -> bool:
+    """Return whether a part is read of each node, other than what is made of such parts."""
+    if value.info.shape is not Shape.NODE:
+        return False
+    if isinstance(value, typed.Apply):
+        return value.builtin.shape is Shape.NODE or value.builtin.staged
+    return isinstance(value, typed.Read | typed.Aggregate | typed.NodeAggregate)
+
+
+def _by_row(function: str, values: Any, chosen: Any, rows: Any, size: int) -> Any:
+    """Return what a function makes of the items of each row."""
+    if values is None and function == "any":
+        values, chosen = (np.ones(len(rows), np.bool_) if chosen is None else chosen), None
+    return reduced(function, values, chosen, rows, size)
+
+
+def _joined_texts(columns: Sequence[Texts]) -> Texts:
+    """Return columns of texts one behind the other."""
+    every = ([*column.values, None] for column in columns)
+    return texts_of(words[code] for column, words in zip(columns, every, strict=True) for code in column.codes.tolist())

@@ -141,7 +141,8 @@ class _Maker:
             Part(value.span, value.info, self._compiler.compile(value))
             for root in roots
             for value in typed.below(root)
-            if not isinstance(value, typed.Constant | typed.Reference) and value.info.shape is not Shape.ITEM
+            if not isinstance(value, typed.Constant | typed.Reference)
+            if value.info.shape is not Shape.ITEM and not typed.free(value)
         )
 
     def _test(self, clause: checked.Test, common: dict[str, Any]) -> CompiledTest:

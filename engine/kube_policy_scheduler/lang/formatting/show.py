@@ -90,7 +90,8 @@ class _Printer:
         where = f" where {self.show(expr.where)}" if expr.where is not None else ""
         if expr.value is None:
             return f"{expr.function}({expr.variable} in {collection}{where})"
-        return f"{expr.function}({self.show(expr.value)} for {expr.variable} in {collection}{where})"
+        distinct = "distinct " if expr.distinct else ""
+        return f"{expr.function}({distinct}{self.show(expr.value)} for {expr.variable} in {collection}{where})"
 
     def _label_test(self, expr: expressions.LabelTest) -> str:
         subject = "pod label " if expr.subject == "pod" else "label "

@@ -104,7 +104,7 @@ def text_or_word(token: Token) -> str:
 
 _WORD_BEFORE = re.compile(r"[A-Za-z]\w*(-\w+)*-$")
 AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
-"""Functions that go over pods."""
+"""Functions that go over pods, nodes, or the items of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,7 @@ class _Members:
     collection: expressions.Expr
     where: expressions.Expr | None
     span: Span
+    distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +243,9 @@ class Expressions:
         return None
 
     def members_of(self, items: list[Any]) -> _Members:
-        value, _, variable, _, collection = items[:5]
-        where = items[6] if len(items) > 5 else None
-        return _Members(value, str(variable), collection, where, whole(items))
+        distinct = isinstance(items[0], Token)
+        value, _, variable, _, collection, *where = items[distinct:]
+        return _Members(value, str(variable), collection, where[-1] if where else None, whole(items), distinct)
 
     def call(self, items: list[Any]) -> expressions.Expr:
         callee, _, arguments, _ = items
@@ -256,12 +257,20 @@ class Expressions:
                 members = self._membership(members, None) or members
             if isinstance(members, _Members):
                 return expressions.Aggregate(
-                    function, members.variable, members.value, members.collection, members.where, at(callee), span
+                    function,
+                    members.variable,
+                    members.value,
+                    members.collection,
+                    members.where,
+                    at(callee),
+                    span,
+                    members.distinct,
                 )
         for argument in arguments:
             if isinstance(argument, _Members):
-                advice = f"{', '.join(sorted(AGGREGATES))} aggregate pods"
-                lowering.report(codes.UNEXPECTED, argument.span, f"`{function}` does not aggregate pods", help=advice)
+                advice = f"{', '.join(sorted(AGGREGATES))} aggregate pods, nodes or lists"
+                message = f"`{function}` does not aggregate pods, nodes or lists"
+                lowering.report(codes.UNEXPECTED, argument.span, message, help=advice)
         named = tuple(a for a in arguments if isinstance(a, expressions.Named))
         return expressions.Call(
             function,

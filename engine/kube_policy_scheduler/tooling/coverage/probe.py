@@ -57,6 +57,7 @@ class Answers:
         self._items: dict[int, tuple[Evaluate, list[Evaluate]]] = {}
         self._equalities: dict[int, typed.Compare | None] = {}
         self._absent: dict[int, typed.Missing] = {}
+        self._columns: dict[int, typed.Typed] = {}
         self.seen: set[tuple[Any, Outcome]] = set()
         """By `Site.key`, since it was cleared last."""
 
@@ -91,9 +92,26 @@ class Answers:
                     items = self.over(where, frame, items)
                 if of_each is not None:
                     self.over(of_each, frame, items)
+            case typed.NodeAggregate(where=where, value=of_each):
+                whole = frame.at(slice(None))
+                among = np.ones(whole.size, np.bool_)
+                if where is not None:
+                    self.visit(self._of_rows(where), whole, among)
+                    among = among & (self.truth(self._of_rows(where), whole) == TRUE)
+                if of_each is not None:
+                    self.visit(self._of_rows(of_each), whole, among)
+            case typed.ListAggregate(list=listed):
+                self.visit(listed, frame, active)
             case _:
                 for part in typed.parts(value):
                     self.visit(part, frame, active)
+
+    def _of_rows(self, value: typed.Typed) -> typed.Typed:
+        """Return a value of each node that an aggregate goes over as a column, always the same one."""
+        known = self._columns.get(id(value))
+        if known is None:
+            known = self._columns[id(value)] = typed.of_rows(value)
+        return known
 
     def _equality(self, value: typed.Typed) -> typed.Compare | None:
         if id(value) not in self._equalities:
@@ -158,6 +176,8 @@ class Answers:
                             self.see(fallback, outcome)
                 self.over(left, frame, items)
                 self.over(right, frame, missing)
+            case typed.ListAggregate(list=listed):
+                self.over(listed, frame, items)
             case _:
                 for part in typed.parts(value):
                     self.over(part, frame, items)

@@ -196,9 +196,11 @@ def _walk(value: typed.Typed, given: Facts) -> Iterator[Site]:
             yield from _walk(left, given)
             if left.info.maybe:
                 yield from _walk(right, given)
-        case typed.Aggregate():
+        case typed.Aggregate() | typed.NodeAggregate():
             for part in typed.parts(value):
-                yield from _walk(part, NO_FACTS)  # existing pods have nothing to do with the one that is decided
+                yield from _walk(part, NO_FACTS)  # what it goes over has nothing to do with what is decided
+        case typed.ListAggregate(list=listed):
+            yield from _walk(listed, given)  # conditions on single items are no sites
         case _:
             for part in typed.parts(value):
                 yield from _walk(part, given)

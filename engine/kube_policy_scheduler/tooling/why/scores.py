@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import MISSING, TRUE
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Part
-from kube_policy_scheduler.lang.environment import Texts
+from kube_policy_scheduler.lang.environment import Lists, Texts
 from kube_policy_scheduler.lang.types import BYTES, Kind, Shape
 from kube_policy_scheduler.policy.clauses import ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
@@ -101,7 +101,7 @@ def _value(part: Part, answer: Any, position: int) -> Value:
     if isinstance(answer, Texts):
         code = int(answer.codes[position])
         return answer.values[code] if code >= 0 else None
-    if isinstance(answer, np.ndarray) or (part.info.shape is Shape.NODE and isinstance(answer, list | tuple)):
+    if isinstance(answer, np.ndarray) or (part.info.shape is Shape.NODE and isinstance(answer, list | tuple | Lists)):
         one = answer[position]
     if one is None or isinstance(one, str):
         return one
