@@ -23,7 +23,7 @@ from kube_policy_scheduler.adapters.prometheus import (
 )
 from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
-from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.cluster.signals import About, Query, Reading, Series, Signals
 from tests.fakes.prometheus_server import PrometheusServer
 
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")
@@ -37,7 +37,7 @@ class Unforeseen(Exception):
 class ScriptedClient:
     """Answers every query with its script's next step; the last step repeats. None is an answer without series."""
 
-    script: dict[str, list[float | Exception | Callable[[], float] | None]]
+    script: dict[str, list[float | Exception | Callable[[], float] | list[float] | None]]
     asked: list[str] = field(default_factory=list)
 
     def fetch(self, query: Query) -> Reading:
@@ -48,7 +48,8 @@ class ScriptedClient:
             raise step
         value = step() if callable(step) else step
         now = time.time()
-        series = (Series({"node": "a"}, value, now),) if value is not None else ()
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        series = tuple(Series({"node": name}, one, now) for name, one in zip("abc", values, strict=False))
         return Reading(promql=query.promql, series=series, evaluated_at=now, fetched_at=now)
 
     def close(self) -> None:
@@ -349,3 +350,23 @@ async def test_a_query_that_matches_no_series_is_degraded_unless_it_asks_for_a_c
     assert [message.partition(" series")[0] for message in told] == (
         ["metric query matches no", "metric query matches"] if degraded else []
     )
+
+
+async def test_several_series_for_one_value_of_the_cluster_are_degraded_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client, published = ScriptedClient({"price": [[1.0, 2.0], [1.0, 2.0], 1.0]}), Published()
+    with caplog.at_level(logging.INFO):
+        async with source_of(client, published) as source:
+            source.set_queries([Query("price", every_seconds=0.2, about=About.CLUSTER)])
+            await published.until(lambda signals: "price" in signals.readings)
+            (before,) = source.health()
+            await published.until(lambda signals: len(signals.readings["price"].series) == 1)
+            (after,) = source.health()
+    assert (before.degraded, before.several, before.series) == (True, True, 2)
+    assert (after.degraded, after.several, after.series) == (False, False, 1)
+    told = [record.message.partition(":")[0] for record in caplog.records if "series" in record.message]
+    assert told == [
+        "metric query returns 2 series, but the metric has one value for the cluster, so its value is missing",
+        "metric query returns one series again",
+    ]

@@ -58,7 +58,7 @@ def test_every_word_of_the_grammar_is_in_the_table() -> None:
 
 
 WHOLE = {
-    "metric": 'metric load = promql("cpu") every 30s stale after 2min default 50 by node',
+    "metric": 'metric load = promql("cpu") for cluster every 30s stale after 2min default 50 by node',
     "hold": 'hold if pod.label.paused as waits else "why"',
     "require": 'require pod.label.a as needs if pod.label.b else "why"',
     "filter": 'filter node.ready as fit if pod.label.b else "why"',

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_policy_scheduler.cli.main import run
-from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.embedded import EmbeddedCluster
@@ -172,6 +173,28 @@ def test_the_ranking_adds_up_and_the_margin_is_the_difference() -> None:
     values = {part.text: part.values for term in rank.terms for part in term.parts}
     assert values['promql("cpu_usage")'] == (10.0, 20.0, 70.0)
     assert values["label disk=ssd"] == (False, True, False)
+
+
+def test_the_value_and_its_age_are_shown_of_metrics_that_are_not_of_nodes() -> None:
+    rules = rules_of(
+        'metric watts = promql("watts") by rack as node.label.rack\n'
+        'metric budget = promql("budget") default 0 by tenant as pod.label.tenant\n'
+        "score budget - watts ?? 0 as cool"
+    )
+    nodes = [{"name": name, "cpu": 4, "mem": "8Gi", "labels": {"rack": name}} for name in ("a", "b")]
+    asked = inputs(cluster_of(nodes), {"cpu": 1, "labels": {"tenant": "red"}}, rules)
+    at = asked.now - 7
+    readings = [
+        Reading("watts", (Series({"rack": "a"}, 5.0, at), Series({"rack": "b"}, 9.0, at)), at, at),
+        Reading("budget", (Series({"tenant": "red"}, 100.0, at),), at, at),
+    ]
+    rank = explain(replace(asked, signals=Signals.of(readings))).ranking
+    assert rank is not None
+    parts = {part.text: part for term in rank.terms for part in term.parts}
+    assert (rank.nodes, rank.totals) == (("a", "b"), (95.0, 91.0))
+    watts, budget = parts['promql("watts")'], parts['promql("budget")']
+    assert (watts.values, watts.ages) == ((5.0, 9.0), (7.0, 7.0))
+    assert (budget.values[0], budget.ages[0]) == (100.0, 7.0)
 
 
 def test_clauses_of_one_name_count_each() -> None:

@@ -27,7 +27,7 @@ from kube_policy_scheduler.adapters.prometheus import (
     QueryTimedOutError,
 )
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
-from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Signals
+from kube_policy_scheduler.cluster.signals import About, Failure, Query, Reading, Signals
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class QueryHealth:
     stale: bool
     """Too old, or absent, for every policy that reads it."""
     empty: bool
-    """Answered with no series, by a query that should have some: no node has a value."""
+    """Answered with no series, by a query that should have some: nothing has a value."""
+    several: bool
+    """Answered with several series, by a query that has one value for the cluster: it has none."""
     series: int
     fetch_seconds: float
     """How long the last fetch took."""
@@ -74,7 +76,7 @@ class QueryHealth:
     @property
     def degraded(self) -> bool:
         """Whether an operator should look."""
-        return self.stale or self.empty or self.failure is not None
+        return self.stale or self.empty or self.several or self.failure is not None
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class _Tracked:
     failure: Failure | None = None
     failure_logged: bool = False
     empty: bool = False
+    several: bool = False
     fetch_seconds: float = 0.0
     attempted: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -188,6 +191,7 @@ class SignalSource:
                     age_seconds=None if reading is None else reading.age_seconds(now),
                     stale=not self.signals.usable(tracked.query, now=now),
                     empty=tracked.empty,
+                    several=tracked.several,
                     series=0 if reading is None else len(reading.series),
                     fetch_seconds=tracked.fetch_seconds,
                     failure=tracked.failure,
@@ -295,12 +299,23 @@ class SignalSource:
         empty = reading.scalar is None and not len(reading.series) and not _may_be_empty(reading.promql)
         if empty and not tracked.empty:
             log.warning(
-                "metric query matches no series, so its value is missing for every node: %s: is the metric exported?",
+                "metric query matches no series, so its value is missing%s: %s: is the metric exported?",
+                " for every node" if tracked.query.about is About.NODES else "",
                 tracked.query.promql,
             )
         elif tracked.empty and not empty:
             log.info("metric query matches series again: %s", tracked.query.promql)
-        tracked.reading, tracked.failure, tracked.empty = reading, None, empty
+        several = tracked.query.about is About.CLUSTER and len(reading.series) > 1
+        if several and not tracked.several:
+            log.warning(
+                "metric query returns %d series, but the metric has one value for the cluster, so its value is missing:"
+                " %s: aggregate in the query, for example sum(…)",
+                len(reading.series),
+                tracked.query.promql,
+            )
+        elif tracked.several and not several:
+            log.info("metric query returns one series again: %s", tracked.query.promql)
+        tracked.reading, tracked.failure, tracked.empty, tracked.several = reading, None, empty, several
         # a little early and never the same, so that several schedulers do not ask in step
         every = tracked.query.every_seconds * self._chance.uniform(0.9, 1.0)
         tracked.due = _loop_time() + every
@@ -362,6 +377,7 @@ def _merged(queries: Iterable[Query]) -> dict[str, Query]:
             promql=query.promql,
             every_seconds=min(query.every_seconds, other.every_seconds),
             stale_after_seconds=max(query.stale_after_seconds, other.stale_after_seconds),
+            about=About.CLUSTER if other.about is About.CLUSTER else query.about,
         )
     return merged
 

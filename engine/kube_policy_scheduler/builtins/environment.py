@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from kube_policy_scheduler import builtins
+from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import DeviceRule, Ties
@@ -29,5 +30,6 @@ def environment() -> Environment:
         scores=MappingProxyType({score.plugin.name: score.weight for score in kubernetes_scores()}),
         ties=tuple(rule.value for rule in Ties),
         devices=tuple(rule.value for rule in DeviceRule),
+        queries=QUERIES,
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -9,16 +12,28 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
-from kube_policy_scheduler.cluster.nodes import FloatArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
-from kube_policy_scheduler.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query, Signals
+from kube_policy_scheduler.cluster.signal_values import MAX_VALUE, ValueTable, ValueTables
+from kube_policy_scheduler.cluster.signals import (
+    DEFAULT_EVERY_SECONDS,
+    DEFAULT_STALE_AFTER_SECONDS,
+    About,
+    Query,
+    Signals,
+)
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.compiling.columns import as_texts
+from kube_policy_scheduler.lang.environment import Item, QueryInput, QueryKey, Texts
 from kube_policy_scheduler.lang.queries import size_problem
 from kube_policy_scheduler.lang.signature import (
+    Builtin,
     ConstantDuration,
     ConstantText,
     MaybeNumber,
     MaybeNumberReader,
+    MaybeText,
     Number,
     builtin,
 )
@@ -28,6 +43,10 @@ _STARTED_WITHIN_SECONDS = 1.0
 """`status.startTime` is cut to whole seconds: a pod that started just after the sample says that it was just before."""
 
 
+_OfPod = Callable[[Any], Any]
+"""From an `Item` to a text of the pod."""
+
+
 class _Arrivals:
     """Arrivals since one moment, counted once and then kept up to date from the node table's journal."""
 
@@ -35,14 +54,28 @@ class _Arrivals:
         self.since = since
         self.version = cluster.nodes.version
         self.counts: FloatArray = np.zeros(cluster.nodes.size)
+        self.by_text: dict[Hashable, tuple[_OfPod, list[Counter[str]], Counter[str]]] = {}
+        """By what is read of each pod: the arrivals on each node by text, and on all of them."""
         for row, name in enumerate(cluster.nodes.names):
-            self.counts[row] = self._on(cluster, name)
+            self.counts[row] = len(self._on(cluster, name))
+        self.total = float(self.counts.sum())
         self._position = cluster.nodes.dynamic_changes.end
 
-    def _on(self, cluster: Cluster, name: str) -> int:
+    def _on(self, cluster: Cluster, name: str) -> list[PodInfo]:
         # a pod that no kubelet has started yet uses nothing, however long ago it was bound
         since = self.since - _STARTED_WITHIN_SECONDS
-        return sum(1 for pod in cluster.pods_on(name).values() if pod.started is None or pod.started > since)
+        return [pod for pod in cluster.pods_on(name).values() if pod.started is None or pod.started > since]
+
+    def with_text(self, cluster: Cluster, key: QueryKey, text: str | None) -> int:
+        """Return the arrivals of which a text is read."""
+        known = self.by_text.get(key.name)
+        if known is None:
+            while len(self.by_text) >= _MOMENTS:
+                del self.by_text[next(iter(self.by_text))]
+            rows = [_texts_of(self._on(cluster, name), key.read) for name in cluster.nodes.names]
+            total = sum(rows, Counter())
+            known = self.by_text[key.name] = (key.read, rows, total)
+        return known[2][text] if text is not None else 0
 
     def refresh(self, cluster: Cluster) -> bool:
         """Count again on the nodes that pods came to or left; False where too much has changed."""
@@ -53,8 +86,18 @@ class _Arrivals:
         for row in set(changed):
             if row >= cluster.nodes.size:
                 return False
-            self.counts[row] = self._on(cluster, cluster.nodes.names[row])
+            pods = self._on(cluster, cluster.nodes.names[row])
+            self.total += len(pods) - float(self.counts[row])
+            self.counts[row] = len(pods)
+            for read, rows, total in self.by_text.values():
+                total.subtract(rows[row])
+                rows[row] = _texts_of(pods, read)
+                total.update(rows[row])
         return True
+
+
+def _texts_of(pods: Iterable[PodInfo], read: _OfPod) -> Counter[str]:
+    return Counter(text for pod in pods if (text := read(Item(pod.template))) is not None)
 
 
 _KNOWN: WeakKeyDictionary[NodeTable, dict[float, _Arrivals]] = WeakKeyDictionary()
@@ -64,6 +107,10 @@ _MOMENTS = 8
 
 def arrivals(cluster: Cluster, *, since: float) -> FloatArray:
     """Return `float64[nodes]`: pods on each node that started after a moment (unix seconds), or not at all yet."""
+    return _arrivals(cluster, since).counts
+
+
+def _arrivals(cluster: Cluster, since: float) -> _Arrivals:
     known = _KNOWN.setdefault(cluster.nodes, {})
     found = known.get(since)
     if found is None or found.version != cluster.nodes.version or not found.refresh(cluster):
@@ -71,11 +118,7 @@ def arrivals(cluster: Cluster, *, since: float) -> FloatArray:
         while len(known) >= _MOMENTS:
             del known[min(known)]
         found = known[since] = _Arrivals(cluster, since)
-    return found.counts
-
-
-_MOST = 1e100
-"""A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
+    return found
 
 
 class MetricReader:
@@ -96,16 +139,24 @@ class MetricReader:
 class _Joins:
     """Joins of readings with one node table, so that a decision pays for none."""
 
-    __slots__ = ("bounded", "columns", "identities")
+    __slots__ = ("bounded", "columns", "identities", "tables")
 
     def __init__(self, nodes: NodeTable) -> None:
         self.columns = SignalColumns()
+        self.tables = ValueTables()
         self.identities = TableIdentities(nodes)
         self.bounded: dict[Query, tuple[FloatArray, FloatArray]] = {}
         """By query: the values last seen, and the same without what is too large."""
 
 
 _JOINS: WeakKeyDictionary[NodeTable, _Joins] = WeakKeyDictionary()
+
+
+def _joins(nodes: NodeTable) -> _Joins:
+    joins = _JOINS.get(nodes)
+    if joins is None:
+        joins = _JOINS[nodes] = _Joins(nodes)
+    return joins
 
 
 def whole_column(query: Query, frame: Frame) -> FloatArray:
@@ -115,24 +166,127 @@ def whole_column(query: Query, frame: Frame) -> FloatArray:
 
 def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -> FloatArray:
     """Return `float64[nodes]`: the values of a query at `now`, Unix seconds; joined once for each reading."""
-    joins = _JOINS.get(nodes)
-    if joins is None:
-        joins = _JOINS[nodes] = _Joins(nodes)
+    joins = _joins(nodes)
     column = joins.columns.column(query, signals=signals, nodes=joins.identities, now=now)
     if column.join is None:
         return column.values
     known = joins.bounded.get(query)
     if known is None or known[0] is not column.values:
-        values = np.where(np.abs(column.values) > _MOST, np.nan, column.values)
+        values = np.where(np.abs(column.values) > MAX_VALUE, np.nan, column.values)
         known = joins.bounded[query] = (column.values, values)
     return known[1]
+
+
+# --- metrics that are not of nodes -----------------------------------------------------------------------
+
+
+class ValueReader:
+    """Reads one value of a query from a frame: that of the cluster, or that of a text."""
+
+    __slots__ = ("_of_texts", "inputs", "query")
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.inputs = (query,)
+        self._of_texts: tuple[ValueTable, list[str], int, IntArray, FloatArray] | None = None
+        """For a column of texts: what its values were made from, the row of each text in the table, and
+        `float64[texts + 1]`; the last one stands for an absent text."""
+
+    def table(self, frame: Frame) -> tuple[ValueTable, float] | None:
+        """Return the values, and how old a sample may have been when it was evaluated; None without an answer."""
+        table = _joins(frame.cluster.nodes).tables.table(self.query, signals=frame.signals, now=frame.now)
+        if table is None:
+            return None
+        return table, self.query.stale_after_seconds - table.reading.age_seconds(frame.now)
+
+    def __call__(self, frame: Frame, key: Texts | str | None = "") -> FloatArray | float:
+        """Return the value of a text, `float64[rows]` for a column of texts; NaN where there is no fresh sample."""
+        found = self.table(frame)
+        if isinstance(key, Texts):
+            if found is None:
+                return np.full(len(key.codes), np.nan)
+            of_rows: FloatArray = self._values(*found, key)[key.codes]
+            return of_rows
+        row = found[0].rows.get(key) if found is not None and key is not None else None
+        if found is None or row is None or found[0].sample_ages[row] > found[1]:
+            return np.nan
+        return float(found[0].values[row])
+
+    def _values(self, table: ValueTable, usable_age: float, texts: Texts) -> FloatArray:
+        """Return `float64[texts + 1]`: by code; looked up once as long as neither texts nor reading change."""
+        known = self._of_texts
+        if known is None or known[0] is not table or known[1] is not texts.values or known[2] != len(texts.values):
+            rows = np.array([*(table.rows.get(text, -1) for text in texts.values), -1], np.int64)
+            values = np.append(table.values, np.nan)[rows]  # row -1 is the last one
+            known = self._of_texts = (table, texts.values, len(texts.values), rows, values)
+        if table.oldest_sample_age <= usable_age:
+            return known[4]
+        found: FloatArray = np.where(np.append(table.sample_ages, 0.0)[known[3]] > usable_age, np.nan, known[4])
+        return found
+
+    def ages(self, frame: Frame, key: Texts | str | None = "") -> FloatArray | None:
+        """Return `float64[rows]`: how old each sample is at the decision, seconds; NaN where there is none.
+
+        None where the query has had no answer yet.
+        """
+        reading = frame.signals.reading(self.query)
+        if reading is None:
+            return None
+        table = _joins(frame.cluster.nodes).tables.of(self.query, reading, frame.signals)
+        found = np.where(np.isnan(table.values), np.nan, table.sample_ages) + reading.age_seconds(frame.now)
+        texts = key if isinstance(key, Texts) else as_texts(key, frame.size)
+        rows = np.array([*(table.rows.get(text, -1) for text in texts.values), -1], np.int64)
+        ages: FloatArray = np.append(found, np.nan)[rows][texts.codes]
+        return ages
+
+
+def _of_cluster(
+    query: ConstantText,
+    *,
+    max_age: ConstantDuration = DEFAULT_STALE_AFTER_SECONDS,
+    every: ConstantDuration = DEFAULT_EVERY_SECONDS,
+) -> MaybeNumberReader:
+    """Return the value of a PromQL query for the cluster; missing if it gives no series, or more than one."""
+    return ValueReader(query_of(query, max_age=max_age, every=every, about=About.CLUSTER))
+
+
+def _by_value(
+    query: ConstantText,
+    key: MaybeText,
+    *,
+    label: ConstantText,
+    max_age: ConstantDuration = DEFAULT_STALE_AFTER_SECONDS,
+    every: ConstantDuration = DEFAULT_EVERY_SECONDS,
+) -> MaybeNumberReader:
+    """Return the value of the series whose label is the key; missing if there is none."""
+    return ValueReader(query_of(query, max_age=max_age, every=every, by=label, about=About.VALUES))
+
+
+QUERIES: Mapping[str, Builtin] = MappingProxyType(
+    {
+        "cluster": builtin(
+            name="promql", staged=True, shape=Shape.DECISION, depends=Depends.SIGNAL, bounds=(-MAX_VALUE, MAX_VALUE)
+        )(_of_cluster),
+        "value": builtin(
+            name="promql",
+            staged=True,
+            by_column=True,
+            depends=Depends.SIGNAL,
+            bounds=(-MAX_VALUE, MAX_VALUE),
+        )(_by_value),
+    }
+)
+"""What `metric NAME = promql("…") for cluster` and `… by LABEL as TEXT` are."""
+
+
+# --- metrics of nodes ------------------------------------------------------------------------------------
 
 
 @builtin(
     staged=True,
     shape=Shape.NODE,
     depends=Depends.SIGNAL,
-    bounds=(-_MOST, _MOST),
+    bounds=(-MAX_VALUE, MAX_VALUE),
     foreign=("prom", "prometheus", "query", "metrics", "metric"),
     advice='write `promql("…")`',
 )
@@ -156,39 +310,67 @@ _MOST_PODS = 1e9
 
 @builtin(
     reads_inputs=True,
-    shape=Shape.NODE,
-    depends=Depends.SIGNAL | Depends.ROW,
+    depends=Depends.SIGNAL | Depends.ROW | Depends.CLUSTER,
     reads=("node.pods",),
     bounds=lambda x, y, *_: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
 )
 def predicted(
     frame: Frame,
-    inputs: tuple[Query, ...],
+    inputs: tuple[QueryInput, ...],
     metric: MaybeNumber,
     per_pod: Number,
     *,
     lag: ConstantDuration = 0.0,
 ) -> MaybeNumber:
-    """Return a metric plus per_pod for each pod that was placed on the node after the metric's last sample.
+    """Return a metric plus per_pod for each pod that was placed after the metric's last sample.
+
+    Of a metric of nodes, the pods on the node count; of one of the cluster, all pods; of one by a label, such as a
+    tenant, the pods of that tenant.
 
     A metric does not include pods that were placed after its last sample, so a burst of pods could go to one node.
     `predicted(promql("cpu_usage"), 5)` adds 5 for each new pod. If a metric is delayed, as averages and rates are, use
     `lag=2min`: pods then count as new for this much longer.
     """
-    reading = frame.signals.reading(inputs[0])
+    query, key = inputs[0]
+    reading = frame.signals.reading(query)
     if reading is None:
         return metric
-    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(inputs[0], frame) - lag)
-    result: FloatArray = metric + per_pod * newer[frame.rows]
-    return result
+    newer = _arrivals(frame.cluster, reading.fetched_at - sample_age(query, frame) - lag)
+    if query.about is About.NODES:
+        result: FloatArray = metric + per_pod * newer.counts[frame.rows]
+        return result
+    if key is None:
+        return metric + per_pod * newer.total
+    text = key.read(frame)
+    if not isinstance(text, Texts):
+        return metric + per_pod * newer.with_text(frame.cluster, key, text)
+    # the pods on all nodes with the same text
+    everywhere = key.read(frame.at(ALL_ROWS)).codes + 1
+    by_code: FloatArray = np.zeros(len(text.values) + 1)
+    np.add.at(by_code, everywhere, newer.counts)
+    by_code[0] = 0.0
+    return metric + per_pod * by_code[text.codes + 1]
+
+
+def missing_nodes(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -> int:
+    """Return for how many nodes a query has no value; for all of them where what is not of nodes has none at all."""
+    if query.about is About.NODES:
+        return int(np.count_nonzero(np.isnan(column_of(query, nodes, signals=signals, now=now))))
+    table = _joins(nodes).tables.table(query, signals=signals, now=now)
+    if table is None:
+        return nodes.size
+    usable_age = query.stale_after_seconds - table.reading.age_seconds(now)
+    return nodes.size if table.missing(usable_age=usable_age) == len(table.rows) else 0
 
 
 def sample_age(query: Query, frame: Frame) -> float:
     """Return how old the oldest sample of the last reading was when it was fetched, in seconds."""
-    joins = _JOINS.get(frame.cluster.nodes)
+    joins = _joins(frame.cluster.nodes)
     reading = frame.signals.reading(query)
-    if joins is None or reading is None:
+    if reading is None:
         return 0.0
+    if query.about is not About.NODES:
+        return joins.tables.of(query, reading, frame.signals).oldest_sample_age
     return joins.columns.joined(query, reading=reading, nodes=joins.identities).oldest_sample_age
 
 
@@ -208,7 +390,7 @@ def sample_ages(query: Query, frame: Frame) -> FloatArray | None:
     return found
 
 
-def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
+def query_of(text: str, *, max_age: float, every: float, by: str = "", about: About = About.NODES) -> Query:
     """Return the query that a policy's arguments make.
 
     Raises:
@@ -225,7 +407,7 @@ def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
             f"max_age ({max_age:g} s) is shorter than every ({every:g} s): values would be missing between two"
             " fetches; make max_age at least twice as long"
         )
-    return Query(text, by=by or None, every_seconds=float(every), stale_after_seconds=float(max_age))
+    return Query(text, by=by or None, every_seconds=float(every), stale_after_seconds=float(max_age), about=about)
 
 
 def queries(inputs: Any) -> tuple[Query, ...]:

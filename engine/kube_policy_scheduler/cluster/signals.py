@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import ClassVar, overload
@@ -21,6 +22,17 @@ missed scrape or a Prometheus restart does not make values flicker, while a dead
 Prometheus itself would stop returning its last sample (5 min)."""
 
 
+class About(Enum):
+    """What the series of an answer are about."""
+
+    NODES = "nodes"
+    """Each is about a node."""
+    CLUSTER = "the cluster"
+    """There is one, about the whole cluster."""
+    VALUES = "values of a label"
+    """Each is about what one of its labels says, such as a tenant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A PromQL expression that a policy reads, and what it asks of the answer.
@@ -31,9 +43,10 @@ class Query:
 
     promql: str
     by: str | None = None
-    """The label whose value names the node; None: find it (see `cluster.signal_join`)."""
+    """The label whose value names the node; None: find it (see `cluster.signal_join`). Of values: their label."""
     every_seconds: float = DEFAULT_EVERY_SECONDS
     stale_after_seconds: float = DEFAULT_STALE_AFTER_SECONDS
+    about: About = About.NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The language knows none of them by itself, and nothing registers itself: they ar
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType, ModuleType
@@ -242,6 +242,23 @@ class Item(NamedTuple):
     """Unix seconds."""
 
 
+class QueryKey(NamedTuple):
+    """What text finds the series of a query."""
+
+    name: Hashable
+    """The same for the same text."""
+    read: Callable[..., Any]
+    """Takes a frame; where one value per decision, also an `Item`."""
+
+
+class QueryInput(NamedTuple):
+    """A metric query among the arguments of a builtin that `reads_inputs`."""
+
+    query: Any
+    key: QueryKey | None
+    """None: of nodes, or of the cluster."""
+
+
 CLUSTER = "*"
 """The topology that has one domain."""
 
@@ -263,6 +280,8 @@ class Environment:
     """What may stand behind `ties by`."""
     devices: tuple[str, ...] = ()
     """What may stand behind `devices by`."""
+    queries: Mapping[str, Builtin] = field(default_factory=lambda: MappingProxyType({}))
+    """What a `metric` is that is not of nodes: of the `cluster`, or of a `value` that a label of its series has."""
     topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))
     """Label keys by short name; None is the node itself."""
 

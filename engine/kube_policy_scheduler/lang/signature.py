@@ -133,7 +133,9 @@ class Builtin:
     scores_only: bool
     """It compares nodes with each other, which only a score may."""
     reads_inputs: bool = False
-    """The kernel's second argument is what its arguments read from outside, such as metric queries."""
+    """The kernel's second argument is what its arguments read from outside: a `QueryInput` for each metric."""
+    by_column: bool = False
+    """The kernel takes texts as they are, whole columns too; otherwise it is asked once per distinct text."""
     reads: tuple[str, ...] = ()
     """What the result follows from beside its arguments: fields as a policy writes them, `node.pods`,
     `node.devices`."""
@@ -161,6 +163,7 @@ def builtin(
     staged: bool = False,
     scores_only: bool = False,
     reads_inputs: bool = False,
+    by_column: bool = False,
     reads: tuple[str, ...] = (),
     opposite: str = "",
     plugin: str = "",
@@ -177,6 +180,7 @@ def builtin(
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
         reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
+        by_column: the function takes whole columns of texts.
         reads, opposite, plugin, foreign: for tools and messages; see `Builtin`.
         advice: what to write for a foreign name, where it is not a plain call.
     """
@@ -200,6 +204,7 @@ def builtin(
             bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
             scores_only=scores_only,
             reads_inputs=reads_inputs,
+            by_column=by_column,
             reads=reads,
             opposite=opposite,
             plugin=plugin,

@@ -64,8 +64,12 @@ CLAUSES: Mapping[str, str] = {
     "stale after": "stale_after",
     "default": "default",
     "by": "by",
+    "for cluster": "for_cluster",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
+
+ALONE = ("for cluster",)
+"""Clauses that nothing stands behind."""
 
 CLAUSE_WORDS = ("nodes",)
 """Further words inside clauses."""
@@ -238,9 +242,23 @@ STATEMENTS: tuple[Statement, ...] = (
                 " and the label that names the node.",
                 'metric load = promql("cpu_usage") stale after 2min default 50',
             ),
+            StatementForm(
+                'metric NAME = promql("…") for cluster [every D] [stale after D] [default EXPR]',
+                "",
+                "A metric with one value for the cluster, such as a price. It is missing if the query returns no"
+                " series, or more than one.",
+                'metric price = promql("avg(power_price)") for cluster default 30',
+            ),
+            StatementForm(
+                'metric NAME = promql("…") [every D] [stale after D] [default EXPR] by LABEL as TEXT',
+                "",
+                "A metric of tenants, racks or anything else that the pod or the node names: the value of the series"
+                " whose label equals the text.",
+                'metric budget = promql("sum by (tenant) (budget)") default 0 by tenant as pod.label.tenant',
+            ),
         ),
         rules=("metric",),
-        clauses=("every", "stale after", "default", "by"),
+        clauses=("for cluster", "every", "stale after", "default", "by"),
         as_function=True,
     ),
     Statement(
@@ -434,10 +452,12 @@ EXAMPLES: Mapping[str, str] = {statement.keyword: statement.forms[0].example for
 
 _JOINS = frozenset(EXPRESSION_JOINS).union(*(statement.joins for statement in STATEMENTS))
 
-GO_ON_BEFORE: frozenset[str] = _JOINS | {clause.split()[0] for clause in CLAUSES}
+GO_ON_BEFORE: frozenset[str] = _JOINS | {
+    clause if clause.split()[0] in BY_KEYWORD else clause.split()[0] for clause in CLAUSES
+}
 """Words that begin no line: a line that begins with one goes on with the statement above."""
 
-GO_ON_BEHIND: frozenset[str] = _JOINS | {clause.split()[-1] for clause in CLAUSES}
+GO_ON_BEHIND: frozenset[str] = _JOINS | {clause.split()[-1] for clause in CLAUSES if clause not in ALONE}
 """Words that end no statement: where a line ends with one, the statement goes on in the next."""
 
 WORDS: frozenset[str] = frozenset((*EXPRESSION_WORDS, *CLAUSE_WORDS)).union(

@@ -139,15 +139,26 @@ class Def:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesKey:
+    """`by LABEL`, `by LABEL as TEXT`: how a series is found."""
+
+    label: str
+    value: expressions.Expr | None
+    """What its label has to be; None: the label names the node."""
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
-    """`metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]`"""
+    """`metric NAME = promql("…") [by LABEL [as TEXT] | for cluster] [every D] [stale after D] [default EXPR]`"""
 
     name: str
     query: expressions.Expr
     every: expressions.Expr | None
     stale_after: expressions.Expr | None
     default: expressions.Expr | None
-    by: str | None
+    by: SeriesKey | None
+    for_cluster: bool
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kube_policy_scheduler.builtins.metrics import whole_column
+from kube_policy_scheduler.builtins.metrics import missing_nodes
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.frame import Frame
@@ -95,7 +95,8 @@ def look(
         top = _ranked(
             frame, feasible, _scored(frame.at(feasible), profile.scores, verdicts, stopwatch), host=host, limit=limit
         )
-    missing = {query.promql: int(np.isnan(whole_column(query, frame)).sum()) for query in queries}
+    nodes, signals, now = frame.cluster.nodes, frame.signals, frame.now
+    missing = {query.promql: missing_nodes(query, nodes, signals=signals, now=now) for query in queries}
     return Detail(tuple(verdicts), top, missing)
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
-from kube_policy_scheduler.builtins.metrics import MetricReader, column_of, sample_ages
+from kube_policy_scheduler.builtins import metrics
+from kube_policy_scheduler.builtins.metrics import MetricReader, ValueReader, sample_ages
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeTable
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.compiled import Part
+from kube_policy_scheduler.lang.compiling.expressions import ByColumn
 
 
 def missing_nodes(queries: Iterable[Query], nodes: NodeTable, *, signals: Signals, now: float) -> dict[str, int]:
     """Lay readings over the nodes; return by PromQL how many nodes have no value, the most where queries share it."""
     found: dict[str, int] = {}
     for query in queries:
-        missing = int(np.count_nonzero(np.isnan(column_of(query, nodes, signals=signals, now=now))))
+        missing = metrics.missing_nodes(query, nodes, signals=signals, now=now)
         found[query.promql] = max(missing, found.get(query.promql, 0))
     return found
 
@@ -27,4 +27,12 @@ def metric_ages(part: Part, frame: Frame) -> FloatArray | None:
 
     None where the part is no metric by itself, or its query has had no answer yet.
     """
-    return sample_ages(part.evaluate.query, frame) if isinstance(part.evaluate, MetricReader) else None
+    match part.evaluate:
+        case MetricReader(query=query):
+            return sample_ages(query, frame)
+        case ValueReader() as reader:
+            return reader.ages(frame)
+        case ByColumn(kernel=ValueReader() as reader, arguments=(key,)):
+            return reader.ages(frame, key(frame))
+        case _:
+            return None

@@ -126,6 +126,25 @@ def test_metrics_stand_under_the_names_of_nodes() -> None:
     assert made.document["cases"][0]["expect"] == {"node": "n0", "margin": "10 ± 0.001"}
 
 
+def test_metrics_that_are_not_of_nodes_keep_what_the_pod_can_ask_for() -> None:
+    nodes = [make_node(f"n{i}", {"labels": {}, "cpu": "8"}) for i in range(3)]
+    budgets = tuple(Series({"tenant": f"t{i}"}, float(i), NOW - 4) for i in range(100))
+    readings = [
+        Reading("budget", budgets, evaluated_at=NOW, fetched_at=NOW),
+        Reading("price", (Series({}, 40.0, NOW),), evaluated_at=NOW, fetched_at=NOW),
+    ]
+    text = """metric budget = promql("budget") default 0 by tenant as pod.label.tenant
+metric price = promql("price") for cluster default 0
+require budget > price else "poor"
+"""
+
+    made = freeze(reducible(nodes, [], ours("web", {"labels": {"tenant": "t7"}}), text, signals=Signals.of(readings)))
+
+    assert made.document["metrics"] == {"budget": {"t7": {"value": 7, "age": "4.000s"}}, "price": 40}
+    (case,) = made.document["cases"]
+    assert case["expect"]["unschedulable"] == {"clause": "budget > price"}
+
+
 def test_a_held_pod_needs_no_cluster() -> None:
     nodes = [make_node("n0", {"labels": {}, "cpu": "8"})]
     held = ours("web", {"labels": {"stage": "draft"}})

@@ -146,6 +146,43 @@ def test_nodes_without_a_value_are_named() -> None:
     assert (status, text) == (Status.WARNING, "on 4 of 6 nodes; not on n4, n5")
 
 
+@pytest.mark.parametrize(
+    ("text", "labels", "said"),
+    [
+        ("for cluster default 0", [{}], (Status.OK, "one value for the cluster: 0", "")),
+        (
+            "for cluster default 0",
+            [{"a": "1"}, {"a": "2"}],
+            (
+                Status.PROBLEM,
+                "no value for the cluster",
+                '2 series (such as {a="1"}), expected one for the cluster: aggregate, for example sum(…)',
+            ),
+        ),
+        (
+            "default 0 by tenant as pod.label.tenant",
+            [{"tenant": "red"}, {"tenant": "blue"}, {"node": "n1"}],
+            (
+                Status.WARNING,
+                "for 2 values of the label `tenant`, such as blue, red",
+                "1 series without the label `tenant`",
+            ),
+        ),
+        (
+            "default 0 by tenant as pod.label.tenant",
+            [{"node": "n1"}],
+            (Status.PROBLEM, "for 0 values of the label `tenant`", "1 series without the label `tenant`"),
+        ),
+    ],
+)
+def test_metrics_that_are_not_of_nodes_are_looked_at(
+    text: str, labels: list[dict[str, str]], said: tuple[Status, str, str]
+) -> None:
+    sick = inspection(f'metric m = promql("load") {text}\nrequire m < 100\n', signals=vector(labels))
+
+    assert [one[1:] for one in found(sick, "metrics")] == [said]
+
+
 def test_the_label_that_names_nodes_is_suggested() -> None:
     status, text, advice = metric(vector([{"machine": f"n{i}", "job": "x"} for i in range(6)]))
 

@@ -219,7 +219,7 @@ def _metrics(
     for thing in listing.objects:
         if isinstance(thing, objects.Node):
             nodes.set(thing)
-    named: Callable[[str], str] = (lambda name: names.of(name, "node")) if names is not None else str
+    named: Callable[[str, str], str] = names.of if names is not None else lambda text, kind: text
     form = recorded_metrics(policy_set.queries, signals=found.signals, nodes=nodes, now=time.time(), named=named)
     return form, found.failures
 

@@ -268,7 +268,9 @@ class _Checker:
             case syntax.Require(value=value, condition=condition):
                 scope = self.pod_scope("require")
                 test, when = self.truth(value, scope), self.condition(condition, scope)
-                return self._test(ClauseKind.REQUIRE, tree, name, test, when)
+                clause = self._test(ClauseKind.REQUIRE, tree, name, test, when)
+                self._answers(clause)
+                return clause
             case syntax.Filter(value=value, condition=condition):
                 scope = Scope("filter")
                 clause = self._test(
@@ -283,7 +285,9 @@ class _Checker:
                     ClauseKind.SCORE, tree, name, result, self.condition(condition, scope), weight=tree.weight
                 )
             case syntax.Hold(condition=condition):
-                return self._test(ClauseKind.HOLD, tree, name, self.truth(condition, self.pod_scope("hold")), None)
+                clause = self._test(ClauseKind.HOLD, tree, name, self.truth(condition, self.pod_scope("hold")), None)
+                self._answers(clause)
+                return clause
             case syntax.Order():
                 return self._order(tree, name)
             case syntax.Spread() | syntax.Pack():
@@ -332,15 +336,24 @@ class _Checker:
         return value
 
     def _answers(self, clause: checked.Test) -> None:
-        """Report a filter that may have no answer for a node."""
+        """Report a filter that may have no answer for a node, and what decides for the pod where a metric has none."""
         asked = [(clause.value, clause.condition), (clause.condition, None)]
         for value, when in asked if clause.condition is not None else asked[:1]:
-            cause = missing_part(value, when=when) if value is not None else None
-            if value is not None and cause is not None:
-                shown = " ".join(cause.span.text.split())
-                message = f"`{shown}` can be missing, and then this filter has no result"
-                advice = f"add a default value: `{misplaced_default(value) or remedy(cause)}`"
-                self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
+            if value is not None:
+                self._has_value(value, clause.kind.value, when=when)
+
+    def _has_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
+        """Report a value that may be missing where that decides about nodes or, if it is a metric, about the pod.
+
+        What is missing of the pod itself counts as false: a label that is no number stays so, a metric comes back.
+        """
+        cause = missing_part(value, when=when)
+        if cause is None or (what != ClauseKind.FILTER.value and not cause.info.depends & Depends.SIGNAL):
+            return
+        shown = " ".join(cause.span.text.split())
+        message = f"`{shown}` can be missing, and then this {what} has no result"
+        advice = f"add a default value: `{misplaced_default(value) or remedy(cause)}`"
+        self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
         if not self.once("order by", tree.span):
@@ -407,6 +420,7 @@ class _Checker:
                 counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
                 if common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span) is not None:
                     self._in_range(bound, "to", low=0)
+            self._has_value(bound, "limit")
         condition = self.condition(tree.condition, scope)
         return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self.key(tree.key, "limit"), bound, condition)
 
@@ -430,6 +444,9 @@ class _Checker:
         if not operators.has_unknown(size):
             if size.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(size, "a number of pods"))
+            elif size.info.depends & Depends.SIGNAL:
+                message, advice = "the size of a gang cannot follow a metric", "use a constant, or a label of the pod"
+                self.found.append(codes.UNSTABLE.at(size.span, message, help=advice))
             elif in_unit(size, PLAIN, self.found):
                 self._in_range(size, "size", low=1, whole=True)
         within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)

@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.operators import unknown
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
-from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key
+from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key, QueryInput, QueryKey
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, label_problem
@@ -743,9 +743,18 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
         return unknown(tree.span)
     extra = [("every", tree.every), ("max_age", tree.stale_after)]
     named = [*query.named, *(expressions.Named(name, value, value.span) for name, value in extra if value is not None)]
-    if tree.by is not None:
-        named.append(expressions.Named("by", expressions.Text(tree.by, tree.span), tree.span))
-    value = inference.infer(replace(query, named=tuple(named)), ANYWHERE)
+    environment, arguments = inference.environment, query.arguments
+    builtin = environment.queries["cluster"] if tree.for_cluster else environment.builtins[QUERY_FUNCTION]
+    if tree.by is not None and tree.for_cluster:
+        message = "a metric is `for cluster` or `by` a label, not both"
+        advice = "for one value of the cluster remove `by …`; for one of each node or tenant remove `for cluster`"
+        inference.found.append(codes.PART.at(tree.by.span, message, help=advice))
+    elif tree.by is not None:
+        label = "by"
+        if tree.by.value is not None:
+            builtin, label, arguments = environment.queries["value"], "label", (*arguments[:1], tree.by.value)
+        named.append(expressions.Named(label, expressions.Text(tree.by.label, tree.by.span), tree.by.span))
+    value = Binding(inference, builtin, replace(query, arguments=arguments, named=tuple(named)), ANYWHERE).apply()
     if tree.default is None:
         return value
     default = inference.infer(tree.default, ANYWHERE)
@@ -885,7 +894,11 @@ class Binding:
         if takes.kind is Kind.TRUTH:
             return operators.truth(value, found)
         if value.info.type.kind is not takes.kind:
-            found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`"))
+            if self.builtin.by_column:
+                advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
+                found.append(operators.wrong_type(value, "a text after `as`", advice=advice))
+            else:
+                found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`"))
             return unknown(argument.span)
         if takes.kind is Kind.NUMBER and takes.unit is not None:
             return self._in_unit(value, takes.unit)
@@ -946,6 +959,24 @@ class Binding:
             found.append(codes.BAD_ARGUMENT.at(argument.span, message, help=advice))
             return None
 
+    def _inputs(self, values: Sequence[typed.Typed]) -> tuple[QueryInput, ...]:
+        """Return the metrics that the arguments read, each once; report one that is not found by a plain field."""
+        found: dict[Any, QueryInput] = {}
+        for part in (part for value in values for part in typed.below(value)):
+            if not isinstance(part, typed.Apply):
+                continue
+            for query in part.inputs:
+                key = None
+                if part.builtin.by_column:
+                    key = _query_key(part.arguments[0])
+                    if key is None:
+                        shown = one_line(part.arguments[0].span.text, 40)
+                        message = f"`{self.builtin.name}` cannot count the new pods of `{shown}`"
+                        advice = "find the metric by a plain field of the pod's template or of the node"
+                        self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
+                found.setdefault(query, QueryInput(query, key))
+        return tuple(found.values())
+
     def _is_bare(self, argument: expressions.Expr) -> bool:
         """Return whether an argument is a name that nothing has."""
         defined = (*self.inference.definitions, *self.inference.unread_names)
@@ -964,7 +995,7 @@ class Binding:
         if gives.kind is not Kind.TRUTH:
             maybe = maybe or any(v.info.maybe for v in values)
         kernel = builtin.kernel
-        inputs = _inputs(values) if builtin.reads_inputs else ()
+        inputs = self._inputs(values) if builtin.reads_inputs else ()
         if builtin.reads_inputs and not inputs:
             message = f"`{builtin.name}` needs a metric, but its arguments contain none"
             advice = f'write for example `{builtin.name}(promql("cpu_usage"), 5)`'
@@ -993,10 +1024,13 @@ class Binding:
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 
 
-def _inputs(values: Sequence[typed.Typed]) -> tuple[Any, ...]:
-    """Return what the arguments of a call read from outside, each once."""
-    calls = (part for value in values for part in typed.below(value) if isinstance(part, typed.Apply))
-    return tuple(dict.fromkeys(each for part in calls for each in part.inputs))
+def _query_key(value: typed.Typed) -> QueryKey | None:
+    """Return how the text is read that finds a series; None where it is not a plain field of a template or a node."""
+    value = typed.inner(value)
+    if not isinstance(value, typed.Read) or value.info.depends & ~(Depends.TEMPLATE | Depends.NODE):
+        return None
+    read, key = value.field.read, value.key
+    return QueryKey((value.field.path, key), read if key is None else lambda frame: read(frame, key))
 
 
 def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[..., Any]:

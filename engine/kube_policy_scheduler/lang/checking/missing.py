@@ -126,7 +126,9 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
             return why(missing_part(value) or value)
         case typed.Arithmetic(operator="/" | "%"):
             return ("the result of the result of a division by zero is missing, not zero",)
-        case typed.Apply(builtin=builtin) if builtin.depends & Depends.SIGNAL:
+        case typed.Apply(builtin=builtin, info=info) if builtin.depends & Depends.SIGNAL:
+            if info.shape is not Shape.NODE:
+                return ("a metric is missing without a fresh sample, for example while Prometheus is down",)
             return ("a metric is missing for nodes without a fresh sample, and for all nodes while Prometheus is down",)
         case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
             return (f"nodes without {key} have no value",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
@@ -306,7 +307,9 @@ class Compiler:
 def apply_call(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Return the callable of a call, from those of its arguments."""
     kernel, reads_frame = value.kernel, value.builtin.reads_frame or value.builtin.staged
-    if any(argument.info.type.kind is Kind.TEXT for argument in value.arguments):
+    if value.builtin.by_column:
+        return ByColumn(kernel, tuple(arguments))
+    if any(a.info.type.kind is Kind.TEXT for a in value.arguments):
         return _by_text(value, arguments)
     if reads_frame:
         if not arguments:
@@ -316,6 +319,18 @@ def apply_call(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) ->
         only = arguments[0]
         return lambda frame: kernel(only(frame))
     return lambda frame: kernel(*(argument(frame) for argument in arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class ByColumn:
+    """A call whose kernel takes the frame and its arguments as they are, columns of texts too."""
+
+    kernel: Callable[..., Any]
+    arguments: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, frame: Any) -> Any:
+        """Return the value."""
+        return self.kernel(frame, *(argument(frame) for argument in self.arguments))
 
 
 def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

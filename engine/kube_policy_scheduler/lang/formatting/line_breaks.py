@@ -81,7 +81,7 @@ class _Grouping:
         if at == 0:
             group.parts.append(text)
             return
-        named = ("as", "over", "else", "by") if isinstance(statement, syntax.Metric) else ("as", "over", "else")
+        named = ("for",) if isinstance(statement, syntax.Metric) else ("as", "over", "else")
         done, words = at, list(_WORDS.finditer(text))
         while words:
             word = words.pop(0)

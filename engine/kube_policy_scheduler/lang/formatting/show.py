@@ -186,10 +186,18 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def _part(self, word: str, value: expressions.Expr | syntax.Topology | syntax.Counting | str | None) -> str:
+    def _part(
+        self,
+        word: str,
+        value: expressions.Expr | syntax.Topology | syntax.Counting | syntax.SeriesKey | str | bool | None,
+    ) -> str:
         match value:
-            case None:
+            case None | False:
                 return ""
+            case True:
+                return f" {word}"
+            case syntax.SeriesKey(label=label, value=key):
+                return f" {word} {label}" + (f" as {self.show(key)}" if key is not None else "")
             case syntax.Topology(key=key):
                 return f" {word} {key if _BARE_KEY.fullmatch(key) else quoted(key)}"
             case syntax.Counting(words=words):

@@ -29,7 +29,8 @@ _AS_FUNCTIONS = "|".join(each.keyword for each in STATEMENTS if each.as_function
 _BEGINS_AS_FUNCTION = re.compile(rf"[ \t]*(?:{_AS_FUNCTIONS})\(", re.MULTILINE)
 """As people write it who take a keyword for a function; inside brackets it may be one."""
 _ENDS_OPEN = re.compile(rf"(?:[-+*/<>=!?,.%]|\b(?:{'|'.join(sorted(GO_ON_BEHIND))}))$")
-_CONTINUES = re.compile(rf"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:{'|'.join(sorted(GO_ON_BEFORE))})\b(?![ \t]*=))")
+_WORDS_BEFORE = "|".join(sorted(GO_ON_BEFORE)).replace(" ", r"[ \t]+")
+_CONTINUES = re.compile(rf"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:{_WORDS_BEFORE})\b(?![ \t]*=))")
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[()\[\]]|\n')
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _CLOSING = {")": "(", "]": "["}

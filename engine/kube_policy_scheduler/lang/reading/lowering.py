@@ -410,8 +410,9 @@ class Statements:
         return syntax.Def(str(items[1]), items[3], items[6], at(items[1]), whole(items))
 
     def metric(self, items: list[Any]) -> syntax.Statement:
-        name, query = items[1], items[3]
-        return syntax.Metric(str(name), query, **_clauses("metric", items), name_span=at(name), span=whole(items))
+        name, query, clauses = items[1], items[3], _clauses("metric", items)
+        clauses["for_cluster"] = bool(clauses["for_cluster"])
+        return syntax.Metric(str(name), query, **clauses, name_span=at(name), span=whole(items))
 
     # --- clauses -----------------------------------------------------------------------------------------
 
@@ -499,4 +500,10 @@ class Statements:
         return Part("default", items[1], whole(items))
 
     def part_by(self, items: list[Any]) -> Part:
-        return Part("by", str(items[1]), whole(items))
+        return Part("by", items[1], whole(items))
+
+    def series_key(self, items: list[Any]) -> syntax.SeriesKey:
+        return syntax.SeriesKey(str(items[0]), items[2] if len(items) > 1 else None, whole(items))
+
+    def part_for_cluster(self, items: list[Any]) -> Part:
+        return Part("for cluster", True, whole(items))

@@ -66,7 +66,7 @@ _NAMED = {
     "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
     "MEMBER": "a name", "NAME": "a name",
 }  # fmt: skip
-_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {"EVERY", "STALE", "DEFAULT", "BY"}
+_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {"EVERY", "STALE", "DEFAULT", "BY", "FOR"}
 _LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
 
 _NEAR = 120

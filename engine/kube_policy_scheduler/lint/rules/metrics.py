@@ -11,17 +11,20 @@ from typing import Any
 import promql_parser
 
 from kube_policy_scheduler.diagnostics import Severity, Span
-from kube_policy_scheduler.lang import expressions
+from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION, size_problem
 from kube_policy_scheduler.lang.reading.literals import offsets
 from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, rule
+from kube_policy_scheduler.wording import listed
 
 _EXACTLY, _BEYOND = 200, 20
 """Ends of beginnings that are all tried, and those tried after the one found by halving."""
 _EXACTLY_SHOWN = 10
 """Broken queries of a policy whose place is looked for: it takes a hundred trials."""
+_KEEPING = ("topk", "bottomk", "limitk", "limit_ratio")
+"""Aggregations that keep the labels of series."""
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -138,7 +141,8 @@ def _parses(query: str) -> bool:
 @rule("P0362", severity=Severity.ERROR, syntactic=True)
 def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
     """The result of the query has no labels, so it matches no node, and the value is missing for every node. An
-    aggregation keeps only the labels in `by`. For one value for all nodes, use `scalar(…)`.
+    aggregation keeps only the labels in `by`. For one value for the cluster, write `metric NAME = promql("…") for
+    cluster`. A metric `by LABEL as TEXT` is missing too if the query does not keep that label.
 
     Avoid::
 
@@ -149,15 +153,81 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("avg by (node) (cpu_usage)") ?? 50
         score least_allocated()
     """
+    metrics = {id(text): metric for metric, text in _metrics(policy)}
     for text in _queries(policy):
-        if _answer(text.value) is _Answer.WITHOUT_LABELS:
+        metric = metrics.get(id(text))
+        if metric is not None and metric.for_cluster:
+            continue
+        if metric is not None and metric.by is not None and metric.by.value is not None:
+            label = metric.by.label
+            if not _keeps(text.value, label):
+                message = f"the result of this query has no label `{label}`, so it matches nothing"
+                yield Finding(text.span, message, f"write `by ({label})` after the aggregation")
+        elif _answer(text.value) is _Answer.WITHOUT_LABELS:
             message = "the result of this query has no labels, so it matches no node"
-            yield Finding(text.span, message, "write `by (node)` or `by (instance)` after the aggregation")
+            advice = "write `by (node)` or `by (instance)` after the aggregation"
+            advice += ', or `metric NAME = promql("…") for cluster`'
+            yield Finding(text.span, message, advice)
+
+
+def _metrics(policy: CheckedPolicy) -> Iterator[tuple[syntax.Metric, expressions.Expr]]:
+    """Yield each `metric` statement with the text of its query."""
+    for statement in policy.statements:
+        if isinstance(statement, syntax.Metric) and isinstance(statement.query, expressions.Call):
+            for text in statement.query.arguments[:1]:
+                yield statement, text
+
+
+@lru_cache(maxsize=1024)
+def _kept(query: str) -> tuple[bool, frozenset[str]] | None:
+    """Return whether the outermost aggregation of a query keeps only these labels, or all but these; None: no such."""
+    try:
+        tree = promql_parser.parse(query)
+    except ValueError:
+        return None
+    while isinstance(tree, promql_parser.ParenExpr):
+        tree = tree.expr
+    if not isinstance(tree, promql_parser.AggregateExpr) or str(tree.op) in _KEEPING:
+        return None
+    if tree.modifier is None:
+        return True, frozenset()
+    return "By" in str(tree.modifier.type), frozenset(tree.modifier.labels)
+
+
+def _keeps(query: str, label: str) -> bool:
+    """Return whether the series that a query gives can have a label."""
+    kept = _kept(query)
+    return kept is None or kept[0] == (label in kept[1])
+
+
+@rule("P0364", severity=Severity.WARNING, syntactic=True)
+def several_series_for_one(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The metric has one value for the cluster, but its query returns one series for each value of a label. If there
+    is more than one series, the value is missing.
+
+    Avoid::
+
+        metric price = promql("avg by (region) (power_price)") for cluster default 30
+        hold if price > 100
+
+    Prefer::
+
+        metric price = promql("avg(power_price)") for cluster default 30
+        hold if price > 100
+    """
+    readable = {id(text) for text in _queries(policy)}
+    for metric, text in _metrics(policy):
+        if not metric.for_cluster or id(text) not in readable or not isinstance(text, expressions.Text):
+            continue
+        kept = _kept(text.value)
+        if kept is not None and kept[0] and kept[1]:
+            message = f"this query returns one series for each {listed(sorted(kept[1]))}, and the metric has one value"
+            yield Finding(text.span, message, "remove `by (…)`, or write `by LABEL as TEXT` after the query")
 
 
 def _without_labels(tree: Any) -> bool:
     modifier = tree.modifier
-    if str(tree.op) in ("topk", "bottomk", "limitk", "limit_ratio"):
+    if str(tree.op) in _KEEPING:
         return False
     return modifier is None or ("By" in str(modifier.type) and not modifier.labels)
 

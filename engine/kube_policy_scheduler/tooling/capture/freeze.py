@@ -117,7 +117,18 @@ def _table(reducible: ReducibleInputs) -> NodeTable:
     return table
 
 
-def _by_name(reducible: ReducibleInputs, named: Callable[[str], str] = str) -> ReducibleInputs:
+def _unnamed(text: str, kind: str) -> str:
+    return text
+
+
+def _keys(reducible: ReducibleInputs) -> frozenset[str]:
+    """Return the texts of the pod and of the nodes: no other value of a label can be looked up."""
+    metas = [reducible.pod.metadata, *(node.metadata for node in reducible.nodes)]
+    texts = {text for meta in metas for text in (*(meta.labels or {}).values(), *(meta.annotations or {}).values())}
+    return frozenset(texts | {name for meta in metas for name in (meta.name, meta.namespace)})
+
+
+def _by_name(reducible: ReducibleInputs, named: Callable[[str, str], str] = _unnamed) -> ReducibleInputs:
     """Return the decision with each sample under its node's name, as a test gives it, not under an address."""
     policy = reducible.rules.policy
     queries = policy.queries if policy is not None else ()
@@ -154,7 +165,7 @@ def _renamed(
         [FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=reducible.pod.spec.scheduler_name
     )
     pod = back.pop(len(reducible.nodes))
-    with_signals = _by_name(reducible, named=lambda name: names.of(name, "node"))
+    with_signals = _by_name(reducible, named=names.of)
     made = ReducibleInputs.of(back, pod, reducible.rules, seed=reducible.seed, now=reducible.now)
     made = replace(made, signals=with_signals.signals, trials=reducible.trials)
     got = made.verdict()
@@ -189,7 +200,11 @@ def _document(made: Draft, verdict: DecisionSummary) -> Json:
     policy = reducible.rules.policy
     if policy is not None and policy.queries:
         document["metrics"] = recorded_metrics(
-            policy.queries, signals=reducible.signals, nodes=_table(reducible), now=reducible.now
+            policy.queries,
+            signals=reducible.signals,
+            nodes=_table(reducible),
+            now=reducible.now,
+            keys=_keys(reducible),
         )
     case: Json = {"name": made.case, "pod": made.pod}
     info = reducible.inputs().pod

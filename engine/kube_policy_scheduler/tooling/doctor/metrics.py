@@ -9,7 +9,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns
-from kube_policy_scheduler.cluster.signals import Query, Reading, Series
+from kube_policy_scheduler.cluster.signal_values import value_table
+from kube_policy_scheduler.cluster.signals import About, Query, Reading, Series
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.wording import plural, some
 
@@ -30,6 +31,9 @@ def metric_findings(inspection: Inspection) -> Iterator[Finding]:
             continue
         for warning in reading.warnings:
             yield _finding(query, Status.WARNING, f"Prometheus warns: {warning}")
+        if query.about is not About.NODES:
+            yield from _values(query, reading, inspection.now)
+            continue
         if reading.scalar is not None:
             finite = bool(np.isfinite(reading.scalar))
             text = f"one value for all nodes: {reading.scalar:g}"
@@ -58,6 +62,25 @@ def _without_answer(inspection: Inspection, query: Query) -> Finding:
     if inspection.measured:
         return _finding(query, Status.UNCHECKED, "the metrics file has no value of it")
     return _finding(query, Status.UNCHECKED, "no metrics were queried", "specify --prometheus-url or --metrics")
+
+
+def _values(query: Query, reading: Reading, now: float) -> Iterator[Finding]:
+    """Look at a metric of the cluster, or of values of a label."""
+    if reading.scalar is None and not reading.series:
+        advice = "check the spelling, and that Prometheus scrapes it"
+        yield _finding(query, Status.PROBLEM, "Prometheus has no series for it now", advice)
+        return
+    table = value_table(reading, query)
+    found = int(np.count_nonzero(~np.isnan(table.values)))
+    if query.about is About.VALUES:
+        names = [name for name, row in table.rows.items() if not np.isnan(table.values[row])]
+        such = f", such as {some(sorted(names))}" if names else ""
+        text = f"for {plural(found, 'value')} of the label `{query.by}`{such}"
+    else:
+        text = f"one value for the cluster: {table.values[0]:g}" if found else "no value for the cluster"
+    status = Status.OK if found and not table.problems else Status.WARNING if found else Status.PROBLEM
+    yield _finding(query, status, text, "; ".join(table.problems))
+    yield from _late(query, table.oldest_sample_age + reading.age_seconds(now) if found else 0.0)
 
 
 def _joined(query: Query, reading: Reading, joined: Join, index: NodeIndex) -> Finding:
@@ -124,8 +147,16 @@ def _ages(query: Query, reading: Reading, joined: Join, now: float) -> Iterator[
     if not joined.matched or oldest <= limit * _LATE:
         return
     late = joined.sample_ages + reading.age_seconds(now)
-    names = [joined.names[row] for row in np.flatnonzero(late > limit * _LATE)]
-    text = f"the oldest sample is {oldest:.0f} s old, the limit is {limit:.0f} s: {some(sorted(names))}"
+    yield from _late(query, oldest, [joined.names[row] for row in np.flatnonzero(late > limit * _LATE)])
+
+
+def _late(query: Query, oldest: float, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """Report samples that are soon too old, or are now."""
+    limit = query.stale_after_seconds
+    if oldest <= limit * _LATE:
+        return
+    whose = f": {some(sorted(names))}" if names else ""
+    text = f"the oldest sample is {oldest:.0f} s old, the limit is {limit:.0f} s{whose}"
     if oldest > limit:
         yield _finding(
             query,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,7 @@ class CaseForm:
     nodes: tuple[Json, ...]
     pods: tuple[Json, ...] = ()
     metrics: Json = field(default_factory=dict)
-    """By query: a value by node."""
+    """By query: a value by node or by the value of a label, or one value."""
     now: str = DEFAULT_NOW
     queued_seconds: int = 0
     attempts: int = 0
@@ -53,7 +54,7 @@ def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
         pod=_pod(chosen, "pod"),
         nodes=nodes,
         pods=tuple(_existing(chosen, nodes)),
-        metrics={place[1]: _measures(value) for place, value in chosen.items() if place[0] == "metric"},
+        metrics=dict(_metrics(chosen)),
         now=now,
         queued_seconds=int(chosen.get(("pod", "queued"), 0)),
         attempts=int(chosen.get(("pod", "attempts"), 0)),
@@ -83,13 +84,15 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
     readings = [
         Reading(
             promql,
-            tuple(
-                Series({query.by or "node": node}, value, now) for node, value in form.metrics.get(promql, {}).items()
-            ),
+            tuple(Series({query.by or "node": key}, value, now) for key, value in given.items())
+            if isinstance(given, dict)
+            else (),
             evaluated_at=now,
             fetched_at=now,
+            scalar=None if isinstance(given, dict) else given,
         )
         for promql, query in {query.promql: query for query in policy.queries}.items()
+        for given in [form.metrics.get(promql, {})]
     ]
     rules, info = Rules(policy.profile, policy), cluster.templates.pod(decided)
     queued = now - form.queued_seconds
@@ -201,6 +204,20 @@ def _taking(node: Json, share: float) -> Json:
 
 def _mebibytes(share: float, node: Json) -> str:
     return f"{int(share * amount('memory', node['mem'])) >> 20}Mi"
+
+
+def _metrics(chosen: Assignment) -> Iterator[tuple[str, Json | float]]:
+    """Yield what each query answers."""
+    named = ("label", "annotation", "namespace")
+    texts = {value for place, value in chosen.items() if place[1] in named and isinstance(value, str)}
+    for place, value in chosen.items():
+        match place:
+            case ("metric", promql):
+                yield promql, _measures(value)
+            case ("cluster metric", promql):
+                yield promql, {} if value is None else value
+            case ("value metric", promql):
+                yield promql, {} if value is None else dict.fromkeys(sorted(texts | {"default"}), value)
 
 
 def _measures(value: float | None) -> Json:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kube_policy_scheduler.cluster.signals import Query
+from kube_policy_scheduler.cluster.signals import About, Query
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape, resource_name
@@ -89,7 +89,7 @@ class Values:
                 values = (0, *sorted(counts))
             case ("pods", "where"):
                 values = ("node", "all")
-            case ("metric", _):
+            case ("metric" | "cluster metric" | "value metric", _):
                 values = self._measures()
             case ("now",):
                 values = (DEFAULT_NOW, *_MOMENTS)
@@ -284,7 +284,7 @@ class SearchSpace:
             case typed.Apply(builtin=builtin, inputs=inputs, info=info):
                 for query in inputs:
                     if isinstance(query, Query):
-                        yield ("metric", query.promql)
+                        yield (_METRICS[query.about], query.promql)
                 for path in builtin.reads:
                     start, _, resource = path.rpartition(".")
                     asked = (start, resource_name(resource)) if start.count(".") else (path, "")
@@ -307,6 +307,9 @@ class SearchSpace:
                         for place in _field(read.field.path, read.key or "", of_existing=read.info.shape is Shape.ITEM):
                             found.setdefault(place, {}).update(dict.fromkeys(words))
         return {place: tuple(words) for place, words in found.items()}
+
+
+_METRICS = {About.NODES: "metric", About.CLUSTER: "cluster metric", About.VALUES: "value metric"}
 
 
 def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:

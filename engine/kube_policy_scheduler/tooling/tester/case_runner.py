@@ -18,7 +18,8 @@ from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
-from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.cluster.signal_values import ValueTables
+from kube_policy_scheduler.cluster.signals import About, Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
@@ -289,9 +290,10 @@ class Readings:
         self._document: Document = suite.document
         self._suite = suite
         self._queries = queries
+        self._of_nodes = {query.promql for query in queries if query.about is About.NODES}
         self._metrics: dict[int, Metrics] = {}
         self._signals: dict[tuple[int, float, float], Signals] = {}
-        self._columns = SignalColumns()
+        self._columns, self._tables = SignalColumns(), ValueTables()
         self._degraded: dict[tuple[int, int], tuple[Signals, _Degraded]] = {}
 
     def problems(self) -> Iterator[Diagnostic]:
@@ -307,6 +309,8 @@ class Readings:
         for part in (self._suite.metrics, case.metrics):
             for query, answer in part.value.items() if part is not None else ():
                 if query in RESERVED or not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
+                    continue
+                if query not in self._of_nodes:
                     continue
                 for node in answer.keys() - case_cluster.facts.keys():
                     assert part is not None
@@ -344,6 +348,13 @@ class Readings:
             return before[1]
         degraded, warned = [], []
         for query in self._queries:
+            if query.about is not About.NODES:
+                table = self._tables.table(query, signals=signals, now=now)
+                age = 0.0 if table is None else query.stale_after_seconds - table.reading.age_seconds(now)
+                if table is None or table.missing(usable_age=age):
+                    degraded.append(query.promql)
+                warned += [Warned("", f"{query.promql}: {each}") for each in (table.problems if table else ())]
+                continue
             column = self._columns.column(query, signals=signals, nodes=nodes, now=now)
             if column.state is not SignalState.FRESH or column.missing:
                 degraded.append(query.promql)

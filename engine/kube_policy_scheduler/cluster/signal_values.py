@@ -1,0 +1,142 @@
+"""From series to values that no node has: one of the cluster, or one for each value of a label. Pure.
+
+What is not certain is missing, as for nodes: several series where one is expected, series of one value that disagree,
+numbers that are not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.signals import About, Query, Reading, SeriesColumns, Signals
+from kube_policy_scheduler.wording import one_line, plural, some
+
+MAX_VALUE = 1e100
+"""A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
+MAX_KEY_CHARACTERS = 1024
+"""Of a value that is looked up. A label of a pod has at most 63 characters; a longer value matches nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueTable:
+    """One reading by key; a value of the cluster stands under "". Row i of each column is the same key."""
+
+    reading: Reading
+    rows: Mapping[str, int]
+    values: NDArray[np.float64]
+    """`float64[keys]`, read-only; NaN where missing."""
+    sample_ages: NDArray[np.float64]
+    """`float64[keys]`, read-only: seconds between the sample and its evaluation."""
+    oldest_sample_age: float
+    problems: tuple[str, ...]
+    """What an operator should know about the answer, one sentence each."""
+
+    def missing(self, *, usable_age: float) -> int:
+        """Return how many keys have no value that is young enough.
+
+        Args:
+            usable_age: the oldest that a sample may be when it was evaluated, seconds.
+        """
+        return int(np.count_nonzero(np.isnan(self.values) | (self.sample_ages > usable_age)))
+
+
+def value_table(reading: Reading, query: Query) -> ValueTable:
+    """Return the values of a reading by key, to a query about the cluster or about values of a label."""
+    series = SeriesColumns.of(reading.series)
+    if query.about is About.CLUSTER:
+        return _of_cluster(reading, series)
+    label = query.by or ""
+    if reading.scalar is not None:
+        problem = f"the answer is one number, expected series with the label `{label}`"
+        return _table(reading, {}, np.zeros(0), np.zeros(0), [problem])
+    texts = [values[0] for values in series.labels.values_of((label,))]
+    rows: dict[str, int] = {}
+    row_of = np.fromiter(
+        (rows.setdefault(text, len(rows)) if 0 < len(text) <= MAX_KEY_CHARACTERS else -1 for text in texts),
+        np.int64,
+        len(texts),
+    )
+    placed = np.flatnonzero(row_of >= 0)
+    at, given = row_of[placed], series.values[placed]
+    first = np.zeros(len(rows), np.int64)
+    first[at[::-1]] = np.arange(len(at))[::-1]
+    values = given[first] if len(rows) else np.zeros(0)
+    agrees = (given == values[at]) | (np.isnan(given) & np.isnan(values[at]))
+    conflicting = np.unique(at[~agrees])
+    ages = np.zeros(len(rows))
+    np.maximum.at(ages, at, reading.evaluated_at - series.timestamps[placed])
+    values = values.copy()
+    values[conflicting] = np.nan
+    odd = np.setdiff1d(np.flatnonzero(~np.isfinite(values)), conflicting)
+    names = list(rows)
+    problems = []
+    if len(conflicting):
+        problems.append(
+            f"{some(sorted(names[row] for row in conflicting))}: several series with different values;"
+            f" aggregate in the query, for example sum by ({label}) (…)"
+        )
+    unlabelled = len(texts) - len(placed)
+    if unlabelled:
+        problems.append(f"{plural(unlabelled, 'series', 'series')} without the label `{label}`")
+    if len(odd):
+        problems.append(f"{some(sorted(names[row] for row in odd))}: the value is not a finite number")
+    values[np.abs(values) > MAX_VALUE] = np.nan
+    return _table(reading, rows, values, ages, problems)
+
+
+def _of_cluster(reading: Reading, series: SeriesColumns) -> ValueTable:
+    problems = []
+    value, age = np.nan, 0.0
+    if reading.scalar is not None:
+        value = reading.scalar
+    elif len(series) == 1:
+        value, age = float(series.values[0]), float(reading.evaluated_at - series.timestamps[0])
+    elif len(series):
+        shown = one_line(f"such as {series[0]}", 120)
+        problems.append(
+            f"{len(series):,} series ({shown}), expected one for the cluster: aggregate, for example sum(…)"
+        )
+    if (reading.scalar is not None or len(series) == 1) and not np.isfinite(value):
+        problems.append("the value is not a finite number")
+    value = value if abs(value) <= MAX_VALUE else np.nan
+    return _table(reading, {"": 0}, np.array([value]), np.array([age]), problems)
+
+
+def _table(
+    reading: Reading,
+    rows: Mapping[str, int],
+    values: NDArray[np.float64],
+    ages: NDArray[np.float64],
+    problems: Sequence[str],
+) -> ValueTable:
+    values.flags.writeable = False
+    ages.flags.writeable = False
+    return ValueTable(reading, rows, values, ages, float(ages.max(initial=0.0)), tuple(problems))
+
+
+class ValueTables:
+    """Makes the table of each reading once, so that a decision pays for none."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, About, str | None], ValueTable] = {}
+
+    def table(self, query: Query, *, signals: Signals, now: float) -> ValueTable | None:
+        """Return the values at `now` (Unix seconds); None where there is no answer, or only one that is too old."""
+        reading = signals.reading(query)
+        if reading is None or reading.age_seconds(now) > query.stale_after_seconds:
+            return None
+        return self.of(query, reading, signals)
+
+    def of(self, query: Query, reading: Reading, signals: Signals) -> ValueTable:
+        """Return the values of a reading, however old."""
+        key = (query.promql, query.about, query.by)
+        known = self._tables.get(key)
+        if known is None or known.reading is not reading:
+            for gone in [each for each in self._tables if each[0] not in signals.readings]:
+                del self._tables[gone]
+            known = self._tables[key] = value_table(reading, query)
+        return known
