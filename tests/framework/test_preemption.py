@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -20,7 +22,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.victims import Budgets, KeptVictims
 
 
 def pod(cluster: Cluster, name: str, *, cpu: str = "1", **spec: Any) -> PodInfo:
@@ -143,3 +145,53 @@ def test_a_rule_that_refuses_the_pod_as_a_whole_is_asked_again_without_the_victi
     assert found.nominated_node == nominated
     if nominated is None:
         assert "2 too many run" in found.message
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None:
+    cluster, kept, profile = Cluster(), KeptVictims(), kubernetes_profile()
+    numbers = st.integers(0, 5)
+
+    def set_node(number: int) -> None:
+        cpu = data.draw(st.sampled_from(["2", "3"]))
+        body = {"metadata": {"name": f"n{number}"}, "status": {"allocatable": {"cpu": cpu, "pods": "9"}}}
+        cluster.set_node(msgspec.convert(body, objects.Node))
+
+    def low(name: str, started: float | None) -> PodInfo:
+        made = pod(cluster, name, priority=int(name[-1]) % 3)
+        made.started = started
+        return made
+
+    for number in range(6):
+        set_node(number)
+    for serial in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["low", "low", "low", "started", "gone", "node", "no node", "budget", "high"])):
+            case "low":
+                cluster.place(low(f"low{serial}", None), f"n{data.draw(numbers)}")
+            case "started" if cluster.pods:
+                known = cluster.pods[data.draw(st.sampled_from(sorted(cluster.pods)))]
+                node_name = cluster.node_of(known.uid)
+                assert node_name is not None
+                cluster.confirm(low(known.name, float(serial)), node_name)
+            case "gone" if cluster.pods:
+                cluster.displace(data.draw(st.sampled_from(sorted(cluster.pods))))
+            case "node":
+                set_node(data.draw(numbers))
+            case "no node" if cluster.nodes.size > 1:
+                cluster.remove_node(data.draw(st.sampled_from(cluster.nodes.names)))
+            case "budget":
+                body = {
+                    "metadata": {"name": "b", "namespace": "default"},
+                    "spec": {"selector": {"matchLabels": {"app": "x"}}},
+                    "status": {"disruptionsAllowed": data.draw(st.integers(0, 2))},
+                }
+                cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
+        frame = Frame(pod(cluster, "high", cpu=data.draw(st.sampled_from(["1", "2"])), priority=10), cluster, 1e9)
+        evaluation = evaluate(frame, profile)
+        if not len(evaluation.feasible):
+            plain, found = (
+                post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=each)
+                for each in (None, kept)
+            )
+            assert found == plain

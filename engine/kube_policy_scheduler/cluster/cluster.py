@@ -237,10 +237,12 @@ class Cluster:
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
             if pod.uid in self.on_unknown_nodes:
                 self.on_unknown_nodes[pod.uid] = pod
-            elif self.counters.follows_states and differs(known, pod):
-                row = self.nodes.rows[node_name]
-                self.counters.state_changed(known, pod, row)
-                self.nodes.touch(row)
+            else:
+                row, follows = self.nodes.rows[node_name], self.counters.follows_states and differs(known, pod)
+                if follows:
+                    self.counters.state_changed(known, pod, row)
+                if follows or known.started != pod.started:  # those that run longest are the last to be preempted
+                    self.nodes.touch(row)
             return False
         self.place(pod, node_name)
         return True

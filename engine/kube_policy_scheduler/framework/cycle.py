@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicRes
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
+from kube_policy_scheduler.framework.victims import KeptVictims
 
 NO_NODES = "no nodes available to schedule pods"
 NOBODY = "nobody"
@@ -71,6 +72,7 @@ class Cycle:
         _keep_freed_memory()
         self._seed = seed
         self._kept = TemplateCaches()
+        self._victims = KeptVictims()
 
     def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
         """Decide a pod: return its node, or the reasons why no node is feasible.
@@ -147,7 +149,9 @@ class Cycle:
         if diagnosis.errors:
             error, total = diagnosis.errors[0], frame.cluster.nodes.size
             return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
-        preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if preempts else None
+        preemption = (
+            post_filter(frame, profile, prepared, diagnosis, seed=self._seed, kept=self._victims) if preempts else None
+        )
         return Decision(
             frame.pod,
             None,

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS,
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
-from kube_policy_scheduler.framework.victims import Budgets, Victims
+from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -64,18 +64,20 @@ def post_filter(
     *,
     seed: int = 0,
     every_node: bool = False,
+    kept: KeptVictims | None = None,
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
     Where a policy has a part in the refusal, the message says nothing of what was not looked for.
 
-    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do.
+    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do. `kept` is what
+    earlier pods found.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile))
     if claims is not None and claims.message == NOT_FOUND:
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
-    found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node)
+    found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node, kept=kept)
     if found.nominated_node is not None:
         return replace(found, claims=claims)
     parts = []
@@ -121,6 +123,7 @@ def preempt(
     *,
     seed: int = 0,
     every_node: bool = False,
+    kept: KeptVictims | None = None,
 ) -> Preemption:
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
     rule = profile.preemption
@@ -129,7 +132,7 @@ def preempt(
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
     spares = rule.spares if rule is not None else None
-    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares)
+    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
     candidates, why_not = _search(trial, offset=_offset(frame.pod, seed, size), enough=enough)
@@ -213,6 +216,7 @@ def _search(trial: Trial, *, offset: int, enough: int) -> tuple[dict[str, Victim
 
 def best_candidates(candidates: dict[str, Victims], now: float) -> tuple[str, ...]:
     """Return the best nodes, by name: fewest violated budgets, least important victims, fewest, youngest."""
-    keys = {name: victims.order(now) for name, victims in candidates.items()}
-    least = min(keys.values())
-    return tuple(sorted(name for name, key in keys.items() if key == least))
+    least = min([victims.rank for victims in candidates.values()])
+    keys = {name: victims.order(now) for name, victims in candidates.items() if victims.rank == least}
+    best = min(keys.values())
+    return tuple(sorted(name for name, key in keys.items() if key == best))

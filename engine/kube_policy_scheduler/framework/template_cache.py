@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin, Skip
@@ -30,10 +30,6 @@ _MAX_TEMPLATES = 256
 _MAX_BYTES = 32 * 2**20
 """Of the templates that are kept alive by it, as they were encoded."""
 """Templates kept: about 20 bytes a node each, 25 MB at 5,000 nodes; less where some are alike."""
-_REBUILD_SHARE = 4
-"""With more than 1/4 of the rows changed, asking all at once is cheaper than gathering them."""
-
-_NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,38 +112,13 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
     return result
 
 
-class _Changes:
-    """Which rows changed since they were asked for last."""
-
-    def __init__(self, nodes: NodeTable, *journals: Journal[int]) -> None:
-        self.nodes = nodes
-        self._journals = journals
-        self._positions = [journal.end for journal in journals]
-
-    def take(self) -> Rows | None:
-        """Return the rows, all where they are many; None where what changed is not known row by row."""
-        positions = [journal.end for journal in self._journals]
-        if positions == self._positions:
-            return _NO_ROWS
-        size, rows = self.nodes.size, set[int]()
-        for journal, position in zip(self._journals, self._positions, strict=True):
-            changed = journal.since(position)
-            if changed is None:
-                return None
-            rows.update(changed)
-        self._positions = positions
-        if len(rows) * _REBUILD_SHARE > size:
-            return ALL_ROWS
-        return np.array([row for row in rows if row < size], np.int64)
-
-
 class _Answers:
     """What the plugins of one scope say of each node."""
 
     def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
         nodes = frame.cluster.nodes
         dynamic = (nodes.dynamic_changes,) if scope is Scope.ROW else ()
-        self._changes = _Changes(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
+        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
         self._scope = scope
         self.filters = [(p, ready) for p, ready in prepared.filters if p.scope is scope]
         scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is scope]
@@ -211,7 +182,7 @@ class TemplateCache:
 
         self._parts = parts
         nodes = static._changes.nodes
-        self._changes = _Changes(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
+        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
         self.ok: BoolArray = static.ok & row.ok
         """`bool[nodes]`: passed every kept filter."""

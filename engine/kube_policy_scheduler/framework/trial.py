@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominat
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
-from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
+from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, by_importance
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
@@ -36,8 +36,18 @@ class Trial:
         rows: IntArray,
         *,
         spares: Callable[[Frame, PodInfo], bool] | None = None,
+        kept: KeptVictims | None = None,
     ) -> None:
-        """Prepare trials on `rows`, ascending; `spares` says which pods must stay, whatever their priority."""
+        """Prepare trials on `rows`, ascending.
+
+        Args:
+            frame: of the pod.
+            active: the filters to ask.
+            budgets: of the cluster.
+            rows: of the nodes.
+            spares: says which pods must stay, whatever their priority.
+            kept: what earlier trials found.
+        """
         self._spared = _Spared(frame, rows, spares) if spares is not None else None
         self._frame = frame
         self._active = active
@@ -47,6 +57,9 @@ class Trial:
         """Filters whose answer can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._room = self._make_room()
+        self._kept: dict[int, Victims] | None = None
+        if kept is not None and spares is None and self._room is not None:
+            self._kept = kept.of(frame.cluster, self._room.wanted, frame.pod.priority)
 
     def name_at(self, position: int) -> str:
         """Return the name of a node of `rows`."""
@@ -84,6 +97,17 @@ class Trial:
         With nothing but resources to look at, call it only where `hopeless` left it open.
         """
         row = int(self._rows[position])
+        if self._kept is None or position in self._nominated:
+            return self._try(position, row)
+        known = self._kept.get(row)
+        if known is not None:
+            return known
+        found = self._try(position, row)
+        if isinstance(found, Victims):
+            self._kept[row] = found
+        return found
+
+    def _try(self, position: int, row: int) -> Victims | Status:
         name, cluster, pod = self.name_at(position), self._frame.cluster, self._frame.pod
         pool = [other for other in cluster.pods_on(name).values() if other.priority < pod.priority]
         if self._spared is not None:
@@ -177,7 +201,7 @@ class _Room:
         spared: _Spared | None,
     ) -> None:
         cluster, priority = frame.cluster, frame.pod.priority
-        self._wanted = wanted
+        self.wanted = wanted
         names = ("pods", *(name for name, _ in wanted.amounts))
         self._offered = {name: cluster.nodes.allocatable(name)[rows] for name in names}
         self._held = {name: cluster.held_from(priority, name)[rows] for name in names}
@@ -187,12 +211,12 @@ class _Room:
                 for name, _ in wanted.amounts:
                     held = self._held[name]
                     held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
-        self._free = {name: (self._offered[name] - self._held[name]).tolist() for name in names}
+        self._free = {name: self._offered[name] - self._held[name] for name in names}
 
     def shortages(self) -> list[Refusal]:
         """Return what is short for the pod even so, `[rows]`."""
         return shortages(
-            self._wanted,
+            self.wanted,
             allocatable=self._offered.__getitem__,
             requested=self._held.__getitem__,
             pod_count=self._held["pods"],
@@ -202,9 +226,9 @@ class _Room:
         self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Let pods back in, in turn, where the incoming pod still fits; return those of both groups that cannot."""
-        wanted = self._wanted.amounts
+        wanted = self.wanted.amounts
         # with the pod on the node; last the number of pods
-        free = [self._free[name][position] - amount for name, amount in (*wanted, ("pods", 1))]
+        free = [self._free[name].item(position) - amount for name, amount in (*wanted, ("pods", 1))]
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):
             for pod in group:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
@@ -12,14 +13,17 @@ from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
+from kube_policy_scheduler.framework.changed_rows import ChangedRows
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
+_MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
+"""Of what is kept about victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
 _MOST_NAMESPACES = 1024
 """Namespaces whose budgets are kept compiled; beyond it those of all are recompiled where they are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Victims:
     """What would have to go from one node."""
 
@@ -34,9 +38,14 @@ class Victims:
         Violated budgets, the highest priority, the sum of priorities, the number, and how early the first of
         those with the highest priority started (a pod that has not started counts as started `now`).
         """
-        first = self.pods[0]  # of the highest priority, and of those the one that runs longest
+        return (*self.rank, -started(self.pods[0], now))
+
+    @cached_property
+    def rank(self) -> tuple[int, int, int, int]:
+        """The order without the last part, which alone may depend on the time."""
         total = sum([pod.priority for pod in self.pods]) + len(self.pods) * _PRIORITY_SHIFT
-        return self.violations, first.priority, total, len(self.pods), -started(first, now)
+        # the first is of the highest priority, and of those the one that runs longest
+        return self.violations, self.pods[0].priority, total, len(self.pods)
 
 
 def started(pod: PodInfo, now: float) -> float:
@@ -47,6 +56,36 @@ def started(pod: PodInfo, now: float) -> float:
 def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
     """Return pods sorted: higher priority first, then those that run longer, then by name."""
     return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now), pod.namespace, pod.name))
+
+
+class KeptVictims:
+    """What preemption found on nodes where only resources matter, kept until a pod of the node changes.
+
+    Of the pods that evict others many are alike, and each looks at a tenth of all nodes.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, tuple[ChangedRows, int, dict[int, Victims]]] = {}
+
+    def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> dict[int, Victims]:
+        """Return the victims by row, to be added to: of pods of a priority that want the same."""
+        nodes, budgets = cluster.nodes, cluster.store.version(PodDisruptionBudget)
+        key = wanted, priority
+        known = self._found.pop(key, None)
+        if known is not None and known[0].nodes is nodes and known[1] == budgets:
+            changes, _, found = known
+            rows = changes.take()
+            if rows is not None and not isinstance(rows, slice):
+                for row in rows.tolist():
+                    found.pop(row, None)
+                self._found[key] = known
+                return found
+        while self._found and sum(len(found) for _, _, found in self._found.values()) > _MOST_ROWS_KEPT:
+            del self._found[next(iter(self._found))]
+        if len(self._found) >= _MOST_KINDS_KEPT:
+            del self._found[next(iter(self._found))]
+        known = self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, {})
+        return known[2]
 
 
 class _Compiled(NamedTuple):
