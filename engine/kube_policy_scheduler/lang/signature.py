@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.types import CONDITION_WORDS, PLAIN, SECONDS, SHARE, Depends, Kind, Shape, Unit
+from kube_policy_scheduler.lang.types import CONDITION_WORDS, PLAIN, SECONDS, SHARE, Depends, Kind, Literal, Shape, Unit
 
 FloatColumn: TypeAlias = NDArray[np.float64]
 BoolColumn: TypeAlias = NDArray[np.bool_]
@@ -42,6 +42,8 @@ class TypeSpec:
     item: Kind | None = None
     words: tuple[str, ...] = ()
     """Of texts: all that it can be; none: anything."""
+    literal: Literal | None = None
+    """Of results: how it takes the unit of what it meets."""
 
     def __str__(self) -> str:
         name = "truth" if self.kind is Kind.TRUTH else self.kind.value
@@ -49,6 +51,8 @@ class TypeSpec:
             name = f"one of {', '.join(self.words)}"
         if self.unit == SECONDS:
             name = "duration"
+        elif self.literal is Literal.QUANTITY:
+            name = "quantity"
         elif self.kind is Kind.NUMBER and self.unit is None:
             name = "amount"
         elif self.word:
@@ -67,6 +71,10 @@ Same: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=None)]
 MaybeNumber: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, maybe=True)]
 Duration: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SECONDS)]
 MaybeDuration: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SECONDS, maybe=True)]
+MaybeQuantity: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, maybe=True, literal=Literal.QUANTITY)]
+"""What a text says that is a Kubernetes quantity: an amount of cpu, bytes, or a plain number, by what it meets."""
+MaybeVersion: TypeAlias = Annotated[Any, TypeSpec(Kind.VERSION, maybe=True)]
+"""A `str` that `cluster.versions` can read, or None."""
 Truth: TypeAlias = Annotated[Truths, TypeSpec(Kind.TRUTH)]
 Text: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT)]
 """In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""
@@ -143,6 +151,8 @@ class Builtin:
     """The builtin that people take for it by mistake: mutation tests put it in its place."""
     plugin: str = ""
     """The default filter of Kubernetes that asks the same: where both reject a node, that is one reason."""
+    reads_text: str = ""
+    """What it reads a text as, with its article: a constant text that is not one is an error."""
     foreign: tuple[str, ...] = ()
     """Its names in other languages, in lower case and without `_`."""
     advice: str = ""
@@ -167,6 +177,7 @@ def builtin(
     reads: tuple[str, ...] = (),
     opposite: str = "",
     plugin: str = "",
+    reads_text: str = "",
     foreign: tuple[str, ...] = (),
     advice: str = "",
 ) -> Callable[[Callable[..., Any]], Builtin]:
@@ -181,7 +192,7 @@ def builtin(
         scores_only: it compares nodes with each other.
         reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
         by_column: the function takes whole columns of texts.
-        reads, opposite, plugin, foreign: for tools and messages; see `Builtin`.
+        reads, opposite, plugin, reads_text, foreign: for tools and messages; see `Builtin`.
         advice: what to write for a foreign name, where it is not a plain call.
     """
 
@@ -208,6 +219,7 @@ def builtin(
             reads=reads,
             opposite=opposite,
             plugin=plugin,
+            reads_text=reads_text,
             foreign=foreign,
             advice=advice or f"write `{name or function.__name__.rstrip('_')}(…)`",
         )

@@ -54,6 +54,8 @@ class Kind(Enum):
     NUMBER = "number"
     TRUTH = "true or false"
     TEXT = "text"
+    VERSION = "version"
+    """At run time a text that can be read as one."""
     LIST = "list"
     PODS = "pods"
     UNKNOWN = "unknown"
@@ -78,6 +80,8 @@ class Type:
                 return f"a list of {self.item.value}" if self.item else "an empty list"
             case Kind.TEXT:
                 return "text"
+            case Kind.VERSION:
+                return "a version"
             case _:
                 return str(self.kind.value)
 
@@ -85,6 +89,8 @@ class Type:
 NUMBER = Type(Kind.NUMBER)
 TRUTH = Type(Kind.TRUTH)
 TEXT = Type(Kind.TEXT)
+TEXT_KINDS = frozenset({Kind.TEXT, Kind.VERSION})
+"""Kinds whose values are texts, or dictionary-coded columns of them."""
 PODS = Type(Kind.PODS)
 UNKNOWN = Type(Kind.UNKNOWN)
 
@@ -139,13 +145,15 @@ class Literal(Enum):
     MILLI = "m"
     DECIMAL = "k M G T P E"
     PERCENT = "%"
+    QUANTITY = "quantity"
+    """No constant: what a text says, such as 4Gi or 500m; its number is the same in cores, bytes and plain."""
 
     def fits(self, unit: Unit) -> bool:
         """Return whether the constant can stand for an amount in the unit."""
         match self:
             case Literal.PLAIN | Literal.MILLI:
                 return unit.plain or unit.same_dimension(CORES)
-            case Literal.DECIMAL:
+            case Literal.DECIMAL | Literal.QUANTITY:
                 return unit.plain or unit.same_dimension(BYTES) or unit.same_dimension(CORES)
             case Literal.PERCENT:
                 return unit.share

@@ -45,6 +45,7 @@ from kube_policy_scheduler.lang.types import (
     number,
     resource_name,
 )
+from kube_policy_scheduler.lang.versions import release_number
 from kube_policy_scheduler.wording import one_line, plural, some
 
 OF_RUNNING_PODS = Depends.TEMPLATE | Depends.RUN | Depends.CLOCK
@@ -267,7 +268,7 @@ class Inference:
         if operators.has_unknown(*items):
             return unknown(span)
         kinds = {item.info.type.kind for item in items}
-        if len(kinds) > 1 or kinds & {Kind.LIST, Kind.PODS}:
+        if len(kinds) > 1 or kinds & {Kind.LIST, Kind.PODS, Kind.VERSION}:
             self.found.append(operators.wrong_type(items[-1], "list items of one type, text or numbers"))
             return unknown(span)
         info = Info(Type(Kind.LIST, item=next(iter(kinds), None)))
@@ -1017,11 +1018,25 @@ class Binding:
         if builtin.bounds is not None:
             pairs = [(v.info.low, v.info.high) for v in values if v.info.type.kind is Kind.NUMBER]
             low, high = builtin.bounds(*pairs)
-        info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high)
+        if builtin.reads_text and isinstance(values[0], typed.Constant):
+            if not self._reads_constant(values[0], kernel(values[0].value)):
+                return unknown(self.expr.span)
+            maybe = False
+            release = release_number(values[0].value) if gives.kind is Kind.VERSION else None
+            low, high = (low, high) if release is None else (release, release)
+        info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high, gives.literal)
         reads = tuple(getattr(kernel, "inputs", ()))
         self.inference.inputs.update(reads)
         value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads)
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
+
+    def _reads_constant(self, given: typed.Constant, read: Any) -> bool:
+        """Return whether a constant text could be read, reporting where it could not."""
+        if read is not None and read == read:
+            return True
+        message = f'"{one_line(str(given.value), 40)}" is not {self.builtin.reads_text}'
+        self.inference.found.append(codes.BAD_ARGUMENT.at(given.span, message, help=self.builtin.advice))
+        return False
 
 
 def _query_key(value: typed.Typed) -> QueryKey | None:
@@ -1327,7 +1342,7 @@ def _aggregate_info(function: str, *values: typed.Typed | None, over: typed.Type
             low, high = info.low, info.high
             if function == "sum":
                 low, high = min(0.0, low * 1e9), max(0.0, high * 1e9)
-            literal = Literal.PLAIN if info.literal else None
+            literal = info.literal and (Literal.QUANTITY if info.literal is Literal.QUANTITY else Literal.PLAIN)
             return Info(info.type, shape, function != "sum", depends, low, high, literal)
 
 

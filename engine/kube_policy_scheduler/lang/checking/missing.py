@@ -57,7 +57,7 @@ def _missing(value: typed.Typed, known: Known) -> typed.Typed | None:
             for argument in arguments:
                 if _missing(argument, known) is not None:
                     return value if argument.info.type.kind is Kind.TEXT else _missing(argument, known)
-            return value if builtin.gives.maybe else None
+            return value if builtin.gives.maybe and value.info.maybe else None
         case typed.Not() | typed.Negative() | typed.Compare() | typed.Same() | typed.Contained() | typed.ListOf():
             return next((found for part in typed.parts(value) if (found := _missing(part, known)) is not None), None)
         case _:
@@ -140,7 +140,8 @@ def remedy(cause: typed.Typed) -> str:
     """Return the value with a place for what then holds: `promql("…") ?? …`."""
     shown = " ".join(cause.span.text.split())
     bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
-    return f"{shown if bare else f'({shown})'} ?? {'…' if cause.info.type.kind is Kind.NUMBER else 'true'}"
+    default = {Kind.NUMBER: "…", Kind.VERSION: 'version("0")'}.get(cause.info.type.kind, "true")
+    return f"{shown if bare else f'({shown})'} ?? {default}"
 
 
 def misplaced_default(value: typed.Typed) -> str:

@@ -55,6 +55,8 @@ def _turn(value: typed.Typed) -> str:
             return "remove the quotes if a number is meant"
         case Kind.TEXT:
             return "compare it with ==, or turn it into a number with number(…)"
+        case Kind.VERSION:
+            return 'compare it with a version, such as `>= version("1.33")`'
         case Kind.NUMBER:
             return "compare it with a number, such as `> 0`"
         case Kind.TRUTH:
@@ -93,9 +95,26 @@ def arithmetic(
     shape, maybe, depends = joined(left, right)
     divides = operator in "/%" and y.low <= 0 <= y.high
     overflows = max(-low, high) > intervals.LIMIT
-    literal = Literal.PLAIN if x.literal and y.literal and unit.plain and not unit.share else None
+    literal = _literal_of(operator, x, y) if unit.plain and not unit.share else None
     info = Info(number(unit), shape, maybe or divides or overflows, depends, low, high, literal)
     return typed.Arithmetic(info, span, operator, left, right)
+
+
+def _literal_of(operator: str, left: Info, right: Info) -> Literal | None:
+    """Return how the result of plain numbers takes the unit of what it meets."""
+    quantities = [info.literal is Literal.QUANTITY for info in (left, right)]
+    if operator == "*" and any(quantities):
+        return None if all(quantities) else Literal.QUANTITY
+    if operator in "/%" and any(quantities):
+        return Literal.QUANTITY if quantities == [True, False] else None
+    return merged_literal(left, right)
+
+
+def merged_literal(left: Info, right: Info) -> Literal | None:
+    """Return how what is one of two numbers, or made of them, takes the unit of what it meets."""
+    if not left.literal or not right.literal:
+        return None
+    return Literal.QUANTITY if Literal.QUANTITY in (left.literal, right.literal) else Literal.PLAIN
 
 
 def _scaled(unit: Unit, left: typed.Typed, right: typed.Typed, operator: str) -> Unit:
@@ -129,6 +148,13 @@ def comparison(
         left, right = _beside(left, right), _beside(right, left)
     a, b = left.info.type.kind, right.info.type.kind
     shape, maybe, depends = joined(left, right)
+    if a is b is Kind.VERSION:
+        return typed.Compare(Info(TRUTH, shape, maybe, depends), span, operator, left, right)
+    if Kind.VERSION in (a, b):
+        found.append(
+            wrong_type(left if b is Kind.VERSION else right, "a version as on the other side", advice=_VERSION)
+        )
+        return unknown(span)
     if a is b is Kind.NUMBER:
         if common_unit(left, right, "compare {left} with {right}", found, at) is None:
             return unknown(span)
@@ -173,6 +199,7 @@ def _as_truth(value: typed.Typed) -> typed.Typed:
     return typed.Same(Info(TRUTH, value.info.shape, False, value.info.depends), value.span, False, value, true)
 
 
+_VERSION = 'write `version("…")`; a version compares only with versions'
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -264,6 +291,9 @@ def choose(
     return typed.Conditional(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
 
 
+_FREE = (Literal.PLAIN, Literal.QUANTITY)
+
+
 def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str) -> Info | None:
     """Return what is known of a value that is one of two, or None after reporting that it can't be."""
     if has_unknown(left, right):
@@ -280,6 +310,6 @@ def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at:
         type_ = number(unit)
     low, high = intervals.hull((x.low, x.high), (y.low, y.high))
     shape, maybe, depends = joined(left, right)
-    literal = Literal.PLAIN if x.literal is y.literal is Literal.PLAIN else None
+    literal = merged_literal(x, y) if x.literal in _FREE and y.literal in _FREE else None
     words = x.words | y.words if x.words is not None and y.words is not None else None
     return Info(type_, shape, maybe, depends, low, high, literal, words)

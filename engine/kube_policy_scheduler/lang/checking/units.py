@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span
 from kube_policy_scheduler.lang import codes, typed
-from kube_policy_scheduler.lang.types import BYTES, CORES, SECONDS, SHARE, Info, Kind, Literal, Unit, number
+from kube_policy_scheduler.lang.types import BYTES, CORES, PLAIN, SECONDS, SHARE, Info, Kind, Literal, Unit, number
+from kube_policy_scheduler.wording import one_line
 
 
 def constant_number(value: typed.Typed) -> float | None:
@@ -60,6 +61,10 @@ def _percent(literal: typed.Typed, other: typed.Typed) -> Diagnostic:
 
 def _literal_unit(literal: typed.Typed, unit: Unit) -> Diagnostic:
     text = literal.span.text
+    if literal.info.literal is Literal.QUANTITY:
+        message = f"`{one_line(text, 40)}` is cpu, bytes or a plain number, but {unit} is expected"
+        advice = "read the text with `duration(…)`" if unit.same_dimension(SECONDS) else _unit_advice(PLAIN, unit)
+        return codes.UNIT.at(literal.span, message, help=advice)
     digits = text.rstrip("mkMGTPE%")
     if unit.same_dimension(SECONDS):
         if literal.info.literal is Literal.MILLI:

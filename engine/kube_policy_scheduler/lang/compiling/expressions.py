@@ -38,7 +38,8 @@ from kube_policy_scheduler.lang.compiling.columns import (
 )
 from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
 from kube_policy_scheduler.lang.environment import CapturingFrame, Lists, Members, NodeFold, Pods, StateReads, Texts
-from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
+from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
+from kube_policy_scheduler.lang.versions import version_key
 
 MOST_THRESHOLDS = 16
 """Durations with which one aggregate compares the running time of pods, such that counts follow by themselves."""
@@ -166,6 +167,8 @@ class Compiler:
     def _compare(self, value: typed.Compare) -> Evaluate:
         x, y = self.compile(value.left), self.compile(value.right)
         compare = _COMPARE[value.operator]
+        if value.left.info.type.kind is Kind.VERSION:
+            return _compare_versions(x, y, compare, maybe=value.info.maybe)
         if not value.info.maybe:
             return lambda frame: compare(x(frame), y(frame))
 
@@ -301,6 +304,39 @@ class Compiler:
         return evaluate, captured
 
 
+# --- versions --------------------------------------------------------------------------------------------
+
+
+def _compare_versions(x: Evaluate, y: Evaluate, compare: Callable[[Any, Any], Any], *, maybe: bool) -> Evaluate:
+    """Return the callable of a comparison of versions, asked once for each pair of distinct texts in a column."""
+
+    def asked(left: str | None, right: str | None) -> int:
+        if left is None or right is None:
+            return MISSING
+        return TRUE if compare(version_key(left), version_key(right)) else FALSE
+
+    def compared(frame: Any) -> Any:
+        left, right = x(frame), y(frame)
+        if isinstance(left, Texts) and isinstance(right, Texts):
+            pairs = zip(_words(left), _words(right), strict=True)
+            answers = np.array([asked(one, other) for one, other in pairs], np.uint8)
+        elif isinstance(left, Texts):
+            answers = by_value(left, lambda text: asked(text, right), absent=MISSING, dtype=np.uint8)
+        elif isinstance(right, Texts):
+            answers = by_value(right, lambda text: asked(left, text), absent=MISSING, dtype=np.uint8)
+        else:
+            answer = asked(left, right)
+            return answer if maybe else answer == TRUE
+        return answers if maybe else answers == TRUE
+
+    return compared
+
+
+def _words(column: Texts) -> list[str | None]:
+    words: list[str | None] = [*column.values, None]
+    return [words[code] for code in column.codes.tolist()]
+
+
 # --- calls of builtins -----------------------------------------------------------------------------------
 
 
@@ -362,7 +398,7 @@ def _one_column(kernel: Callable[..., Any], given: list[Any], at: int, gives: Ki
         return kernel(*before, text, *after)
 
     match gives:
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.VERSION:
             return map_texts(column, one)
         case Kind.TRUTH:
             return by_value(column, one, absent=absent, dtype=np.bool_)
@@ -381,13 +417,12 @@ def _row_by_row(
     for at, value in enumerate(given):
         if at in texts:
             coded = as_texts(value, size)
-            words: list[str | None] = [*coded.values, None]
-            columns.append([words[code] for code in coded.codes.tolist()])
+            columns.append(_words(coded))
         else:
             columns.append(value.tolist() if isinstance(value, np.ndarray) else [value] * size)
     rows = [absent if any(row[at] is None for at in texts) else kernel(*row) for row in zip(*columns, strict=True)]
     match gives:
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.VERSION:
             return texts_of(rows)
         case Kind.LIST:
             return rows
@@ -413,8 +448,8 @@ def conditional(compiler: Compiler, value: typed.Conditional) -> Evaluate:
             chosen = absent if which == MISSING else then(frame) if which == TRUE else other(frame)
             if not node:
                 return chosen
-            return as_texts(chosen, frame.size) if kind is Kind.TEXT else full(chosen, frame.size)
-        if kind is Kind.TEXT:
+            return as_texts(chosen, frame.size) if kind in TEXT_KINDS else full(chosen, frame.size)
+        if kind in TEXT_KINDS:
             chosen = select_text(which == TRUE, then(frame), other(frame), frame.size)
             return select_text(which != MISSING, chosen, None, frame.size)
         if kind is Kind.LIST:
@@ -439,7 +474,7 @@ def otherwise(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
 
     def defaulted(frame: Any) -> Any:
         left = x(frame)
-        if kind is Kind.TEXT:
+        if kind in TEXT_KINDS:
             if isinstance(left, Texts):
                 return select_text(left.codes >= 0, left, y(frame), len(left.codes))
             chosen = y(frame) if left is None else left
@@ -502,7 +537,7 @@ def presence(compiler: Compiler, value: typed.Missing) -> Evaluate:
     """Return the callable of `x is missing`, or `x is not missing`."""
     x, info, there = compiler.compile(value.operand), value.operand.info, value.negated
     match info.type.kind:
-        case Kind.TEXT if info.maybe:
+        case Kind.TEXT | Kind.VERSION if info.maybe:
 
             def absent(frame: Any) -> Any:
                 text = x(frame)

@@ -28,7 +28,8 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
 from kube_policy_scheduler.lang.environment import Environment, Members
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
-from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
+from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
+from kube_policy_scheduler.lang.versions import version_key
 
 _REFUSES = "node(s) didn't match policy clause"
 
@@ -245,29 +246,30 @@ class _Maker:
 
 
 class _Descending:
-    """Sorts texts the other way round."""
+    """Sorts texts, or keys of versions, the other way round."""
 
-    __slots__ = ("text",)
+    __slots__ = ("key",)
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, key: Any) -> None:
+        self.key = key
 
     def __lt__(self, other: _Descending) -> bool:
-        return other.text < self.text
+        return bool(other.key < self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and other.text == self.text
+        return isinstance(other, _Descending) and bool(other.key == self.key)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.key)
 
 
 def _sortable(value: Any, kind: Kind, descending: bool) -> Any:
     """Return a key part; what is missing comes last either way."""
-    if kind is Kind.TEXT:
+    if kind in TEXT_KINDS:
         if value is None:
             return (1, "")
-        return (0, _Descending(value) if descending else value)
+        own = version_key(value) if kind is Kind.VERSION else value
+        return (0, _Descending(own) if descending else own)
     number = float(value) if kind is Kind.NUMBER else (1.0 if value in (True, TRUE) else 0.0)
     if number != number:
         return float("inf")
