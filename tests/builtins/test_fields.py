@@ -25,7 +25,9 @@ NODES = """\
     annotations: {owner: red}
     labels: {disk: ssd, topology.kubernetes.io/zone: z1, topology.kubernetes.io/region: r1,
              kubernetes.io/arch: amd64, kubernetes.io/os: linux}
-  spec: {taints: [{key: gpu, value: "1", effect: NoSchedule}, {key: old, effect: PreferNoSchedule}]}
+  spec:
+    providerID: aws:///zone-a/i-0123
+    taints: [{key: gpu, value: "1", effect: NoSchedule}, {key: old, effect: PreferNoSchedule}]
   status:
     allocatable: {cpu: "4", memory: 8Gi, pods: "10", nvidia.com/gpu: "2"}
     capacity: {cpu: 4100m, memory: 9Gi, pods: "10", nvidia.com/gpu: "3"}
@@ -83,6 +85,7 @@ VALUES: dict[str, Any] = {
     "node.kubelet": ["v1.36.2", None],
     "node.label.disk": ["ssd", None],
     "node.name": ["a", "b"],
+    "node.provider": ["aws", None],
     "node.os": ["linux", None],
     "node.ready": [True, False],
     "node.region": ["r1", None],
@@ -105,6 +108,7 @@ VALUES: dict[str, Any] = {
     "pod.node_selector": ("disk=ssd",),
     "pod.owner.kind": "ReplicaSet",
     "pod.owner.name": "web",
+    "pod.previous_node": "b",
     "pod.priority": 7.0,
     "pod.qos": "Burstable",
     "pod.queued": NOW - 120,
@@ -130,6 +134,10 @@ def frame() -> Frame:
     cluster.set_object(msgspec.convert(attached, objects.VolumeAttachment))
     placed, wanted = (msgspec.convert(_texts(yaml.safe_load(text)), objects.Pod) for text in (PLACED, POD))
     cluster.place(cluster.templates.pod(placed), "a")
+    before = msgspec.convert(_texts(yaml.safe_load(POD) | {"status": {}}), objects.Pod)
+    before.metadata.uid = "before"
+    cluster.confirm(cluster.templates.pod(before), "b")
+    cluster.remove("before")
     return Frame(cluster.templates.pod(wanted), cluster, NOW, queued=NOW - 120, attempts=3)
 
 

@@ -274,6 +274,17 @@ def _container_runtime(info: NodeInfo) -> str | None:
     return (system.container_runtime_version or None) if system is not None else None
 
 
+@node_field("node.provider", depends=_STATIC, foreign=("cloud", "cloud_provider", "provider_id", "providerid"))
+def provider(frame: Frame) -> MaybeText:
+    """The cloud provider, such as `aws`, `gce` or `azure`: what stands before `://` in the node's provider ID."""
+    return _derived_text(frame, "provider", _provider)
+
+
+def _provider(info: NodeInfo) -> str | None:
+    scheme, found, _ = info.node.spec.provider_id.partition("://")
+    return scheme if found and scheme else None
+
+
 @node_field("node.capacity", key=Key.RESOURCE, depends=_STATIC, low=0, high=_MOST)
 def capacity(frame: Frame, resource: str) -> Amount:
     """What the node has of a resource, including what it reserves for the system. Pods can use `node.allocatable`.

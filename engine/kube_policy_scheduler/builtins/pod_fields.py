@@ -202,6 +202,18 @@ def host_network(frame: Frame) -> Truth:
     return frame.template.spec.host_network
 
 
+@pod_field("pod.previous_node", depends=_POD | Depends.CLUSTER, foreign=("last_node", "previousnode", "lastnode"))
+def previous_node(frame: Frame) -> MaybeText:
+    """The node where the pod ran before it was replaced: `score 50 if node.name == pod.previous_node`.
+
+    A pod of a StatefulSet follows the pod of the same name, a pod of an indexed Job the one with its index. A pod of
+    another workload follows the pod of the workload that went last, also of an earlier rollout of a Deployment.
+    The scheduler remembers the pods that it saw going, 1,024 for each namespace, 32,768 in all. It forgets them when it
+    restarts; a standby replica remembers them too. Absent if nothing is known. The node may be gone.
+    """
+    return frame.cluster.previous_nodes.of(frame.pod)
+
+
 _RUN = Depends.RUN
 
 

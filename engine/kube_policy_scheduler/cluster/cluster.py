@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, obje
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
+from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
@@ -95,6 +96,8 @@ class Cluster:
         self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
+        self.previous_nodes = PreviousNodes()
+        """Where pods that are gone ran last."""
         self.devices = Devices(self.nodes, self.on_node)
         """GPUs and the like, one by one."""
         self.workload = Workload(self.nodes)
@@ -209,8 +212,11 @@ class Cluster:
 
     def remove(self, uid: str) -> PodInfo | None:
         """Stop counting a pod that is gone from its node, assumed or not; None if it did not count."""
-        self._unassume(uid)
-        return self.displace(uid)
+        was_assumed, node_name = self._unassume(uid), self._placed_on.get(uid)
+        pod = self.displace(uid)
+        if pod is not None and node_name is not None and not was_assumed:
+            self.previous_nodes.note(pod, node_name)
+        return pod
 
     def _unassume(self, uid: str) -> bool:
         self.assumed.since.pop(uid, None)

@@ -70,4 +70,4 @@ def _machine(node: objects.Node) -> tuple[object, ...]:
     """Return what a node reports of itself that reboots and upgrades change, and since when its conditions hold."""
     status = node.status
     since = [(each.type, each.last_transition_time) for each in status.conditions or ()]
-    return status.node_info, status.capacity or status.allocatable, since
+    return status.node_info, status.capacity or status.allocatable, since, node.spec.provider_id

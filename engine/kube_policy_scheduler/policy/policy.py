@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from kube_policy_scheduler.builtins.metrics import queries
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.previous_nodes import workload
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
@@ -201,10 +201,6 @@ def _preemption_rule(clause: CompiledPreemption) -> PreemptionRule:
 # --- canaries ----------------------------------------------------------------------------------------
 
 
-_TEMPLATE_HASH = "pod-template-hash"
-"""Label of a Deployment's pods: the end of their ReplicaSet's name, which changes with every rollout."""
-
-
 def takes(frame: Frame, *, share: float, salt: str, gangs: Sequence[CompiledGang] = ()) -> bool:
     """Return whether a pod is among the share of its stable policy's pods that the canary decides.
 
@@ -231,15 +227,3 @@ def _unit(frame: Frame, gangs: Sequence[CompiledGang]) -> str:
             return f"gang/{pod.namespace}/{gang.key(frame)}"
     group = native_group(template) or template.labels.get(COSCHEDULING_LABEL)
     return f"group/{pod.namespace}/{group}" if group else workload(pod)
-
-
-def workload(pod: PodInfo) -> str:
-    """Return the name of what made a pod: its controller, for a ReplicaSet the Deployment; without one the pod."""
-    controller = pod.template.controller
-    if controller is None:
-        return f"Pod/{pod.namespace}/{pod.name}"
-    kind, name = controller.kind, controller.name
-    ending = f"-{pod.template.labels.get(_TEMPLATE_HASH)}"
-    if kind == "ReplicaSet" and name.endswith(ending) and len(name) > len(ending):
-        kind, name = "Deployment", name.removesuffix(ending)
-    return f"{kind}/{pod.namespace}/{name}"

@@ -246,7 +246,7 @@ def _set_claims(done: Json, value: Any) -> None:
 
 
 def _no_part_of_it(done: Json, value: Any) -> None:
-    """Devices are objects of their own: `add_devices`."""
+    """Devices are objects of their own (`add_devices`), and where a pod ran before is not written anywhere."""
 
 
 _NODE_KEYS: Mapping[str, _Apply] = {
@@ -281,6 +281,7 @@ _POD_KEYS: Mapping[str, _Apply] = {
     "started": _set_started,
     "ready": _set_pod_ready,
     "claims": _set_claims,
+    "previous_node": _no_part_of_it,
     **{key: _request(resource) for key, resource in _RESOURCES.items()},
 }
 

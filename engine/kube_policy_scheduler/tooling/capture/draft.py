@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, minimised
 from kube_policy_scheduler.tooling.cluster_state import stored_objects
+from kube_policy_scheduler.tooling.policy_reads import fields
 from kube_policy_scheduler.tooling.short_forms import (
     HOSTNAME,
     REGION,
@@ -33,8 +34,8 @@ _EVERY_POD = tuple(
 """What every pod tolerates for a while: the API server sees to it, and so do tests."""
 
 
-def node_form(node: Mapping[str, Any]) -> Json:
-    """Return a node of a fixture in its short form."""
+def node_form(node: Mapping[str, Any], *, reads: Collection[str] = ()) -> Json:
+    """Return a node of a fixture in its short form; of what few policies read, only the fields that these `reads`."""
     node = copy.deepcopy(dict(node))
     metadata, spec, status = (node.get(part) or {} for part in ("metadata", "spec", "status"))
     name = metadata.pop("name")
@@ -47,13 +48,19 @@ def node_form(node: Mapping[str, Any]) -> Json:
         del labels[HOSTNAME]
     else:
         labels.setdefault(HOSTNAME, None)  # the short form would add it
-    offered = status.pop("allocatable", None) or status.get("capacity") or {}
-    status.pop("capacity", None)
+    capacity = status.pop("capacity", None) or {}
+    offered = status.pop("allocatable", None) or dict(capacity)
+    if "node.capacity" not in reads:
+        capacity = {}
+    reserved = {key: amount for key, amount in capacity.items() if key in offered and offered[key] != amount}
+    _put(status, "capacity", reserved)
+    _put(status, "allocatable", {key: offered.pop(key) for key in reserved})
     status.pop("addresses", None)
     for resource, short in _AMOUNTS.items():
         if resource in offered:
             form[short] = offered.pop(resource)
-    form["pods"] = offered.pop("pods", "0")
+    if "pods" not in reserved:
+        form["pods"] = offered.pop("pods", "0")
     _put(form, "resources", offered)
     _put(form, "labels", labels)
     _put(form, "annotations", metadata.pop("annotations", None))
@@ -61,7 +68,11 @@ def node_form(node: Mapping[str, Any]) -> Json:
     conditions = status.pop("conditions", None) or []
     if not any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
         form["ready"] = False
-    _put(status, "conditions", [one for one in conditions if one.get("type") != "Ready"])
+    has_since = "node.condition_age" in reads
+    told = [one for one in conditions if one.get("type") != "Ready" or (has_since and "lastTransitionTime" in one)]
+    if any(one.get("type") == "Ready" for one in told):
+        form.pop("ready", None)
+    _put(status, "conditions", told)
     _put(form, "unschedulable", spec.pop("unschedulable", None))
     _put(form, "created", metadata.pop("creationTimestamp", None))
     metadata.pop("uid", None)
@@ -205,8 +216,10 @@ def draft(reducible: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, 
         scheduler: of pods that name none.
         case: the name of the case.
     """
+    policy = reducible.rules.policy
+    reads = fields([policy]) if policy is not None else frozenset[str]()
     return Draft(
-        nodes=tuple(node_form(recorded_forms(node)) for node in reducible.nodes),
+        nodes=tuple(node_form(recorded_forms(node), reads=reads) for node in reducible.nodes),
         placed=tuple(pod_form(recorded_forms(pod), scheduler=scheduler) for pod in reducible.placed),
         pod=pod_form(recorded_forms(reducible.pod), scheduler=scheduler),
         others=tuple(recorded_forms(thing) for thing in reducible.others),

@@ -367,7 +367,7 @@ class Waiting:
         while self._departures and self._departures[0][0] <= simulated.now:
             _, _, pod = heapq.heappop(self._departures)
             if simulated.cluster.pods.get(pod.uid) is pod:
-                simulated.cluster.displace(pod.uid)
+                simulated.cluster.remove(pod.uid)
                 simulated.tally.left += 1
                 self._happened(ClusterEvent.POD_DELETE)
                 if has_claims(pod.template, simulated.cluster):
@@ -408,7 +408,7 @@ class Waiting:
         """Let victims go, and come again as their controllers would have it."""
         simulated = self._simulated
         for victim in victims:
-            simulated.cluster.displace(victim.uid)
+            simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
             again = replace(
                 victim,

@@ -74,7 +74,10 @@ def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
     elif isinstance(thing, _OF_DEVICES):
         _drop_driver_data(made)
     elif isinstance(thing, objects.Node):
-        made.get("spec", {}).pop("providerID", None)
+        spec = made.get("spec", {})
+        scheme, found, _ = spec.pop("providerID", "").partition("://")
+        if found and scheme:
+            spec["providerID"] = f"{scheme}://"  # the rest names zone and machine
     kind = type(thing).__name__.removeprefix("Coscheduling")
     return {"apiVersion": API_VERSIONS[type(thing)], "kind": kind, **made}
 

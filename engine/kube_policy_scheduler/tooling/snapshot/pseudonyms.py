@@ -41,7 +41,7 @@ _KEPT_KEYS = frozenset(
         "nodeTaintsPolicy", "matchLabelKeys", "mismatchLabelKeys", "schedulerName", "preemptionPolicy", "protocol",
         "restartPolicy", "action", "creationTimestamp", "deletionTimestamp", "startTime", "phase", "qosClass", "type",
         "architecture", "operatingSystem", "kernelVersion", "kubeletVersion", "containerRuntimeVersion",
-        "lastTransitionTime", "declaredFeatures", "provisioner",
+        "lastTransitionTime", "providerID", "declaredFeatures", "provisioner",
         "volumeBindingMode", "driver", "attacher", "topologyKeys", "accessModes", "volumeMode", "fsType",
         "extendedResourceName", "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources",
         "maximumVolumeSize", "attributes", "expression", "allocationMode", "deviceClassName", "counters",

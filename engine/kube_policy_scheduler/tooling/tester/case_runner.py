@@ -101,8 +101,14 @@ class CaseCluster:
         node_name = self.cluster.node_of(pod.uid)
         if node_name is not None:
             self.cluster.displace(pod.uid)
+            self.ran_before(pod, node_name)
             self._undo.callback(self.cluster.place, pod, node_name)
             self._undo.callback(give_claims_back(self.cluster, pod))
+
+    def ran_before(self, pod: PodInfo, node_name: str) -> None:
+        """Remember where a pod ran that another one follows."""
+        self.cluster.previous_nodes.note(pod, node_name)
+        self._undo.callback(self.cluster.previous_nodes.forget, pod)
 
     def _restore(self, node: objects.Node, written: FixtureObject) -> None:
         name = node.metadata.name
@@ -541,6 +547,8 @@ class CaseRunner:
                 if case.kind is not Kind.ONE and isinstance(pod, Part):
                     pod, uid = Part({**pod.value, "name": name}, pod.path), f"{case.name}/{name}"
                 info = self._context.builder.pod(pod, case_cluster.cluster, name=name, uid=uid)
+                if isinstance(pod, Part) and "previous_node" in pod.value:
+                    case_cluster.ran_before(info, pod.value["previous_node"])
                 decided = self._decided(step, info, now, in_full=in_full)
                 yield decided
                 self._settle(decided, now)
