@@ -17,7 +17,8 @@ from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.lang import load as load_module
 from kube_policy_scheduler.lang.checking import inference
-from kube_policy_scheduler.lang.load import MAX_ERRORS, MAX_SET_INPUTS, MAX_USE_LEVELS, check_sources
+from kube_policy_scheduler.lang.load import MAX_ERRORS, MAX_USE_LEVELS, WHOLE, check_sources
+from kube_policy_scheduler.lang.owner import SetLimits
 from kube_policy_scheduler.policy.policy_set import load
 
 Files = Mapping[str, str]
@@ -147,7 +148,7 @@ def said(files: Files) -> list[str]:
 
 
 def test_used_statements_count_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "MAX_SET_STATEMENTS", 1_000)
+    monkeypatch.setattr(load_module, "WHOLE", SetLimits(statements=1_000))
     assert said(fan_out(9)) == []
     (found,) = said(fan_out(10))
     assert found == "P0002 with this policy, all policies together have more than 1,000 statements"
@@ -161,7 +162,7 @@ def test_files_take_each_other_in_to_a_depth() -> None:
 
 
 def test_finding_the_policy_of_a_pod_has_a_bound_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "MAX_GOVERNS_COST", 30)
+    monkeypatch.setattr(load_module, "WHOLE", SetLimits(governs_cost=30))
     text = 'for pods where pod.label.a == "{0}" or pod.label.b == "{0}"\n'  # 7 operations
     assert said(policies(text, 4)) == []
     (found,) = said(policies(text, 5))
@@ -172,7 +173,7 @@ FUNCTIONS = "def f0(x) = x + x\n" + "\n".join(f"def f{at + 1}(x) = f{at}(x) + f{
 
 
 def test_checking_has_a_bound_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "MAX_SET_STEPS", 2_000)
+    monkeypatch.setattr(load_module, "WHOLE", SetLimits(steps=2_000))
     dear = f'for pods where pod.namespace == "{{0}}"\n{FUNCTIONS}\nscore f6(1)\n'
     assert said(policies(dear, 2)) == []
     assert said(policies(dear, 9)) == [
@@ -187,7 +188,7 @@ def test_a_policy_that_is_too_dear_is_not_looked_at_further(monkeypatch: pytest.
 
 
 def test_queries_have_a_bound_for_the_whole_set() -> None:
-    half = MAX_SET_INPUTS // 2
+    half = WHOLE.inputs // 2
     files = {name: lines(f'score promql("{name}{{0}}") ?? 1', half)["a.policy"] for name in ("a", "b")}
     files = {f"{name}.policy": f'for pods where pod.namespace == "{name}"\n{text}' for name, text in files.items()}
     assert said(files) == []

@@ -18,6 +18,8 @@ from watchdog.observers.api import BaseObserver
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
+    LIMITS,
+    FolderLimits,
     PolicySources,
     PolicySourcesError,
     read_policies,
@@ -59,6 +61,8 @@ class PolicyDirectory:
         *,
         deliver: Callable[[PolicySources | PolicySourcesError], None],
         proof: PolicyProof | None = None,
+        limits: FolderLimits = LIMITS,
+        name: str = "policy-directory",
         poll_seconds: float = POLL_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
         loops: Loops | None = None,
@@ -69,6 +73,8 @@ class PolicyDirectory:
             path: the directory or the file.
             deliver: takes what was read, or why it could not be.
             proof: what has to vouch for the policies; None: nothing.
+            limits: of what it may hold.
+            name: of the loop.
             poll_seconds: between two readings without an event.
             slow_seconds: a reading that takes longer is delivered as an error, until it ends.
             loops: of the process; None: its own.
@@ -77,6 +83,8 @@ class PolicyDirectory:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100
         self._deliver = deliver
         self._proof = proof
+        self._limits = limits
+        self._name = name
         self._poll_seconds = poll_seconds
         self._slow_seconds = slow_seconds
         self._touched = asyncio.Event()
@@ -93,7 +101,7 @@ class PolicyDirectory:
         self._loop = asyncio.get_running_loop()
         # not in the pool of the event loop: that one waits for its threads when the process ends
         self._worker = WorkerThread("policy directory")
-        self._watching = self._loops.start("policy-directory", partial(self._run, self._worker), restarts=True)
+        self._watching = self._loops.start(self._name, partial(self._run, self._worker), restarts=True)
         await self._delivered.wait()
         return self
 
@@ -148,7 +156,7 @@ class PolicyDirectory:
     def _read(self) -> PolicySources | PolicySourcesError:
         self._watch.arm(self.path)
         try:
-            return read_policies(self.path, proof=self._proof)
+            return read_policies(self.path, proof=self._proof, limits=self._limits)
         except PolicySourcesError as error:
             return error
         except Exception as error:

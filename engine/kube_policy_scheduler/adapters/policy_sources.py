@@ -52,7 +52,22 @@ class PolicySourcesError(Exception):
     """The policies cannot be read; the text names the file and what to do."""
 
 
-def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySources:
+@dataclass(frozen=True, slots=True)
+class FolderLimits:
+    """How much a folder of policies may hold."""
+
+    files: int = MAX_FILES
+    total_bytes: int = MAX_BYTES
+    may_be_empty: bool = False
+    """Whether a folder without policies is a set of none, and no error."""
+
+
+LIMITS = FolderLimits()
+OWNER_LIMITS = FolderLimits(files=50, total_bytes=256 << 10, may_be_empty=True)
+"""Of one owner among several: an eighth of the bytes, and who has no policies leaves the pods to others."""
+
+
+def read_policies(path: Path, *, proof: PolicyProof | None = None, limits: FolderLimits = LIMITS) -> PolicySources:
     """Read a policy file, or every `*.policy` file of a directory, without its sub-directories.
 
     In a volume that the kubelet writes, all files come from one whole generation: the link `..data` is resolved
@@ -61,6 +76,7 @@ def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySour
     Args:
         path: the file or the directory.
         proof: what has to vouch for them, in the same generation; None: nothing.
+        limits: of the folder.
 
     Raises:
         PolicySourcesError: nothing there, unreadable, not UTF-8, too large, no policy at all, or no proof.
@@ -68,7 +84,7 @@ def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySour
     shown, vanished = shown_name(str(path)), ""
     for _ in range(ATTEMPTS):
         try:
-            return _read_once(path, proof, shown=shown)
+            return _read_once(path, proof, limits, shown=shown)
         except FileNotFoundError as error:
             if not os.path.exists(path):  # noqa: PTH110  (Path.exists raises)
                 raise PolicySourcesError(f"{shown} does not exist: expected a directory of {SUFFIX} files") from None
@@ -93,7 +109,7 @@ def policies_of_config_map(
         PolicySourcesError: as `read_policies`.
     """
     entries = {**{name: text.encode() for name, text in data.items()}, **binary_data}
-    contents = {name: entries[name] for name in _checked_names(entries, shown=shown)}
+    contents = {name: entries[name] for name in _checked_names(entries, LIMITS, shown=shown)}
     if proof is not None:
         _check(proof, contents, {name: entries[name] for name in proof.files if name in entries}, shown=shown)
     return PolicySources.of({name: _decoded(content, shown=name) for name, content in contents.items()})
@@ -106,7 +122,7 @@ def _check(proof: PolicyProof, contents: Mapping[str, bytes], proofs: Mapping[st
         raise PolicySourcesError(f"{shown}: {error}") from error
 
 
-def _read_once(path: Path, proof: PolicyProof | None, *, shown: str) -> PolicySources:
+def _read_once(path: Path, proof: PolicyProof | None, limits: FolderLimits, *, shown: str) -> PolicySources:
     if not path.is_dir():
         if proof is not None:
             raise PolicySourcesError(f"{shown} is a file: policies with checksums need a directory")
@@ -114,11 +130,11 @@ def _read_once(path: Path, proof: PolicyProof | None, *, shown: str) -> PolicySo
         return PolicySources.of({path.name: _decoded(_content(path, shown=shown), shown=shown)})
     link = path / _KUBELET_LINK
     if not link.is_symlink():
-        return _read_folder(path, proof, shown=shown)
+        return _read_folder(path, proof, limits, shown=shown)
     # resolved once: the kubelet swaps the link, and two look-ups could see two generations
     folder = Path(os.path.realpath(link, strict=True))
     try:
-        return _read_folder(folder, proof, shown=shown)
+        return _read_folder(folder, proof, limits, shown=shown)
     finally:
         # an old generation is deleted file by file once the link has left it: what was read, or not found,
         # counts only if the link did not move meanwhile
@@ -126,16 +142,16 @@ def _read_once(path: Path, proof: PolicyProof | None, *, shown: str) -> PolicySo
             raise FileNotFoundError(errno.ENOENT, "overtaken by a new generation", str(link))
 
 
-def _read_folder(folder: Path, proof: PolicyProof | None, *, shown: str) -> PolicySources:
+def _read_folder(folder: Path, proof: PolicyProof | None, limits: FolderLimits, *, shown: str) -> PolicySources:
     with os.scandir(folder) as entries:
-        names = _checked_names((entry.name for entry in entries), shown=shown)
-    contents, room = {}, MAX_BYTES
+        names = _checked_names((entry.name for entry in entries), limits, shown=shown)
+    contents, room = {}, limits.total_bytes
     for name in names:
         contents[name] = _content(folder / name, shown=f"{shown}/{name}")
         room -= len(contents[name])
         if room < 0:
             raise PolicySourcesError(
-                f"{shown} contains more than {MAX_BYTES >> 20} MiB of policies: is this the right folder?"
+                f"{shown} contains more than {limits.total_bytes >> 10:,} KiB of policies: is this the right folder?"
             )
     if proof is not None:
         there = [name for name in proof.files if (folder / name).exists()]
@@ -148,17 +164,17 @@ def is_policy(name: str) -> bool:
     return name.endswith(SUFFIX) and not name.startswith(".")
 
 
-def _checked_names(names: Iterable[str], *, shown: str) -> list[str]:
+def _checked_names(names: Iterable[str], limits: FolderLimits, *, shown: str) -> list[str]:
     found, number = [], 0
     for name in filter(is_policy, names):
         number += 1
-        if number <= MAX_FILES:  # a folder may hold millions
+        if number <= limits.files:  # a folder may hold millions
             _check_name(name, shown=f"{shown}/{shown_name(name)}")
             found.append(name)
-    if not found:
+    if not found and not limits.may_be_empty:
         raise PolicySourcesError(f"{shown} contains no {SUFFIX} file")
-    if number > MAX_FILES:
-        raise PolicySourcesError(f"{shown} contains {number} {SUFFIX} files; at most {MAX_FILES} are allowed")
+    if number > limits.files:
+        raise PolicySourcesError(f"{shown} contains {number} {SUFFIX} files; at most {limits.files} are allowed")
     return sorted(found)
 
 

@@ -36,6 +36,7 @@ from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.owners import Owners, PoliciesTogether
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import (
     ReplicaCoordinator,
@@ -157,15 +158,24 @@ class Daemon:
             random=self._random,
         )
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
+        self._together = PoliciesTogether([owner.name for owner in settings.policies.owners], self._use_policies)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(
                 frozenset(settings.scheduler_names), watched=settings.watched, checker=checker
             ),
-            activate=self._activate,
+            activate=partial(self._together.use, ""),
             report=self._report_reload,
             clock=time.time,
             prepare=self._prime,
             former=partial(self._writers.former_policies, proof=_proof(settings.policies)),
+            loops=loops,
+        )
+        self._owners = Owners(
+            settings,
+            together=self._together,
+            prepare=self._prime,
+            report=self._report_reload,
+            former=partial(self._writers.former_policies, proof=None),
             loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
@@ -181,6 +191,7 @@ class Daemon:
             settings,
             scheduler=self._scheduler,
             reloader=self._reloader,
+            owners=self._owners.states,
             transport=self._transport,
             metrics=self.metrics,
             ready={
@@ -245,6 +256,7 @@ class Daemon:
             stack.push_async_callback(self._loops.end, *background)
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
+            await stack.enter_async_context(self._owners)
             await stack.enter_async_context(self._policy_directory())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
@@ -285,6 +297,7 @@ class Daemon:
         if not self._reloader.in_force.is_set() and self._fence.is_needed:
             logger.warning("not taking part in leader election: there are no usable policies")
         await self._reloader.in_force.wait()
+        await self._owners.first()
         return await self._coordinator.run()
 
     # --- policies and signals ------------------------------------------------------------------------
@@ -292,10 +305,10 @@ class Daemon:
     async def _prime(self, policies: LivePolicies) -> None:
         await self._signals.prime(policies.queries)
 
-    def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
+    def _use_policies(self, policies: LivePolicies, policy_hash: str) -> None:
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
-        self._server.use_policies(policies.policy_set, hash=record.hash or "")
+        self._server.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
 
     def _policy_directory(self) -> PolicyDirectory:
@@ -314,7 +327,10 @@ class Daemon:
     def _look_at_policies(self) -> str | None:
         """Return why nothing can be decided, or as a remark why the newest policies do not decide."""
         problem = self._reloader.problem()
-        return problem if problem is None or not self._reloader.ready else Remark(problem)
+        if not self._reloader.ready:
+            return problem
+        problems = [each for each in (problem, self._owners.problem()) if each is not None]
+        return Remark("; ".join(problems)) if problems else None
 
     def _look_at_watches(self) -> str | None:
         """Return why nothing is decided though it should be, or as a remark what is not current at the moment."""

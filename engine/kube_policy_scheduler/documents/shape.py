@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
@@ -42,6 +42,15 @@ DURATION_SECONDS = Shape(
     whole=True,
 )
 """A duration as policies write it; `5m` is refused because it is milli there."""
+Name: TypeAlias = Annotated[
+    str,
+    Shape(
+        {
+            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
+        }
+    ),
+]
 
 
 def schema_of(kind: type) -> dict[str, Any]:

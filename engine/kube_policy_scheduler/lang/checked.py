@@ -173,6 +173,14 @@ class CheckedPolicy:
     """Expressions that were looked at to check it: what it cost."""
     canary: Canary | None = None
     """What makes it one. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
+    owner: str = ""
+    """Who wrote it; "": the administrator. The name then begins with it, and `governs` with what the owner may govern
+    (`checking.owners`)."""
+
+    @property
+    def own_name(self) -> str:
+        """Return the name that it has among the policies of its owner."""
+        return self.name.removeprefix(f"{self.owner}/") if self.owner else self.name
 
     @property
     def condition(self) -> Typed | None:

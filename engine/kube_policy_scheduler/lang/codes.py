@@ -433,6 +433,22 @@ SECOND_CANARY = Code(
     "canary of a for 10%\nfilter fits(mem)",
     good="# in a.policy\nfilter node.ready\n# in b.policy\ncanary of a for 10%\nfilter fits(cpu)",
 )
+NOT_ALLOWED = Code(
+    "P0216",
+    "not-allowed",
+    "The policy belongs to an owner, and the administrator does not allow this owner to use the statement, the"
+    " scheduler name, or metrics. `policies.owners` of the scheduler's configuration says what each owner may use.",
+    bad="# owner team-a\npreempt if pod.priority > 1000\nfilter node.ready",
+    good="# owner team-a\nfilter node.ready",
+)
+PRIORITY_TOO_HIGH = Code(
+    "P0217",
+    "priority-too-high",
+    "The policy belongs to an owner, and its priority is above the owner's `maxPriority`. Otherwise an owner could"
+    " take pods away from the policies of others, or of the administrator.",
+    bad="# owner team-a\npriority 1000\nfilter node.ready",
+    good="# owner team-a\npriority 0\nfilter node.ready",
+)
 BUILTIN_NAME = Code(
     "P0211",
     "builtin-name",

@@ -13,19 +13,15 @@ from kube_policy_scheduler.lang import codes, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
+from kube_policy_scheduler.lang.checking.owners import keep_within
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.owner import Owner, SetLimits
 from kube_policy_scheduler.lang.reading.parse import MAX_STATEMENTS, parse
 
 SUFFIX = ".policy"
-MAX_SET_STATEMENTS = 10_000
-"""Of all policies together, those of a used file counted for each policy that uses it: seconds of checking."""
-MAX_SET_STEPS = 200_000
-"""Expressions looked at to check all policies together."""
-MAX_GOVERNS_COST = 10_000
-"""Operations of all `for pods where` conditions together: at 0.3 µs each 3 ms for a pod of a new kind."""
-MAX_SET_INPUTS = 500
-"""Metric queries of all policies together: each is asked every 15 s or so."""
+WHOLE = SetLimits()
+"""Of all policies of the administrator."""
 MAX_USE_LEVELS = 30
 """Files that use files that use files."""
 MAX_ERRORS = 200
@@ -58,7 +54,12 @@ class _Gathered:
 
 
 def check_sources(
-    sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = (), memo: Memo | None = None
+    sources: Sequence[Source],
+    environment: Environment,
+    *,
+    library: Iterable[Source] = (),
+    memo: Memo | None = None,
+    owner: Owner | None = None,
 ) -> Checked:
     """Check policies together.
 
@@ -70,8 +71,9 @@ def check_sources(
         environment: what a policy may name.
         library: sources that may be used but are not checked by themselves.
         memo: results for the same texts, and those of this time afterwards.
+        owner: who wrote them, with what the administrator allows; None: the administrator.
     """
-    memo = memo or Memo()
+    memo, limits = memo or Memo(), owner.limits if owner is not None else WHOLE
     parsed: dict[str, syntax.File] = {}
     found: list[Diagnostic] = []
     for source in sources:
@@ -82,13 +84,16 @@ def check_sources(
             return Checked((), tuple(parsed.values()), in_order(found))
     others = {source.name: source for source in library if source.name not in parsed}
     gatherer = _Gatherer(parsed, others, memo)
-    policies = _checked(parsed, gatherer, environment, memo, found)
+    policies = _checked(parsed, gatherer, environment, memo, found, limits)
     found.extend(gatherer.found)
     found.extend(_same_names(policies))
     policies, misplaced = join_canaries(policies, memo)
     found.extend(misplaced)
+    if owner is not None:
+        policies, not_allowed = keep_within(policies, owner, environment, memo)
+        found.extend(not_allowed)
     policies.sort(key=lambda policy: policy.name)
-    found.extend(_costly_to_find(policies))
+    found.extend(_costly_to_find(policies, limits.governs_cost))
     return Checked(tuple(policies), tuple(parsed.values()), in_order(found))
 
 
@@ -98,6 +103,7 @@ def _checked(
     environment: Environment,
     memo: Memo,
     found: list[Diagnostic],
+    limits: SetLimits,
 ) -> list[CheckedPolicy]:
     """Return the policies, as many as the limits of a set allow; what is wrong is added to `found`."""
     used = gatherer.used()
@@ -109,8 +115,8 @@ def _checked(
             continue
         gathered = gatherer.gather(file)
         statements += len(gathered.statements)
-        if statements > MAX_SET_STATEMENTS:
-            message = f"with this policy, all policies together have more than {MAX_SET_STATEMENTS:,} statements"
+        if statements > limits.statements:
+            message = f"with this policy, all policies together have more than {limits.statements:,} statements"
             advice = "remove policies; a used file counts for each policy that uses it"
             found.append(codes.TOO_LARGE.at(_start(file.source), message, help=advice))
             return policies
@@ -118,31 +124,33 @@ def _checked(
         found.extend(diagnostics)
         policies.append(policy)
         steps += policy.steps
-        if steps > MAX_SET_STEPS:
-            message = f"with this policy, all policies together need more than {MAX_SET_STEPS:,} steps to check"
+        if steps > limits.steps:
+            message = f"with this policy, all policies together need more than {limits.steps:,} steps to check"
             advice = "remove policies, or nest fewer `def` functions"
             found.append(codes.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         inputs |= policy.inputs
-        if len(inputs) > MAX_SET_INPUTS:
-            message = f"with this policy, all policies together use more than {MAX_SET_INPUTS:,} metric queries"
+        if len(inputs) > limits.inputs:
+            message = f"with this policy, all policies together use more than {limits.inputs:,} metric queries"
             advice = "define a recording rule in Prometheus, and query its result"
             found.append(codes.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         if len(found) + len(gatherer.found) > MAX_ERRORS:
             found.append(_too_many(file.source))
             return policies
-    _look_at_used(parsed, gatherer, used)
+    _look_at_used(parsed, gatherer, used, limits)
     return policies
 
 
-def _look_at_used(parsed: Mapping[str, syntax.File], gatherer: _Gatherer, used: frozenset[str]) -> None:
+def _look_at_used(
+    parsed: Mapping[str, syntax.File], gatherer: _Gatherer, used: frozenset[str], limits: SetLimits
+) -> None:
     """Find what is wrong with files that are no policies, as those that use each other in a ring."""
     statements = 0
     for name, file in parsed.items():
         if name in used and not _headers(file):
             statements += len(gatherer.gather(file).statements)
-            if statements > MAX_SET_STATEMENTS or len(gatherer.found) > MAX_ERRORS:
+            if statements > limits.statements or len(gatherer.found) > MAX_ERRORS:
                 return
 
 
@@ -155,14 +163,14 @@ def _too_many(source: Source) -> Diagnostic:
     return codes.TOO_MANY.at(_start(source), message, help="correct these first")
 
 
-def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
+def _costly_to_find(policies: Sequence[CheckedPolicy], limit: int) -> Iterator[Diagnostic]:
     """Yield a diagnostic where asking each policy whether it governs a pod takes too long."""
     total = 0
     for policy in policies:
         if policy.governs is not None:
             total += typed.cost(policy.governs, {})
-            if total > MAX_GOVERNS_COST:
-                message = f"with this, finding the policy of a pod needs more than {MAX_GOVERNS_COST:,} operations"
+            if total > limit:
+                message = f"with this, finding the policy of a pod needs more than {limit:,} operations"
                 advice = "select pods by one label, or simplify the conditions"
                 yield codes.COSTLY.at(policy.governs.span, message, help=advice)
                 return

@@ -55,6 +55,16 @@ class Policy:
         return self.compiled.name
 
     @property
+    def owner(self) -> str:
+        """Return who wrote it; "": the administrator."""
+        return self.compiled.checked.owner
+
+    @property
+    def own_name(self) -> str:
+        """Return the name that it has among the policies of its owner."""
+        return self.compiled.checked.own_name
+
+    @property
     def scheduler(self) -> str | None:
         """Return the schedulerName it serves; None: the daemon's."""
         return self.compiled.scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.policy import Policy, make_policy
@@ -69,10 +70,25 @@ class PolicySet:
     @classmethod
     def of(cls, policies: Iterable[Policy], *, default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS) -> PolicySet:
         """Return the set of some policies."""
-        ordered = sorted(policies, key=_place)
-        stable = {policy.name: policy for policy in ordered if policy.canary is None}
-        joined = (p.joined(stable.get(p.canary.of)) if p.canary is not None else p for p in ordered)
-        return cls(tuple(joined), default_schedulers)
+        given = tuple(policies)
+        stable = {policy.own_name: policy for policy in given if policy.canary is None}
+        joined = (p.joined(stable.get(p.canary.of)) if p.canary is not None else p for p in given)
+        return cls(tuple(sorted(joined, key=_place)), default_schedulers)
+
+    @classmethod
+    def together(cls, parts: Sequence[PolicySet]) -> PolicySet:
+        """Return the policies of several owners as one set.
+
+        parts: the administrator's first, then the others in the administrator's order. Where policies of the same
+            priority match a pod, that of an owner comes before the administrator's, and owners come in this order.
+        """
+        first, *others = parts
+        if not others:
+            return first
+        ranks = {id(policy): rank for rank, part in enumerate((*others, first)) for policy in part.policies}
+        every = [policy for part in parts for policy in part.policies]
+        every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
+        return replace(first, policies=tuple(every))
 
     @property
     def schedulers(self) -> frozenset[str]:
@@ -161,7 +177,7 @@ class PolicySet:
 
 def _place(policy: Policy) -> tuple[int, str, bool, str]:
     canary = policy.canary
-    return -policy.priority, canary.of if canary is not None else policy.name, canary is None, policy.name
+    return -policy.priority, canary.of if canary is not None else policy.own_name, canary is None, policy.own_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +198,7 @@ def load(
     default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
     memo: Memo | None = None,
     rules: bool = True,
+    owner: Owner | None = None,
 ) -> Loaded:
     """Check, compile and lint policies together; errors in one leave all of them out.
 
@@ -192,10 +209,11 @@ def load(
         default_schedulers: the schedulerNames that policies serve which name none.
         memo: results for the same texts, the policies themselves among them, and those of this time afterwards.
         rules: whether to lint; not where it was done for these sources before.
+        owner: who wrote them, with what the administrator allows; None: the administrator.
     """
     names, memo = names or environment(), memo or Memo()
     with _collector_paused():
-        checked = check_sources(sources, names, library=library, memo=memo)
+        checked = check_sources(sources, names, library=library, memo=memo, owner=owner)
         policies = [memo(_made, policy, names) for policy in checked.policies] if not checked.failed else []
         found = lint(checked, memo=memo) if rules else ()
         diagnostics = in_order([*checked.diagnostics, *found])

@@ -31,14 +31,13 @@ FORGET_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
 PROBLEM_CHARACTERS = 500
+OWNER_PROBLEM_CHARACTERS = 100
+"""A hundred owners and three replicas share the 256 KiB of annotations."""
 
 
-class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one replica says. Times are Unix seconds by its own clock."""
+class SetReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one replica says of the policies of one owner. Times are Unix seconds by its own clock."""
 
-    replica: str
-    """Its pod."""
-    renewed: float
     active: str = ""
     """Hash of the policies that decide; "" while there are none."""
     generation: int = 0
@@ -50,6 +49,15 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """What became of the newest: accepted, refused, unreadable."""
     problem: str = ""
     """The first of what is wrong with the newest."""
+
+
+class ReplicaReport(SetReport, frozen=True, kw_only=True, omit_defaults=True):
+    """What one replica says of the administrator's policies, and of those of each owner."""
+
+    replica: str
+    """Its pod."""
+    renewed: float
+    owners: dict[str, SetReport] = {}
 
 
 class _Metadata(msgspec.Struct):
@@ -108,6 +116,13 @@ class ReplicaReports:
             changes["problem"] = shortened(changes["problem"], PROBLEM_CHARACTERS)
         self._report = msgspec.structs.replace(self._report, **changes)
         self._stirred.set()
+
+    def update_of(self, owner: str, **changes: Any) -> None:
+        """Change what we say of an owner's policies; returns at once. Takes fields of SetReport."""
+        if "problem" in changes:
+            changes["problem"] = shortened(changes["problem"], OWNER_PROBLEM_CHARACTERS)
+        known = self._report.owners.get(owner, SetReport())
+        self.update(owners={**self._report.owners, owner: msgspec.structs.replace(known, **changes)})
 
     async def run(self) -> None:
         """Write what we say for ever; when cancelled, take it away."""

@@ -17,8 +17,9 @@ from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.http_url import PATTERN
+from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
-from kube_policy_scheduler.documents.shape import DURATION_SECONDS, Shape, build, schema_of
+from kube_policy_scheduler.documents.shape import DURATION_SECONDS, Name, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 
 API_VERSION = "policy-scheduler/v1alpha1"
@@ -35,15 +36,6 @@ PositiveDuration: TypeAlias = Annotated[
 ]
 Port: TypeAlias = Annotated[
     int, Shape({"minimum": 0, "maximum": 65535, EXPECTED: "a port: 0 to 65535, 0 for a free one"})
-]
-Name: TypeAlias = Annotated[
-    str,
-    Shape(
-        {
-            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
-            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
-        }
-    ),
 ]
 Url: TypeAlias = Annotated[
     str, Shape({"pattern": PATTERN, EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
@@ -76,6 +68,14 @@ class PolicySettings:
     public_key_file: Path | None = None
     """Accept policies only if `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key, in
     PEM. Implies `checksums`. Store the key where policy authors cannot write."""
+    owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": 100})] = ()
+    """Teams whose policies apply beside these, each within the limits that you set here. An error in the policies of
+    one owner affects no others. If policies of one priority match a pod, those of owners come first, in this order."""
+
+    def without_writes(self) -> PolicySettings:
+        """Return the settings without the ConfigMaps that are written about."""
+        owners = tuple(replace(owner, config_map=None) for owner in self.owners)
+        return replace(self, config_map=None, owners=owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class Settings:
             http=self.http.in_force(),
             leader_election=replace(self.leader_election, enabled=False),
             sharding=replace(self.sharding, enabled=False),
-            policies=replace(self.policies, config_map=None) if self.mode == "shadow" else self.policies,
+            policies=self.policies.without_writes() if self.mode == "shadow" else self.policies,
         )
 
 
@@ -387,6 +387,11 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"
         found.append(document.error(("policies", "configMap"), WRONG_VALUE, message=message))
+    found += check_owners(document, settings.policies.owners)
+    if any(owner.pods is not None for owner in settings.policies.owners):
+        from kube_policy_scheduler.tooling.owners import scope_problems  # it imports the language
+
+        found += scope_problems(document, settings.policies.owners)
     return found
 
 

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from kube_policy_scheduler.daemon.configuration.settings import (
     API_VERSION,
@@ -27,7 +27,13 @@ from kube_policy_scheduler.times import duration_text
 
 WIDTH = 112
 """Of comments, without their indentation."""
-_PLACEHOLDERS = {"url": "http://prometheus.monitoring:9090", "endpoint": "http://collector.monitoring:4318"}
+_PLACEHOLDERS = {
+    "url": "http://prometheus.monitoring:9090",
+    "endpoint": "http://collector.monitoring:4318",
+    "name": "team-a",
+    "path": "/etc/policy-owners/team-a",
+    "namespaces": ("team-a", "team-a-*"),
+}
 """What stands for a value that has no default, in a section that is commented out."""
 
 
@@ -75,7 +81,17 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
             yield ""
         yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH))
         written = getattr(value, field.name) if value is not None else _default(field)
-        if inner is None:
+        items = _items_of(hint)
+        if items is not None and (written or comments):
+            yield f"{indent}{key}:{'' if written else ' []'}"
+            for item in written:
+                yield from _item(items, item, indent=indent + "  ")
+            if comments:
+                yield f"{indent}# {key}:"
+                yield f"{indent}#   -"
+                lines = _section(items, None, indent="      ", comments=True)
+                yield from (f"{indent}# {line}".rstrip() for line in lines)
+        elif inner is None:
             yield f"{indent}{key}: {_scalar(hint, written)}"
         elif written is not None:
             yield f"{indent}{key}:"
@@ -86,6 +102,25 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
                 yield f"{indent}# {key}:"
                 shown = _section(inner, None, indent="  ", comments=True)
                 yield from (f"{indent}# {line}".rstrip() for line in shown)
+
+
+def _item(kind: type, value: Any, *, indent: str) -> Iterator[str]:
+    """Yield the lines of one item of a list of sections; what is not set is left out."""
+    dash = "- "
+    hints = get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        written = getattr(value, field.name)
+        if written is not None:
+            yield f"{indent}{dash}{camel_case(field.name)}: {_scalar(hints[field.name], written)}"
+            dash = "  "
+
+
+def _items_of(hint: Any) -> type | None:
+    """Return the dataclass that a list consists of, None where it is no such list."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    inner = get_args(hint)[0] if get_origin(hint) is tuple else None
+    return inner if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -28,6 +28,10 @@ from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadR
 logger = logging.getLogger(__name__)
 
 
+def _loop(name: str, owner: str) -> str:
+    return f"{name}-{owner}" if owner else name
+
+
 class ApiWriters:
     """Everything that is written in the background."""
 
@@ -70,13 +74,20 @@ class ApiWriters:
             transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, fence=fence
         )
         self.reporter = ApiReporter(self.events, self.statuses, self._groups)
-        self._reload_events: ConfigMapEvents | None = None
-        self._history: PolicyHistory | None = None
+        self._config_maps = {"": settings.policies.config_map} | {
+            owner.name: owner.config_map for owner in settings.policies.owners
+        }
+        """The ConfigMap behind the policies of each owner; "": the administrator's."""
+        self._reload_events: dict[str, ConfigMapEvents] = {}
+        self._histories: dict[str, PolicyHistory] = {}
         self._reports: ReplicaReports | None = None
+        for owner, named in self._config_maps.items():
+            if named is None:
+                continue
+            home, _, config_map = named.partition("/")
+            self._reload_events[owner] = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+            self._histories[owner] = PolicyHistory(transport, namespace=home, name=config_map)
         if settings.policies.config_map is not None:
-            home, _, config_map = settings.policies.config_map.partition("/")
-            self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
-            self._history = PolicyHistory(transport, namespace=home, name=config_map)
             self._reports = ReplicaReports(
                 transport.dedicated(),
                 namespace=namespace,
@@ -91,9 +102,9 @@ class ApiWriters:
         works: dict[str, Run | None] = {
             "pod-status": self.statuses.run if places else None,
             "pod-group-status": self._groups.run if places else None,
-            "events": self.events.run if places or self._reload_events is not None else None,
-            "policy-events": self._reload_events.run if self._reload_events is not None else None,
-            "policy-history": self._history.run if self._history is not None else None,
+            "events": self.events.run if places or self._reload_events else None,
+            **{_loop("policy-events", owner): events.run for owner, events in self._reload_events.items()},
+            **{_loop("policy-history", owner): history.run for owner, history in self._histories.items()},
             "policy-report": self._reports.run if self._reports is not None else None,
         }
         return [loops.start(name, run, restarts=True) for name, run in works.items() if run is not None]
@@ -108,23 +119,29 @@ class ApiWriters:
 
     def reloaded(self, record: ReloadRecord) -> None:
         """Report what became of new policies."""
-        if self._reload_events is not None:
-            self._reload_events.report(record)
-        if self._history is not None and record.successful and record.hash is not None:
-            self._history.accepted(record.hash)
-        if self._reports is not None:
+        owner = record.owner
+        if (events := self._reload_events.get(owner)) is not None:
+            events.report(record)
+        if (history := self._histories.get(owner)) is not None and record.successful and record.hash is not None:
+            history.accepted(record.hash)
+        if self._reports is not None and owner:
+            self._reports.update_of(owner, **report_of(record))
+        elif self._reports is not None:
             self._reports.update(**report_of(record))
 
-    async def former_policies(self, *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
+    async def former_policies(self, owner: str = "", *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
         """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.
 
-        proof: what must vouch for them; None: nothing.
+        Args:
+            owner: of the policies; "": the administrator.
+            proof: what must vouch for them; None: nothing.
         """
-        if self._history is None:
+        history = self._histories.get(owner)
+        if history is None:
             return ()
-        former = await self._history.accepted_before(proof=proof)
+        former = await history.accepted_before(proof=proof)
         return [
-            FormerPolicies(sources, f"revision {revision.number} of configMap {self._settings.policies.config_map}")
+            FormerPolicies(sources, f"revision {revision.number} of configMap {self._config_maps[owner]}")
             for revision, sources in former
         ]
 

@@ -139,19 +139,23 @@ class SchedulerMetrics(Observer):
             self._violations.of(kind)
         self._reload_successful = gauge(
             "policy_scheduler_policy_last_reload_successful",
-            "1 if the scheduler uses the newest policies; 0 if it could not load them.",
+            "1 if the scheduler uses the newest policies; 0 if it could not load them. By owner, without one for the"
+            " administrator's policies.",
+            "owner",
         )
         self._reload_success_at = gauge(
             "policy_scheduler_policy_last_reload_success_timestamp_seconds",
-            "Unix time of the last successful reload of policies; 0 before the first.",
+            "Unix time of the last successful reload of policies; 0 before the first. By owner.",
+            "owner",
         )
         self._reloads = Children(
             counter(
                 "policy_scheduler_policy_reloads",
                 "Number of policy sets that arrived, by result: accepted; refused (they contain errors);"
                 " unreadable (a file, its name or the directory); failed (a bug in the scheduler); restored (the"
-                " last accepted set, because the newest one cannot be used at the start).",
+                " last accepted set, because the newest one cannot be used at the start). By owner.",
                 "result",
+                "owner",
             )
         )
         self._reload_seconds = histogram(
@@ -160,13 +164,21 @@ class SchedulerMetrics(Observer):
             buckets=exponential(0.01, 2, 12),
         )
         self._policy_info = gauge(
-            "policy_scheduler_policy_info", "The active policies; always 1.", "hash", "generation"
+            "policy_scheduler_policy_info",
+            "The active policies, by owner; always 1.",
+            "hash",
+            "generation",
+            "owner",
         )
+        self._info: dict[str, tuple[str, str, str]] = {}
+        """The labels of `policy_info` by owner: there are as many as owners."""
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
         gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
-            self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
+            self._reloads.of(result.value, "")  # a counter that is there before its first event can be alerted on
+        self._reload_successful.labels("")
+        self._reload_success_at.labels("")
 
     def on_decided(self, decided: Decided) -> None:
         """Time a decision; count an attempt that found no node: one that found one ends with its binding."""
@@ -216,14 +228,17 @@ class SchedulerMetrics(Observer):
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Record the end of a policy reload."""
-        self._reloads.of(record.result.value).inc()
+        owner = record.owner
+        self._reloads.of(record.result.value, owner).inc()
         self._reload_seconds.observe(record.seconds)
-        self._reload_successful.set(1 if record.successful else 0)
+        self._reload_successful.labels(owner).set(1 if record.successful else 0)
         if record.successful:
-            self._reload_success_at.set(record.at)
+            self._reload_success_at.labels(owner).set(record.at)
         if record.successful or record.result is ReloadResult.RESTORED:
-            self._policy_info.clear()
-            self._policy_info.labels(record.hash or "", str(record.generation)).set(1)
+            if (before := self._info.pop(owner, None)) is not None:
+                self._policy_info.remove(*before)
+            labels = self._info[owner] = (record.hash or "", str(record.generation), owner)
+            self._policy_info.labels(*labels).set(1)
 
 
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:

@@ -22,16 +22,19 @@ class PolicyChecks:
     """Checks sets; of what is as it was in the last good one, nothing is done again."""
 
     def __init__(self) -> None:
-        self._known: Mapping[Hashable, Any] = {}
+        self._known: dict[str, Mapping[Hashable, Any]] = {}
+        """By owner."""
 
     def check(self, work: bytes) -> bytes:
         """Return the verdict about a set."""
-        request, memo = _decode(work), Memo(self._known)
+        request = _decode(work)
+        owner = request.owner.name if request.owner is not None else ""
+        memo = Memo(self._known.get(owner, {}))
         sources = [Source(name, text) for name, text in request.files]
-        loaded = load(sources, default_schedulers=frozenset(request.default_schedulers), memo=memo)
+        loaded = load(sources, default_schedulers=frozenset(request.default_schedulers), memo=memo, owner=request.owner)
         found = verdict(loaded.diagnostics)
         if loaded.policy_set is not None:
-            self._known = memo.known
+            self._known[owner] = memo.known
             wanted = frozenset(request.trees)
             found.trees = {
                 file.source.name: dump_tree(file) for file in loaded.checked.files if file.source.name in wanted

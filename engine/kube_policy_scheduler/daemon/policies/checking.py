@@ -24,6 +24,7 @@ from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerProcess
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang.owner import Owner
 
 MODULE = "kube_policy_scheduler.daemon.policies.checker"
 _ROOMS = ("kube_policy_scheduler.lang.", "kube_policy_scheduler.diagnostics")
@@ -37,6 +38,7 @@ class CheckRequest(msgspec.Struct, array_like=True):
     default_schedulers: Sequence[str]
     trees: Sequence[str]
     """Names of the files whose trees are wanted."""
+    owner: Owner | None = None
 
 
 class CheckResult(msgspec.Struct, array_like=True):
@@ -68,18 +70,26 @@ class PolicyChecker:
         """End the process for good; may be called while a set is checked in another thread."""
         self._worker.stop()
 
-    def check(self, sources: PolicySources, *, default_schedulers: frozenset[str], trees: Sequence[str]) -> CheckResult:
+    def check(
+        self,
+        sources: PolicySources,
+        *,
+        default_schedulers: frozenset[str],
+        trees: Sequence[str],
+        owner: Owner | None = None,
+    ) -> CheckResult:
         """Return what comes of a set; blocks.
 
         Args:
             sources: the set.
             default_schedulers: the schedulerNames that policies serve which name none.
             trees: names of the files whose syntax trees are wanted.
+            owner: whose policies these are; None: the administrator's.
 
         Raises:
             WorkerLost: there is no process, or it ended, for no fault of the set.
         """
-        request = CheckRequest(sources.files, sorted(default_schedulers), trees)
+        request = CheckRequest(sources.files, sorted(default_schedulers), trees, owner)
         try:
             self._worker.ask(msgspec.msgpack.encode(request))
             return msgspec.msgpack.decode(self._worker.receive(), type=CheckResult)

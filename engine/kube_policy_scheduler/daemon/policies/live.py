@@ -18,6 +18,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
@@ -40,10 +41,21 @@ class LivePolicies:
         """
         if watched is not None:
             policy_set = replace(policy_set, stands_in_as=scheduler_names)
+        self._scheduler_names = scheduler_names
+        self._watched = watched
         self._set = policy_set
         self._names = scheduler_names | policy_set.schedulers if watched is None else watched
         self._has_gangs = any(policy.gangs for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
+
+    @classmethod
+    def together(cls, parts: Sequence[LivePolicies]) -> LivePolicies:
+        """Return the policies of several owners as one; see `PolicySet.together`."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        policy_set = PolicySet.together([part.policy_set for part in parts])
+        return cls(policy_set, scheduler_names=first._scheduler_names, watched=first._watched)
 
     @property
     def policy_set(self) -> PolicySet:
@@ -102,9 +114,15 @@ class PolicyCompiler:
     """Compiles sources into a live policy set; of what is as it was in the last good one, nothing is done again."""
 
     def __init__(
-        self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None, checker: PolicyChecker
+        self,
+        scheduler_names: frozenset[str],
+        *,
+        watched: frozenset[str] | None = None,
+        checker: PolicyChecker,
+        owner: Owner | None = None,
     ) -> None:
-        """Take note of names, as for `LivePolicies`, and of who checks sets first."""
+        """Take note of names, as for `LivePolicies`, of who checks sets first, and of who wrote them."""
+        self._owner = owner
         self._scheduler_names = scheduler_names
         self._watched = watched
         self._checker = checker
@@ -120,13 +138,19 @@ class PolicyCompiler:
         given = {name: Source(name, text) for name, text in sources.files}
         known = dict(self._known)
         trees = [name for name, source in given.items() if (parse, source) not in known]
-        verdict = self._checker.check(sources, default_schedulers=self._scheduler_names, trees=trees)
+        verdict = self._checker.check(sources, default_schedulers=self._scheduler_names, trees=trees, owner=self._owner)
         if verdict.problems:
             return Refused((*verdict.problems, *verdict.warnings))
         for name, tree in verdict.trees.items():
             known[parse, given[name]] = load_tree(tree, given[name]), ()
         memo = Memo(known)
-        loaded = load(list(given.values()), default_schedulers=self._scheduler_names, memo=memo, rules=False)
+        loaded = load(
+            list(given.values()),
+            default_schedulers=self._scheduler_names,
+            memo=memo,
+            rules=False,
+            owner=self._owner,
+        )
         if loaded.policy_set is None:
             raise ValueError("the checking process accepted them, but this process did not")
         self._known = memo.known

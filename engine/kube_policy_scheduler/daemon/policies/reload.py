@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -52,6 +53,19 @@ Compile = Callable[[PolicySources], Accepted[PolicySetT] | Refused]
 of the candidate."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfAll:
+    """What a reloader needs to know whose policies decide beside those of others."""
+
+    owner: str
+    turns: asyncio.Lock
+    """Held by the reloader that works: one owner's policies are taken over at a time, in the order of their arrival."""
+    rest_seconds: Callable[[float], float]
+    """Returns how long an owner must wait after a change that took so many seconds."""
+    withdraw: Callable[[], None]
+    """Takes the owner's policies out of those in force."""
+
+
 class ReloadResult(Enum):
     """How a candidate ended; the value is the `result` label in metrics."""
 
@@ -93,6 +107,8 @@ class ReloadRecord:
     warnings: tuple[str, ...] = ()
     origin: str = ""
     """With RESTORED: where the set comes from."""
+    owner: str = ""
+    """Whose policies these are; "": the administrator's."""
 
     @property
     def successful(self) -> bool:
@@ -101,13 +117,15 @@ class ReloadRecord:
 
     def summary(self) -> str:
         """Return one message for an Event: what happened, and the first problems, within the API's limit."""
+        policies = f"policies of {self.owner}" if self.owner else "policies"
         if self.successful:
-            return f"policies accepted: generation {self.generation}, hash {self.hash}"
+            return f"{policies} accepted: generation {self.generation}, hash {self.hash}"
         if self.result is ReloadResult.RESTORED:
-            head = f"policies restored from {self.origin} (hash {self.hash}), the newest cannot be used: "
+            head = f"{policies} restored from {self.origin} (hash {self.hash}), the newest cannot be used: "
         else:
-            stays = f"generation {self.generation} stays in use" if self.generation else "nothing is scheduled"
-            head = f"policies {self.result.value}, {stays}: "
+            nothing = "the owner's pods follow other policies" if self.owner else "nothing is scheduled"
+            stays = f"generation {self.generation} stays in use" if self.generation else nothing
+            head = f"{policies} {self.result.value}, {stays}: "
         lines = [problem.partition("\n")[0] for problem in self.problems]
         room = EVENT_MESSAGE_LIMIT - len(head)
         for count in range(len(lines), 0, -1):
@@ -167,6 +185,7 @@ class PolicyReloader(Generic[PolicySetT]):
         former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
         retry_seconds: float = RETRY_SECONDS,
         loops: Loops | None = None,
+        part: PartOfAll | None = None,
     ) -> None:
         """Set up; nothing is active yet.
 
@@ -179,7 +198,12 @@ class PolicyReloader(Generic[PolicySetT]):
             former: returns what was accepted before, the newest first; asked where the first candidate is no good.
             loops: of the process, which ends where no set is whole in force any more; None: its own.
             retry_seconds: before a candidate that FAILED is tried again; longer each time.
+            part: where other policies decide beside these; None: these are all.
         """
+        self._part = part
+        self._turns = part.turns if part is not None else asyncio.Lock()
+        self._worked_seconds = 0.0
+        """For the present candidate: compiling and activating, without waiting for metrics."""
         self._compile = compile_policies
         self._activate = activate
         self._report = report
@@ -220,7 +244,8 @@ class PolicyReloader(Generic[PolicySetT]):
 
     async def __aenter__(self) -> PolicyReloader[PolicySetT]:
         """Start taking candidates."""
-        self._taking = self._loops.start("policy-reload", self._run, restarts=False)
+        name = f"policy-reload-{self._part.owner}" if self._part is not None else "policy-reload"
+        self._taking = self._loops.start(name, self._run, restarts=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -242,8 +267,12 @@ class PolicyReloader(Generic[PolicySetT]):
                 if self.last is not None and self.active is None:
                     await self._restore()
                 candidate = await self._next(failed, pause)
-                record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
+                self._worked_seconds = 0.0
+                async with self._turns:
+                    record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
                 self._record_result(record)
+                if self._part is not None:
+                    await asyncio.sleep(self._part.rest_seconds(self._worked_seconds))
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS) if candidate is failed else self._retry_seconds
                 failed = candidate if record.result is ReloadResult.FAILED else None
         except PoliciesLost as lost:
@@ -279,7 +308,8 @@ class PolicyReloader(Generic[PolicySetT]):
             PoliciesLost: there is nothing, and something broke half-way before.
         """
         assert self.last is not None
-        log.warning("there are no active policies; reading the last accepted policies")
+        if self._part is None:
+            log.warning("there are no active policies; reading the last accepted policies")
         asking, newer = asyncio.ensure_future(self._former()), asyncio.ensure_future(self._arrived.wait())
         try:
             await asyncio.wait((asking, newer), return_when=asyncio.FIRST_COMPLETED)
@@ -298,6 +328,8 @@ class PolicyReloader(Generic[PolicySetT]):
                 self._record_result(record)
                 return
             log.error("cannot use %s either: %s", former.origin, record.summary())
+        if self._part is not None:
+            return
         if self._is_half_way:
             raise PoliciesLost("the activation of policies failed, and there are no previous policies")
         log.error("no earlier accepted policies can be used: no pods are scheduled until there are usable policies")
@@ -311,6 +343,7 @@ class PolicyReloader(Generic[PolicySetT]):
             PoliciesLost: the activation broke half-way, and the last good set's broke, too.
         """
         ended = partial(self._record, arrived_at=arrived_at, hash=found.hash)
+        began = time.monotonic()
         try:
             compiled = await asyncio.to_thread(self._compile, found)
         except WorkerLost as error:
@@ -318,6 +351,8 @@ class PolicyReloader(Generic[PolicySetT]):
         except Exception as error:
             log.exception("unexpected error while compiling policies")
             return ended(ReloadResult.FAILED, problems=(f"they could not be checked: {_named(error)}",))
+        finally:
+            self._worked_seconds += time.monotonic() - began
         if isinstance(compiled, Refused):
             return ended(ReloadResult.REFUSED, problems=compiled.problems)
         try:
@@ -331,6 +366,7 @@ class PolicyReloader(Generic[PolicySetT]):
             )
         else:
             record = ended(ReloadResult.ACCEPTED, warnings=compiled.warnings)
+        began = time.monotonic()
         try:
             self._activate(compiled.policies, record)
         except Exception as error:
@@ -338,6 +374,8 @@ class PolicyReloader(Generic[PolicySetT]):
             self.generation -= 1
             self._reactivate()
             return ended(ReloadResult.FAILED, problems=(f"activation failed: {_named(error)}",))
+        finally:
+            self._worked_seconds += time.monotonic() - began
         self.active, self.active_record = compiled.policies, record
         self._is_half_way = False
         self.in_force.set()
@@ -349,10 +387,14 @@ class PolicyReloader(Generic[PolicySetT]):
         Raises:
             PoliciesLost: that broke, too.
         """
-        if self.active is None or self.active_record is None:
+        if self._part is None and self.active is None:
             self._is_half_way = True
             return
         try:
+            if self.active is None or self.active_record is None:
+                assert self._part is not None
+                self._part.withdraw()
+                return
             self._activate(self.active, self.active_record)
         except Exception as again:
             raise PoliciesLost(f"failed to activate the last good policies again: {_named(again)}") from again
@@ -377,6 +419,7 @@ class PolicyReloader(Generic[PolicySetT]):
             problems=problems,
             warnings=warnings,
             origin=origin,
+            owner=self._part.owner if self._part is not None else "",
         )
 
     def _record_result(self, record: ReloadRecord) -> None:

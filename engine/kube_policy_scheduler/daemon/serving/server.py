@@ -32,6 +32,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.policies.owners import OwnerState
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.serving.state_dump import State, dump_in_steps
@@ -97,6 +98,7 @@ class DaemonServer:
         *,
         scheduler: Scheduler,
         reloader: PolicyReloader[LivePolicies],
+        owners: Callable[[], Sequence[OwnerState]],
         transport: Transport,
         metrics: SchedulerMetrics,
         ready: Mapping[str, Check],
@@ -115,6 +117,7 @@ class DaemonServer:
         """
         self._scheduler = scheduler
         self._reloader = reloader
+        self._owners = owners
         self._counts = ClauseCounts()
         self._policy_status = PolicyStatus()
         self._spare_time = SpareTime()
@@ -197,6 +200,7 @@ class DaemonServer:
                 "candidate": last.hash if last is not None else None,
                 "accepted": last.successful if last is not None else False,
                 "problems": list(last.problems) if last is not None else [],
+                "owners": {state.owner: state.as_data() for state in self._owners()},
             }
         )
 

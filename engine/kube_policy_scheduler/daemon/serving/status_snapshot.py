@@ -113,6 +113,8 @@ class Snapshot:
     hash: str
     generation: int
     reloads: Sequence[ReloadRecord]
+    newest: Mapping[str, ReloadRecord]
+    """The last of each owner; "": the administrator's."""
     decisions: Sequence[Entry]
     metrics: Sequence[SignalRow]
     decided: int
@@ -125,6 +127,8 @@ class PolicyStatus(Observer):
 
     def __init__(self) -> None:
         self.reloads: deque[ReloadRecord] = deque(maxlen=RECENT_RELOADS)
+        self.newest: dict[str, ReloadRecord] = {}
+        """By owner."""
         self.policies: PolicySet | None = None
         self.hash = ""
         self.generation = 0
@@ -132,7 +136,9 @@ class PolicyStatus(Observer):
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Keep it."""
         self.reloads.appendleft(record)
-        self.generation = record.generation
+        self.newest[record.owner] = record
+        if not record.owner:
+            self.generation = record.generation
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
         """Take note of the policies in use."""
@@ -201,6 +207,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
         hash=policy_status.hash,
         generation=policy_status.generation,
         reloads=tuple(policy_status.reloads),
+        newest=dict(policy_status.newest),
         decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
         metrics=tuple(sources.metrics()),
         decided=log.decided,

@@ -20,7 +20,7 @@ from kube_policy_scheduler.pages import status as shown
 from kube_policy_scheduler.pages.heat_map import Nodes, Use
 from kube_policy_scheduler.times import duration
 from kube_policy_scheduler.tooling.decision_record import Outcome
-from kube_policy_scheduler.wording import amount, percent, plural, signed
+from kube_policy_scheduler.wording import amount, percent, plural, signed, some
 
 MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
@@ -81,7 +81,7 @@ def _without_place(taken: Snapshot) -> int:
 
 
 def _verdict(taken: Snapshot) -> shown.Headline:
-    replica, last = taken.replica, taken.reloads[0] if taken.reloads else None
+    replica, last = taken.replica, taken.newest.get("")
     serious = list(replica.problems)
     if not replica.reachable:
         serious.append(f"the API server cannot be reached: {replica.server}")
@@ -94,6 +94,9 @@ def _verdict(taken: Snapshot) -> shown.Headline:
         serious.append(f"the newest policies cannot be used: {last.origin} is active since the start")
     elif last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
         worrying.append("the newest policies were rejected: the previous policies stay active")
+    behind = sorted(owner for owner, record in taken.newest.items() if owner and not record.successful)
+    if behind:
+        worrying.append(f"the newest policies of {some(behind)} were rejected")
     degraded = sum(row.degraded for row in taken.metrics)
     if degraded:
         worrying.append(f"degraded metrics: {degraded} of {len(taken.metrics)}")
@@ -155,7 +158,7 @@ def _use(use: NodeUse, order: Sequence[int]) -> Use:
 def _reload(record: ReloadRecord) -> shown.Reload:
     return shown.Reload(
         at=record.at,
-        result=record.result.value,
+        result=f"{record.owner}: {record.result.value}" if record.owner else record.result.value,
         tone="good" if record.successful else "bad",
         hash=record.hash or "",
         generation=record.generation,

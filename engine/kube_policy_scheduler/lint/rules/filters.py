@@ -184,7 +184,12 @@ def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         filter node.ready
     """
     if policy.governs is not None and never(policy.governs, given=nothing_of(policy)):
-        yield Finding(policy.governs.span, "no pod matches this condition", "correct the condition")
+        if policy.owner:
+            message = f"no pod that owner `{policy.owner}` may govern matches this condition"
+            advice = "correct the condition, or ask the administrator (`policies.owners` of the configuration)"
+            yield Finding(policy.governs.span, message, advice)
+        else:
+            yield Finding(policy.governs.span, "no pod matches this condition", "correct the condition")
 
 
 @rule("P0310")

@@ -137,7 +137,7 @@ def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
         canary of batch for 10%
         filter node.ready and fits()
     """
-    named = {policy.name: policy for policy in checked.policies}
+    named = {policy.own_name: policy for policy in checked.policies}
     for policy in checked.policies:
         canary = policy.canary
         stable = named.get(canary.of) if canary is not None else None

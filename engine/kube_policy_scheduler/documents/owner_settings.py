@@ -1,0 +1,131 @@
+"""Owners of policies in the scheduler's configuration: how they are written, for the scheduler and for `policyctl`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, cast
+
+from kube_policy_scheduler.diagnostics import Diagnostic
+from kube_policy_scheduler.documents.codes import WRONG_VALUE
+from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
+from kube_policy_scheduler.documents.shape import Name, Shape, build, schema_of
+from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
+from kube_policy_scheduler.lang.owner import ALLOWED_BY_DEFAULT, Owner, SetLimits
+
+MAX_OWNERS = 100
+
+NamespacePattern: TypeAlias = Annotated[
+    str,
+    Shape(
+        {
+            "pattern": r"^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$",
+            EXPECTED: "the name of a namespace, in which * stands for any characters",
+        }
+    ),
+]
+Allowed: TypeAlias = Literal[
+    "require",
+    "filter",
+    "score",
+    "hold",
+    "order",
+    "spread",
+    "pack",
+    "limit",
+    "devices",
+    "canary",
+    "use kubernetes scores",
+    "gang",
+    "preempt",
+    "use kubernetes without",
+    "promql",
+]
+
+_BY_DEFAULT = cast("tuple[Allowed, ...]", ALLOWED_BY_DEFAULT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerSettings:
+    """One owner of policies, and what the administrator allows: see deploy/OWNERS.md."""
+
+    name: Annotated[
+        str,
+        Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "lower case letters, digits and -"}),
+    ]
+    """Name of the owner. It comes before the names of the policies: `team-a/web`."""
+    path: Path
+    """A directory of `.policy` files, usually the volume of a ConfigMap, or one file."""
+    config_map: str | None = None
+    """`NAMESPACE/NAME` of the ConfigMap behind the path, for events, stored versions and `policyctl rollout`."""
+    namespaces: Annotated[tuple[NamespacePattern, ...], Shape({"minItems": 1, "maxItems": 100, "uniqueItems": True})]
+    """Namespaces of the pods that the policies may govern. `team-a-*` means all that begin so, `*` all namespaces."""
+    pods: Annotated[str, Shape({"minLength": 1, "maxLength": 2000})] | None = None
+    """A condition as after `for pods where`, such as `pod label tier=web`: the policies govern only pods that match it.
+    None: all pods of the namespaces."""
+    max_priority: Annotated[int, Shape({"minimum": -1_000_000, "maximum": 1_000_000})] = 0
+    """Highest `priority` that the policies may use."""
+    statements: Annotated[tuple[Allowed, ...], Shape({"uniqueItems": True})] = _BY_DEFAULT
+    """Statements that the policies may use. Not among the defaults: `gang`, `preempt`, `use kubernetes without`, and
+    `promql` (metrics)."""
+    scheduler_names: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
+    """Names that the policies may serve with a `scheduler` line, beside the top-level `schedulerNames`."""
+
+
+def check_owners(document: Document, owners: Sequence[OwnerSettings]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with the owners of a configuration, beside what its schema says."""
+    names: set[str] = set()
+    for at, owner in enumerate(owners):
+        place = ("policies", "owners", at)
+        if owner.name in names:
+            message = f"two owners are called {owner.name}: give one of them another name"
+            yield document.error((*place, "name"), WRONG_VALUE, message=message)
+        names.add(owner.name)
+        config_map = owner.config_map
+        if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
+            message = f"policies.owners[{at}].configMap: expected NAMESPACE/NAME, got {config_map}"
+            yield document.error((*place, "configMap"), WRONG_VALUE, message=message)
+
+
+def owner_of(settings: OwnerSettings, *, owners: int) -> Owner:
+    """Return what the administrator allows an owner. owners: how many there are, as they share what all may use."""
+    return Owner(
+        name=settings.name,
+        namespaces=settings.namespaces,
+        pods=settings.pods or "",
+        max_priority=settings.max_priority,
+        allowed=frozenset(settings.statements),
+        schedulers=frozenset(settings.scheduler_names),
+        limits=SetLimits().share(owners),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Policies:
+    owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": MAX_OWNERS})] = ()
+
+
+def read_owners(path: Path) -> tuple[Document, tuple[OwnerSettings, ...]]:
+    """Read the owners in a configuration file; its other settings are not looked at.
+
+    Raises:
+        DocumentError: it cannot be read, or the owners are not as they should be.
+    """
+    document = parse_document(read_source(path))
+    found = _schema().check(document)
+    if found:
+        raise DocumentError(found)
+    policies = document.value.get("policies") if isinstance(document.value, dict) else None
+    owners = build(_Policies, {"owners": (policies or {}).get("owners")}, folder=path.parent).owners
+    problems = [*check_owners(document, owners)]
+    if problems:
+        raise DocumentError(problems)
+    return document, owners
+
+
+@cache
+def _schema() -> DocumentSchema:
+    policies = schema_of(_Policies) | {"additionalProperties": True, "type": ["object", "null"]}
+    return DocumentSchema({"type": "object", "properties": {"policies": policies}})

@@ -1,0 +1,83 @@
+"""Owners: who wrote a set of policies, which pods these may govern, and what they may say, as administrators decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALWAYS_ALLOWED = frozenset({"policy", "for", "priority", "ties", "let", "def", "metric", "use"})
+"""Keywords that everybody may use: they name things, or say less than the owner's own limits do."""
+RESTRICTABLE = (
+    "require",
+    "filter",
+    "score",
+    "hold",
+    "order",
+    "spread",
+    "pack",
+    "limit",
+    "devices",
+    "canary",
+    "use kubernetes scores",
+    "gang",
+    "preempt",
+    "use kubernetes without",
+    "promql",
+)
+"""What an administrator can allow: keywords, two forms of `use`, and `promql` for metrics."""
+ALLOWED_BY_DEFAULT = RESTRICTABLE[: RESTRICTABLE.index("gang")]
+"""These decide about the owner's own pods only. `gang` keeps places for pods that may never come, `preempt` selects
+pods of others, `use kubernetes without` can overload nodes for everybody, and `promql` reads the metrics of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """How much a set of policies may be."""
+
+    statements: int = 10_000
+    """Of all policies together, those of a used file counted for each policy that uses it: seconds of checking."""
+    steps: int = 200_000
+    """Expressions looked at to check all policies together."""
+    governs_cost: int = 10_000
+    """Operations of all `for pods where` conditions together: at 0.3 µs each 3 ms for a pod of a new kind."""
+    inputs: int = 500
+    """Metric queries of all policies together: each is asked every 15 s or so."""
+
+    def share(self, owners: int) -> SetLimits:
+        """Return what each of several owners may use: a tenth of the whole, or less where there are more than ten."""
+        parts = max(owners, 10)
+        return SetLimits(
+            self.statements // parts, self.steps // parts, self.governs_cost // parts, self.inputs // parts
+        )
+
+
+ONE_SHARE = SetLimits().share(1)
+"""Of one among few owners."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One owner, with what the administrator allows."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    """Of the pods that the owner's policies may govern; `*` in a name stands for any characters."""
+    pods: str = ""
+    """A condition as after `for pods where`, that these pods must also match; "": all of them."""
+    max_priority: int = 0
+    """Highest `priority` of the owner's policies."""
+    allowed: frozenset[str] = frozenset(ALLOWED_BY_DEFAULT)
+    """Words of `RESTRICTABLE`."""
+    schedulers: frozenset[str] = frozenset()
+    """Names that may stand behind `scheduler`."""
+    limits: SetLimits = ONE_SHARE
+
+    @property
+    def scope(self) -> str:
+        """Return the condition of the pods that the owner's policies may govern, as policies write it; "": all."""
+        exact = sorted(name for name in self.namespaces if "*" not in name)
+        patterns = sorted(name for name in self.namespaces if "*" in name)
+        listed = ", ".join(f'"{name}"' for name in exact)
+        tests = [f"pod.namespace in [{listed}]"] if exact else []
+        tests += [f'pod.namespace matches "^{name.replace("*", "[a-z0-9-]*")}$"' for name in patterns]
+        namespaces = "" if "*" in self.namespaces else f"({' or '.join(tests)})"
+        return " and ".join(part for part in (namespaces, f"({self.pods})" if self.pods else "") if part)
