@@ -7,9 +7,11 @@ import re
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, in_order
 from kube_policy_scheduler.lang.load import Checked, check_sources
+from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lint.runner import lint
 
 ENVIRONMENT = environment()
+_OWNER = re.compile(r"# owner (\S+)$", re.MULTILINE)
 _FILE = re.compile(r"^# in (\S+\.policy)\S*.*$", re.MULTILINE)
 
 
@@ -23,7 +25,10 @@ def sources(text: str, *, name: str = "test.policy") -> list[Source]:
 
 
 def checked(text: str) -> Checked:
-    return check_sources(sources(text), ENVIRONMENT)
+    """Check policies; a first line `# owner NAME` makes them those of an owner who may govern the namespace NAME."""
+    named = _OWNER.match(text)
+    owner = Owner(named[1], (named[1],)) if named is not None else None
+    return check_sources(sources(text), ENVIRONMENT, owner=owner)
 
 
 def said(text: str, *, select: set[str] | None = None) -> list[Diagnostic]:

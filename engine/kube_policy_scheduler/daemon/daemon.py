@@ -176,6 +176,7 @@ class Daemon:
             prepare=self._prime,
             report=self._report_reload,
             former=partial(self._writers.former_policies, proof=None),
+            checker=PolicyChecker(),
             loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
@@ -257,6 +258,7 @@ class Daemon:
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(self._owners)
+            await self._owners.first()  # as soon as the administrator's are there, too, pods are placed
             await stack.enter_async_context(self._policy_directory())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
@@ -297,7 +299,6 @@ class Daemon:
         if not self._reloader.in_force.is_set() and self._fence.is_needed:
             logger.warning("not taking part in leader election: there are no usable policies")
         await self._reloader.in_force.wait()
-        await self._owners.first()
         return await self._coordinator.run()
 
     # --- policies and signals ------------------------------------------------------------------------

@@ -104,11 +104,14 @@ def owner_of(settings: OwnerSettings, *, owners: int) -> Owner:
 
 @dataclass(frozen=True, slots=True)
 class _Policies:
+    path: Path | None = None
     owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": MAX_OWNERS})] = ()
 
 
-def read_owners(path: Path) -> tuple[Document, tuple[OwnerSettings, ...]]:
-    """Read the owners in a configuration file; its other settings are not looked at.
+def read_owners(path: Path) -> tuple[Document, Path | None, tuple[OwnerSettings, ...]]:
+    """Read a configuration file: return the document, the path of the administrator's policies, and the owners.
+
+    Its other settings are not looked at.
 
     Raises:
         DocumentError: it cannot be read, or the owners are not as they should be.
@@ -118,11 +121,12 @@ def read_owners(path: Path) -> tuple[Document, tuple[OwnerSettings, ...]]:
     if found:
         raise DocumentError(found)
     policies = document.value.get("policies") if isinstance(document.value, dict) else None
-    owners = build(_Policies, {"owners": (policies or {}).get("owners")}, folder=path.parent).owners
-    problems = [*check_owners(document, owners)]
+    known = {key: value for key, value in (policies or {}).items() if key in ("path", "owners")}
+    built = build(_Policies, known, folder=path.parent)
+    problems = [*check_owners(document, built.owners)]
     if problems:
         raise DocumentError(problems)
-    return document, owners
+    return document, built.path, built.owners
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 ALWAYS_ALLOWED = frozenset({"policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that everybody may use: they name things, or say less than the owner's own limits do."""
@@ -81,3 +82,20 @@ class Owner:
         tests += [f'pod.namespace matches "^{name.replace("*", "[a-z0-9-]*")}$"' for name in patterns]
         namespaces = "" if "*" in self.namespaces else f"({' or '.join(tests)})"
         return " and ".join(part for part in (namespaces, f"({self.pods})" if self.pods else "") if part)
+
+    def may_meet(self, other: Owner) -> bool:
+        """Return whether both may govern pods of one namespace, as far as the names tell."""
+        return any(_may_meet(one, two) for one in self.namespaces for two in other.namespaces)
+
+
+def _may_meet(one: str, two: str) -> bool:
+    """Return whether some text may match two patterns: what stands before their first and behind their last `*` does.
+
+    Exact where one of them has no `*`.
+    """
+    for exact, pattern in ((one, two), (two, one)):
+        if "*" not in exact:
+            return fnmatchcase(exact, pattern)
+    heads = sorted((one.split("*")[0], two.split("*")[0]), key=len)
+    tails = sorted((one.split("*")[-1], two.split("*")[-1]), key=len)
+    return heads[1].startswith(heads[0]) and tails[1].endswith(tails[0])

@@ -59,6 +59,17 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | 
     )
 
 
+def lint_together(parts: Sequence[Checked]) -> tuple[Diagnostic, ...]:
+    """Return what the rules have to say of policies of several owners beside each other, and not of one owner's alone.
+
+    parts: the policies of each, without errors.
+    """
+    union = Checked(tuple(policy for part in parts for policy in part.policies), (), ())
+    alone = {(d.code, d.span) for part in parts for rule in rules() for d in rule.about_set(part)}
+    found = (d for rule in rules() for d in rule.about_set(union))
+    return in_order([d for d in found if (d.code, d.span) not in alone])
+
+
 def _about(policy: CheckedPolicy, chosen: frozenset[str] | None, failed: bool) -> tuple[Diagnostic, ...]:
     return tuple(d for rule in _asked(chosen, failed) for d in rule.about_policy(policy))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms, as `policyctl snapshot` does.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
+@owner_options
 def command(
     pod: str,
     namespace: str | None,

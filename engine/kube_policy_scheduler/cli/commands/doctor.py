@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ checked; with --strict, this counts as a finding.
 @click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
 @cluster_sources.output_options
+@owner_options
 def command(
     policies: tuple[Path, ...],
     clusters: tuple[Path, ...],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not r
 @cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @cluster_sources.output_options
+@owner_options
 def command(
     clusters: tuple[Path, ...],
     kubeconfig: Path | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
 @cluster_sources.output_options
+@owner_options
 def command(
     old: str,
     new: str,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source
 from kube_policy_scheduler.wording import plural
@@ -83,6 +84,7 @@ FORMATS: dict[str, Callable[[Sequence[Diagnostic]], str]] = {
 )
 @click.option("--fix", is_flag=True, help="Apply the safe fixes, then report the remaining findings.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
+@owner_options
 def command(paths: tuple[Path, ...], form: str, fail_level: str, fix: bool, diff: bool) -> int:
     """Check policies: syntax, names, types, units, and likely mistakes.
 

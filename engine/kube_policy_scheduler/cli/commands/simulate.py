@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class _Share(click.ParamType[float]):
 )
 @click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
 @cluster_sources.output_options
+@owner_options
 def command(
     policies: tuple[str, ...],
     clusters: tuple[Path, ...],

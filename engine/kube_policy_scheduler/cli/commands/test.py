@@ -12,6 +12,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.files import replace_file
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.wording import plural
@@ -86,6 +87,7 @@ there is nothing to run.
     "--init", "init", type=click.Path(path_type=Path), metavar="POLICY", help="Write a first test file for this policy."
 )
 @click.option("--schema", is_flag=True, help="Print the JSON schema of test files, for editors, and exit.")
+@owner_options
 def command(
     paths: tuple[Path, ...],
     pattern: str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 @cluster_sources.decision_options
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Number of nodes to show.")
 @cluster_sources.output_options
+@owner_options
 def command(
     pod: str,
     clusters: tuple[Path, ...],

@@ -135,6 +135,8 @@ class PolicyCompiler:
         Raises:
             WorkerLost: they could not be checked.
         """
+        if self._owner is not None:
+            sources = PolicySources.of({f"{self._owner.name}/{name}": text for name, text in sources.files})
         given = {name: Source(name, text) for name, text in sources.files}
         known = dict(self._known)
         trees = [name for name, source in given.items() if (parse, source) not in known]

@@ -25,7 +25,7 @@ from kube_policy_scheduler.daemon.policies.reload import (
 )
 from kube_policy_scheduler.documents.owner_settings import OwnerSettings, owner_of
 
-FIRST_SECONDS = 10.0
+FIRST_SECONDS = 5.0
 """So long a start waits for the policies of owners, so that no pod is placed without them; then it goes on."""
 LEAST_REST_SECONDS = 1.0
 """Times the number of owners: all together change what is in force once a second at most, as each change lets pods that
@@ -131,6 +131,7 @@ class Owners:
         prepare: Callable[[LivePolicies], Awaitable[object]],
         report: Callable[[ReloadRecord], None],
         former: Callable[[str], Awaitable[Sequence[FormerPolicies]]],
+        checker: PolicyChecker,
         loops: Loops,
     ) -> None:
         """Set up; nothing is read yet.
@@ -141,13 +142,14 @@ class Owners:
             prepare: awaited before policies are activated.
             report: told of every end of a candidate.
             former: returns what was accepted from an owner before this process began, the newest first.
+            checker: stopped at the end. Not the administrator's: an owner whose policies take too long holds up others
+                that have owners only.
             loops: of the process.
         """
         owners = settings.policies.owners
         self._loops = loops
         self._turns = asyncio.Lock()
-        self._checker = PolicyChecker()
-        """Not the administrator's: an owner whose policies take too much time holds up no others."""
+        self._checker = checker
         self._rest = partial(rest_seconds, owners=len(owners))
         self._sources = [
             _Source(

@@ -105,6 +105,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             for one, known in ((policies[before], facts[before]) for before in others if before < at)
             if one.scheduler == other.scheduler
             and one.priority == other.priority
+            and bool(one.owner) == bool(other.owner)  # an owner's policy comes before one of the administrator
             and known is not None
             and (other.governs is None or not never(other.governs, given=known))
             and not known.effort.is_spent
@@ -113,7 +114,8 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
             names = f"`{other.name}` and `{rivals[0].name}`{more}"
             message = f"policies {names} can match the same pod, and have the same priority"
-            label = Label(_place(rivals[0]), f"`{rivals[0].name}` wins by its name")
+            by = "by its name" if rivals[0].owner == other.owner else "if its owner is listed first"
+            label = Label(_place(rivals[0]), f"`{rivals[0].name}` wins {by}")
             yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
 
 
@@ -137,10 +139,10 @@ def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
         canary of batch for 10%
         filter node.ready and fits()
     """
-    named = {policy.own_name: policy for policy in checked.policies}
+    named = {(policy.owner, policy.own_name): policy for policy in checked.policies}
     for policy in checked.policies:
         canary = policy.canary
-        stable = named.get(canary.of) if canary is not None else None
+        stable = named.get((policy.owner, canary.of)) if canary is not None else None
         if canary is not None and stable is not None and _said(policy) == _said(stable):
             message = f"the canary `{policy.name}` has the same rules as `{canary.of}`"
             yield Finding(canary.tree.span, message, "change it, or remove the file")
