@@ -20,6 +20,7 @@ PAGES = [
         "deploy/GETTING-STARTED.md",
         "deploy/MIGRATION.md",
         "deploy/OPERATIONS.md",
+        "deploy/OWNERS.md",
         "deploy/README.md",
         "deploy/SECURITY.md",
         "grammar/README.md",

@@ -28,6 +28,7 @@ from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, N
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
 from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
 from kube_policy_scheduler.daemon.webhook.server import Webhook
+from kube_policy_scheduler.lang.owner import Owner
 
 Json = dict[str, Any]
 Post = Callable[[bytes | AsyncIterator[bytes]], Awaitable[tuple[int, str]]]
@@ -53,6 +54,14 @@ def judged(made: Json) -> AdmissionResult:
 
 class TestJudging:
     """What may be written."""
+
+    def test_the_config_map_of_an_owner_is_checked_against_what_the_owner_may(self) -> None:
+        made = review("create", {"web.policy": "preempt never\n"})
+        request = decode_review(json.dumps(made).encode())
+        owner = Owner("team-a", ("team-a",))
+        refused = judge(request, owners={f"{request.namespace}/{request.name}": owner})
+        assert "owner `team-a` may not use `preempt`" in str(refused.refusal)
+        assert judge(request, owners={f"{request.namespace}/other": owner}).refusal is None
 
     def test_what_was_recorded(self) -> None:
         assert judged(review("create")) == AdmissionResult(None, (), PolicySources.of({"default.policy": GOOD}).hash)

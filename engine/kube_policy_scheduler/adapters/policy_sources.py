@@ -95,7 +95,12 @@ def read_policies(path: Path, *, proof: PolicyProof | None = None, limits: Folde
 
 
 def policies_of_config_map(
-    data: Mapping[str, str], binary_data: Mapping[str, bytes], *, shown: str, proof: PolicyProof | None = None
+    data: Mapping[str, str],
+    binary_data: Mapping[str, bytes],
+    *,
+    shown: str,
+    proof: PolicyProof | None = None,
+    limits: FolderLimits = LIMITS,
 ) -> PolicySources:
     """Return the policies that a volume of a ConfigMap would hold, under the rules of `read_policies`.
 
@@ -104,12 +109,15 @@ def policies_of_config_map(
         binary_data: the others, decoded from base64.
         shown: the ConfigMap's name, for messages.
         proof: what has to vouch for them; None: nothing.
+        limits: of what it may hold.
 
     Raises:
         PolicySourcesError: as `read_policies`.
     """
     entries = {**{name: text.encode() for name, text in data.items()}, **binary_data}
-    contents = {name: entries[name] for name in _checked_names(entries, LIMITS, shown=shown)}
+    contents = {name: entries[name] for name in _checked_names(entries, limits, shown=shown)}
+    if sum(map(len, contents.values())) > limits.total_bytes:
+        raise PolicySourcesError(f"{shown} contains more than {limits.total_bytes >> 10:,} KiB of policies")
     if proof is not None:
         _check(proof, contents, {name: entries[name] for name in proof.files if name in entries}, shown=shown)
     return PolicySources.of({name: _decoded(content, shown=name) for name, content in contents.items()})

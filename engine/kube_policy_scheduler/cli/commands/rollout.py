@@ -33,6 +33,7 @@ Examples:
   policyctl rollout status                                     # your kubectl context
   kubectl apply -k mine && policyctl rollout status --watch    # wait until all replicas use them
   policyctl rollout status --config-map team-a/policies --watch --timeout 5min
+  policyctl rollout status --config-map policy-scheduler/policies-team-a --owner team-a
   policyctl rollout status --format json | jq '.states[] | select(.state != "live")'
 
 \b
@@ -79,6 +80,10 @@ def _where(subcommand: _CommandT) -> _CommandT:
     show_default=True,
     help="Lease in which replicas report their policies.",
 )
+@click.option(
+    "--owner", default="", metavar="NAME",
+    help="Owner of the policies in the ConfigMap (`policies.owners`).  [default: the administrator]",
+)  # fmt: skip
 @click.option("--deployment", default="policy-scheduler", show_default=True, help="Deployment of the scheduler.")
 @click.option("--watch", is_flag=True, help="Wait until all replicas use the policies, or one rejects them.")
 @click.option(
@@ -90,6 +95,7 @@ def status(
     kubeconfig: Path | None,
     context: str | None,
     lease: str,
+    owner: str,
     deployment: str,
     watch: bool,
     timeout: str,
@@ -109,7 +115,7 @@ def status(
     seconds = _seconds(timeout) if watch else 0.0
     places = RolloutPlaces(namespace, name, lease, deployment)
     try:
-        found = asyncio.run(_follow(places, kubeconfig, context, seconds, shows_progress=form == "text" and watch))
+        found = asyncio.run(_follow(places, kubeconfig, context, seconds, owner=owner, shows_progress=form == "text" and watch))
     except (KubeError, PolicySourcesError) as error:
         say(f"policyctl rollout status: {error}", err=True)
         return 2
@@ -235,7 +241,7 @@ def _seconds(text: str) -> float:
 
 
 async def _follow(
-    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, shows_progress: bool
+    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, owner: str, shows_progress: bool
 ) -> Rollout:
     """Look until it is settled or time is up; meanwhile say on standard error what changes."""
     from kube_policy_scheduler.adapters.kube.rollout_view import RolloutView
@@ -245,7 +251,7 @@ async def _follow(
     said = ""
     async with RolloutView(places, kubeconfig=str(kubeconfig) if kubeconfig else None, context=context) as view:
         while True:
-            found = await _look(view)
+            found = await _look(view, owner)
             if found.is_done or found.is_refused or time.monotonic() >= ends:
                 return found
             if shows_progress and (now := f"{found.wanted}: {verdict(found)}") != said:
@@ -254,22 +260,23 @@ async def _follow(
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
-async def _look(view: RolloutView) -> Rollout:
-    from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS
+async def _look(view: RolloutView, owner: str) -> Rollout:
+    from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS, SetReport
     from kube_policy_scheduler.tooling.rollout import ReplicaReport, judge
 
     policies, published, expected = await asyncio.gather(view.policies(), view.reports(), view.replicas())
     now = time.time()
+    told = [(each, each.owners.get(owner, SetReport()) if owner else each) for each in published]
     reports = [
         ReplicaReport(
             each.replica,
-            each.active,
-            max(0.0, now - each.since) if each.active else 0.0,
+            about.active,
+            max(0.0, now - about.since) if about.active else 0.0,
             max(0.0, now - each.renewed),
-            each.candidate,
-            each.result,
-            each.problem,
+            about.candidate,
+            about.result,
+            about.problem,
         )
-        for each in published
+        for each, about in told
     ]
     return judge(reports, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,8 @@ from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
 from kube_policy_scheduler.daemon.configuration.settings import LogSettings
 from kube_policy_scheduler.daemon.ending import end_on_signals
 from kube_policy_scheduler.daemon.replicas.coordinator import own_namespace
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.lang.owner import Owner
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames
@@ -56,6 +59,7 @@ class _Options:
     port: int
     address_file: Path | None
     proof: PolicyProof | None
+    owners: Mapping[str, Owner]
 
 
 @click.command(epilog=EPILOG, short_help="Reject ConfigMaps whose policies contain errors.")
@@ -77,6 +81,12 @@ class _Options:
 )
 @click.option("--service", default=NAME, show_default=True, help="Service whose names the certificate contains.")
 @click.option("--configuration", default=NAME, show_default=True, help="Name of the ValidatingWebhookConfiguration.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Configuration of the scheduler: check the ConfigMaps of `policies.owners` against what it allows each owner.",
+)
 @click.option("--checksums", is_flag=True, help="Same as `policies.checksums` of the scheduler's configuration.")
 @click.option(
     "--public-key-file",
@@ -99,6 +109,7 @@ def webhook(
     secret: str,
     service: str,
     configuration: str,
+    config: Path | None,
     checksums: bool,
     public_key_file: Path | None,
     kubeconfig: Path | None,
@@ -114,7 +125,12 @@ def webhook(
         raise click.UsageError("specify --certificate-file and --key-file, or --self-managed-certificate")
     logs.configure(LogSettings(format=log_format))
     proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
-    options = _Options(*host_and_port(address, hint="--address"), address_file, proof)
+    try:
+        owners = _owners(config) if config is not None else {}
+    except DocumentError as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+    options = _Options(*host_and_port(address, hint="--address"), address_file, proof, owners)
     home = namespace or own_namespace()
     if self_managed_certificate and home is None:
         raise click.UsageError("outside a pod, --self-managed-certificate requires --namespace")
@@ -127,6 +143,19 @@ def webhook(
     except KubeError as error:
         click.echo(f"policy-scheduler webhook: {error}", err=True)
         sys.exit(1)
+
+
+def _owners(config: Path) -> dict[str, Owner]:
+    """Return the owners in a configuration by their ConfigMaps.
+
+    Raises:
+        DocumentError: the file has errors.
+    """
+    from kube_policy_scheduler.daemon.configuration.settings import load_settings
+    from kube_policy_scheduler.documents.owner_settings import owner_of
+
+    owners = load_settings(config).policies.owners
+    return {each.config_map: owner_of(each, owners=len(owners)) for each in owners if each.config_map is not None}
 
 
 async def _run(
@@ -160,7 +189,7 @@ async def _serve(
         host=options.host,
         port=options.port,
         certificate=certificate,
-        checkers=[ReviewChecker(options.proof) for _ in range(CHECKS_AT_ONCE)],
+        checkers=[ReviewChecker(options.proof, owners=options.owners) for _ in range(CHECKS_AT_ONCE)],
         version=version("kube-policy-scheduler"),
         loops=loops,
     )

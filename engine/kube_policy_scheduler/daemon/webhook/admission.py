@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from kube_policy_scheduler.adapters.admission_review import AdmissionRequest, Entries
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
+    OWNER_LIMITS,
     PolicySources,
     PolicySourcesError,
     is_policy,
     policies_of_config_map,
 )
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
+from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.wording import plural
 
@@ -38,10 +40,15 @@ class AdmissionResult:
 NOT_OURS = AdmissionResult(None, concerns_us=False)
 
 
-def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> AdmissionResult:
+def judge(
+    request: AdmissionRequest, *, proof: PolicyProof | None = None, owners: Mapping[str, Owner] | None = None
+) -> AdmissionResult:
     """Check the policies of a ConfigMap together, as the scheduler does before it takes them over.
 
-    proof: what has to vouch for them; None: nothing.
+    Args:
+        request: what is to be written.
+        proof: what has to vouch for the administrator's policies; None: nothing.
+        owners: by `NAMESPACE/NAME` of the ConfigMap whose policies belong to an owner.
 
     A ConfigMap without policies is none of our business, unless it had some: the scheduler would go on with those.
     """
@@ -53,11 +60,15 @@ def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> Adm
     if old is not None and proof is None and _policies(new) == _policies(old):
         return NOT_OURS  # labels and the like; or what was there before us, which is not made better by refusing those
     where = f"configMap {request.namespace}/{request.name}"
+    owner = (owners or {}).get(f"{request.namespace}/{request.name}")
     try:
-        sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
+        if owner is not None:
+            sources = policies_of_config_map(new.data, new.binary_data, shown=where, limits=OWNER_LIMITS)
+        else:
+            sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
     except PolicySourcesError as error:
         return AdmissionResult(str(error))
-    return _linted(sources, where)
+    return _linted(sources, where, owner)
 
 
 def _policies(entries: Entries) -> dict[str, str | bytes]:
@@ -65,8 +76,8 @@ def _policies(entries: Entries) -> dict[str, str | bytes]:
     return {name: content for name, content in everything.items() if is_policy(name)}
 
 
-def _linted(sources: PolicySources, where: str) -> AdmissionResult:
-    found = load([Source(name, text) for name, text in sources.files]).diagnostics
+def _linted(sources: PolicySources, where: str, owner: Owner | None) -> AdmissionResult:
+    found = load([Source(name, text) for name, text in sources.files], owner=owner).diagnostics
     bad = [diagnostic for diagnostic in found if diagnostic.severity is Severity.ERROR]
     warnings = tuple(
         render(diagnostic).partition("\n")[0] for diagnostic in found if diagnostic.severity is Severity.WARNING

@@ -26,7 +26,7 @@ def _reviewed(work: ReviewWork) -> ReviewResult:
     except ReviewError as error:
         return ReviewResult("malformed", problem=str(error))
     key_file = Path(work.public_key_file) if work.public_key_file is not None else None
-    verdict = judge(review, proof=PolicyProof(key_file) if work.proved else None)
+    verdict = judge(review, proof=PolicyProof(key_file) if work.proved else None, owners=work.owners)
     result: Result = "refused" if verdict.refusal is not None else "allowed"
     about = {"namespace": review.namespace, "configMap": review.name, "user": review.user, "hash": verdict.hash}
     return ReviewResult(

@@ -6,12 +6,15 @@ checker's process (`checker`), within limits of time and memory. This process on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.lang.owner import Owner
 
 MODULE = "kube_policy_scheduler.daemon.webhook.checker"
 CPU_SECONDS = 10
@@ -32,6 +35,8 @@ class ReviewWork(msgspec.Struct, array_like=True):
     proved: bool = False
     """Whether something has to vouch for the policies."""
     public_key_file: str | None = None
+    owners: Mapping[str, Owner] = {}
+    """By `NAMESPACE/NAME` of their ConfigMaps."""
 
 
 class ReviewResult(msgspec.Struct, array_like=True):
@@ -49,14 +54,22 @@ class ReviewResult(msgspec.Struct, array_like=True):
 class ReviewChecker:
     """Checks reviews, one after another, in a process of its own."""
 
-    def __init__(self, proof: PolicyProof | None = None, *, worker: WorkerProcess | None = None) -> None:
+    def __init__(
+        self,
+        proof: PolicyProof | None = None,
+        *,
+        owners: Mapping[str, Owner] = MappingProxyType({}),
+        worker: WorkerProcess | None = None,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             proof: what has to vouch for policies; None: nothing.
+            owners: by `NAMESPACE/NAME` of their ConfigMaps; the policies of others are the administrator's.
             worker: the process; None: one with the usual limits.
         """
         self._proof = proof
+        self._owners = dict(owners)
         self._worker = worker or WorkerProcess(MODULE, cpu_seconds=CPU_SECONDS, idle_seconds=IDLE_SECONDS)
 
     def start(self) -> None:
@@ -81,6 +94,6 @@ class ReviewChecker:
         """
         proof = self._proof
         key_file = str(proof.public_key_file) if proof is not None and proof.public_key_file is not None else None
-        work = ReviewWork(body, proof is not None, key_file)
+        work = ReviewWork(body, proof is not None, key_file, self._owners)
         self._worker.ask(msgspec.msgpack.encode(work), within_seconds=seconds)
         return msgspec.msgpack.decode(self._worker.receive(), type=ReviewResult)
