@@ -59,9 +59,24 @@ class TestJudging:
         made = review("create", {"web.policy": "preempt never\n"})
         request = decode_review(json.dumps(made).encode())
         owner = Owner("team-a", ("team-a",))
-        refused = judge(request, owners={f"{request.namespace}/{request.name}": owner})
+        refused = judge(request, owners={f"configMap {request.namespace}/{request.name}": owner})
         assert "owner `team-a` may not use `preempt`" in str(refused.refusal)
-        assert judge(request, owners={f"{request.namespace}/other": owner}).refusal is None
+        assert judge(request, owners={f"configMap {request.namespace}/other": owner}).refusal is None
+
+    def test_a_scheduling_policy_belongs_to_the_owner_of_its_namespace(self) -> None:
+        made = review("create")
+        made["request"] |= {
+            "kind": {"group": "policy-scheduler.dev", "version": "v1alpha1", "kind": "SchedulingPolicy"},
+            "namespace": "team-a",
+            "name": "web",
+            "object": {"metadata": {"name": "web"}, "spec": {"policy": "preempt never\n"}},
+        }
+        request = decode_review(json.dumps(made).encode())
+        refused = judge(request, owners={"team-a": Owner("team-a", ("team-a",))}).refusal
+        assert str(refused).startswith("schedulingPolicy team-a/web was not written: 1 error in web.policy")
+        ignored = judge(request, owners={"team-b": Owner("team-b", ("team-b",))})
+        assert ignored.refusal is None
+        assert "no owner of policies reads those of namespace team-a" in ignored.warnings[0]
 
     def test_what_was_recorded(self) -> None:
         assert judged(review("create")) == AdmissionResult(None, (), PolicySources.of({"default.policy": GOOD}).hash)

@@ -36,6 +36,8 @@ _PATHS = {
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "schedulingpolicies": "/apis/policy-scheduler.dev/v1alpha1/namespaces/{namespace}/schedulingpolicies",
+    "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "secrets": "/api/v1/namespaces/{namespace}/secrets",
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }

@@ -204,6 +204,22 @@ class Cluster(ABC):
                 if not thing["metadata"]["name"].startswith("system-"):
                     self.api.delete(plural, thing["metadata"]["name"])
 
+    def add_scheduling_policies(self) -> None:
+        """Have the API server serve SchedulingPolicies, if it does not do so by itself."""
+        try:
+            self.api.list("schedulingpolicies")
+        except ApiRefusal:
+            folder = Path(__file__).parents[2] / "deploy" / "components" / "scheduling-policies"
+            self.ensure("customresourcedefinitions", yaml.safe_load((folder / "crd.yaml").read_text()))
+            eventually(self._serves_scheduling_policies)
+
+    def _serves_scheduling_policies(self) -> bool:
+        try:
+            self.api.list("schedulingpolicies")
+        except ApiRefusal:
+            return False
+        return True
+
     def ensure(self, plural: str, thing: Json) -> None:
         """Create an object unless it is there."""
         try:

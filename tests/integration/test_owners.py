@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.objects import ZONE, node, pod
+from tests.integration.objects import ZONE, Json, node, pod
 
 CONFIGURATION = """\
 apiVersion: policy-scheduler/v1alpha1
@@ -40,3 +40,52 @@ def test_each_team_places_its_own_pods_and_an_error_stays_with_its_team(
     assert owners["team-a"]["policies"] == ["team-a/web"]
     assert "owner `team-b` may not use `preempt`" in owners["team-b"]["problems"][0]
     assert "policies of team-b refused" in process.get("/readyz?verbose")[1]
+
+
+def test_a_team_writes_scheduling_policies_and_sees_how_they_fare(
+    cluster: Cluster, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    (tmp_path / "admin").mkdir()
+    (tmp_path / "admin" / "default.policy").write_text(f"filter label {ZONE}=a\n")
+    (tmp_path / "config.yaml").write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies:\n  owners:\n"
+        "  - {name: shop, schedulingPolicies: team-a, namespaces: [team-a]}\n"
+    )
+    cluster.use_namespaces("team-a")
+    cluster.add_nodes(node("in-a", labels={ZONE: "a"}), node("in-b", labels={ZONE: "b"}))
+    cluster.add_scheduling_policies()
+    cluster.api.create("schedulingpolicies", scheduling_policy("web", f"filter label {ZONE}=b\n"))
+    process = scheduler(f"--config={tmp_path / 'config.yaml'}", f"--policies={tmp_path / 'admin'}").start_ready()
+
+    def shown() -> tuple[str, str]:
+        status = cluster.api.get("schedulingpolicies", "web", namespace="team-a").get("status", {})
+        conditions = {each["type"]: each for each in status.get("conditions", ())}
+        return tuple(conditions.get(kind, {}).get("status", "") for kind in ("Accepted", "Active"))  # type: ignore[return-value]
+
+    eventually(lambda: shown() == ("True", "True"), else_=process.log)
+    cluster.add_pods(pod("one", namespace="team-a"), pod("two"))
+    assert cluster.wait_bound("one", "two") == {"one": "in-b", "two": "in-a"}
+
+    cluster.api.patch("schedulingpolicies", "web", {"spec": {"policy": "priority 5\n"}}, namespace="team-a")
+    eventually(lambda: shown() == ("False", "True"), else_=process.log)
+    told = cluster.api.get("schedulingpolicies", "web", namespace="team-a")
+    accepted = told["status"]["conditions"][0]
+    assert accepted["reason"] == "Refused"
+    assert "may use priorities up to 0" in accepted["message"]
+    assert accepted["observedGeneration"] == told["metadata"]["generation"]
+    cluster.add_pods(pod("three", namespace="team-a"))
+    assert cluster.wait_bound("three") == {"three": "in-b"}
+
+    cluster.api.delete("schedulingpolicies", "web", namespace="team-a")
+    eventually(lambda: process.policies()["owners"]["shop"]["policies"] == [])
+    cluster.add_pods(pod("four", namespace="team-a"))
+    assert cluster.wait_bound("four") == {"four": "in-a"}
+
+
+def scheduling_policy(name: str, text: str) -> Json:
+    return {
+        "apiVersion": "policy-scheduler.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": name, "namespace": "team-a"},
+        "spec": {"policy": text},
+    }

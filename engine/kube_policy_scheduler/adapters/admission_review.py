@@ -1,4 +1,4 @@
-"""AdmissionReview v1 of ConfigMaps: a request's bytes in, an answer's bytes out. Decides nothing."""
+"""AdmissionReview v1 of ConfigMaps and SchedulingPolicies: a request in, an answer out, as bytes. Decides nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kube_policy_scheduler.wording import shortened
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
+CONFIG_MAP, SCHEDULING_POLICY = "ConfigMap", "SchedulingPolicy"
+_KINDS = {("", CONFIG_MAP), ("policy-scheduler.dev", SCHEDULING_POLICY)}
 WARNING_CHARACTERS = 250
 """Of one warning; API servers cut longer ones at 256."""
 WARNINGS_CHARACTERS = 3800
@@ -28,8 +30,15 @@ class _Metadata(msgspec.Struct):
     namespace: str = ""
 
 
-class _ConfigMap(msgspec.Struct, rename="camel"):
+class _Spec(msgspec.Struct):
+    policy: str = ""
+
+
+class _Holder(msgspec.Struct, rename="camel"):
+    """A ConfigMap, or a SchedulingPolicy."""
+
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec | None = None
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
@@ -50,8 +59,8 @@ class _Request(msgspec.Struct, rename="camel"):
     namespace: str = ""
     operation: str = ""
     user_info: _User = msgspec.field(default_factory=_User)
-    object: _ConfigMap | None = None
-    old_object: _ConfigMap | None = None
+    object: _Holder | None = None
+    old_object: _Holder | None = None
 
 
 class _Review(msgspec.Struct, rename="camel"):
@@ -78,7 +87,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """Somebody is about to write a ConfigMap."""
+    """Somebody is about to write policies."""
 
     uid: str
     operation: str
@@ -90,6 +99,8 @@ class AdmissionRequest:
     """None where it is deleted."""
     old: Entries | None
     """None where it is created."""
+    kind: str = CONFIG_MAP
+    """`ConfigMap` or `SchedulingPolicy`."""
 
 
 def decode_review(body: bytes) -> AdmissionRequest:
@@ -105,28 +116,33 @@ def decode_review(body: bytes) -> AdmissionRequest:
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise ReviewError(f"expected {KIND} of {API_VERSION}, got {review.kind[:40]} of {review.api_version[:40]}")
     request = review.request
-    if (request.kind.group, request.kind.kind) != ("", "ConfigMap"):
-        raise ReviewError(f"expected a request for a ConfigMap, got {request.kind.kind[:40]}")
+    if (request.kind.group, request.kind.kind) not in _KINDS:
+        raise ReviewError(f"expected a request for a ConfigMap or SchedulingPolicy, got {request.kind.kind[:40]}")
     metadata = request.object.metadata if request.object is not None else _Metadata()
+    name = request.name or metadata.name
     return AdmissionRequest(
         uid=request.uid,
         operation=request.operation,
         namespace=request.namespace or metadata.namespace,
-        name=request.name or metadata.name,
+        name=name,
         user=request.user_info.username,
-        new=_entries(request.object),
-        old=_entries(request.old_object),
+        new=_entries(request.object, name),
+        old=_entries(request.old_object, name),
+        kind=request.kind.kind,
     )
 
 
-def _entries(config_map: _ConfigMap | None) -> Entries | None:
-    if config_map is None:
+def _entries(holder: _Holder | None, name: str) -> Entries | None:
+    """Return the files of a ConfigMap; of a SchedulingPolicy the one file that it stands for."""
+    if holder is None:
         return None
+    if holder.spec is not None:
+        return Entries({f"{name}.policy": holder.spec.policy}, {})
     try:
-        binary = {name: base64.b64decode(text, validate=True) for name, text in (config_map.binary_data or {}).items()}
+        binary = {name: base64.b64decode(text, validate=True) for name, text in (holder.binary_data or {}).items()}
     except (binascii.Error, ValueError) as error:
         raise ReviewError("expected binaryData in base64") from error
-    return Entries(config_map.data or {}, binary)
+    return Entries(holder.data or {}, binary)
 
 
 def encode_answer(uid: str, *, refusal: str | None, warnings: Sequence[str] = ()) -> bytes:

@@ -77,7 +77,8 @@ class Owners:
         if self.chosen is not None:
             return next(owner for owner in self.owners if owner.name == self.chosen)
         file = Path(source.name).resolve()
-        return next((o for o in self.owners if file.is_relative_to(self.paths[o.name].resolve())), None)
+        homes = ((owner, self.paths.get(owner.name)) for owner in self.owners)
+        return next((owner for owner, path in homes if path and file.is_relative_to(path.resolve())), None)
 
     def parts(self, sources: Iterable[Source]) -> list[Part]:
         """Return policies by owner, the administrator's first: those given, and those of the others.
@@ -150,5 +151,5 @@ def _read(config: Path, chosen: str | None) -> Owners:
     if chosen is not None and chosen not in names:
         listed = ", ".join(names) or "none"
         raise click.UsageError(f"--owner: {config} has no owner {chosen}; the owners are: {listed}")
-    paths = {each.name: each.path for each in settings}
+    paths = {each.name: each.path for each in settings if each.path is not None}
     return Owners(found, paths | ({"": own} if own is not None else {}), chosen)

@@ -36,7 +36,7 @@ from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
-from kube_policy_scheduler.daemon.policies.owners import Owners, PoliciesTogether
+from kube_policy_scheduler.daemon.policies.owners import Owners, OwnersApi, PoliciesTogether
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import (
     ReplicaCoordinator,
@@ -177,6 +177,7 @@ class Daemon:
             report=self._report_reload,
             former=partial(self._writers.former_policies, proof=None),
             checker=PolicyChecker(),
+            api=OwnersApi(self._transport, self._random, Fence(fence.allows) if settings.mode == "scheduler" else None),
             loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, cast
 
 from kube_policy_scheduler.diagnostics import Diagnostic
-from kube_policy_scheduler.documents.codes import WRONG_VALUE
+from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import Name, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
@@ -25,6 +25,9 @@ NamespacePattern: TypeAlias = Annotated[
             EXPECTED: "the name of a namespace, in which * stands for any characters",
         }
     ),
+]
+NamespaceName: TypeAlias = Annotated[
+    str, Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "the name of a namespace"})
 ]
 Allowed: TypeAlias = Literal[
     "require",
@@ -56,8 +59,12 @@ class OwnerSettings:
         Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "lower case letters, digits and -"}),
     ]
     """Name of the owner. It comes before the names of the policies: `team-a/web`."""
-    path: Path
-    """A directory of `.policy` files, usually the volume of a ConfigMap, or one file."""
+    path: Path | None = None
+    """A directory of `.policy` files, usually the volume of a ConfigMap, or one file. Set this, or
+    `schedulingPolicies`."""
+    scheduling_policies: NamespaceName | None = None
+    """The namespace whose SchedulingPolicy objects are the policies: everybody who can write them there writes for the
+    owner. Each namespace can belong to one owner."""
     config_map: str | None = None
     """`NAMESPACE/NAME` of the ConfigMap behind the path, for events, stored versions and `policyctl rollout`."""
     namespaces: Annotated[tuple[NamespacePattern, ...], Shape({"minItems": 1, "maxItems": 100, "uniqueItems": True})]
@@ -77,12 +84,21 @@ class OwnerSettings:
 def check_owners(document: Document, owners: Sequence[OwnerSettings]) -> Iterator[Diagnostic]:
     """Yield what is wrong with the owners of a configuration, beside what its schema says."""
     names: set[str] = set()
+    homes: set[str] = set()
     for at, owner in enumerate(owners):
         place = ("policies", "owners", at)
         if owner.name in names:
             message = f"two owners are called {owner.name}: give one of them another name"
             yield document.error((*place, "name"), WRONG_VALUE, message=message)
         names.add(owner.name)
+        if (owner.path is None) == (owner.scheduling_policies is None):
+            message = f"policies.owners[{at}] needs either `path` or `schedulingPolicies`"
+            yield document.error(place, MISSING_KEY, message=message)
+        if owner.scheduling_policies is not None:
+            if owner.scheduling_policies in homes:
+                message = f"two owners read the SchedulingPolicies of namespace {owner.scheduling_policies}"
+                yield document.error((*place, "schedulingPolicies"), WRONG_VALUE, message=message)
+            homes.add(owner.scheduling_policies)
         config_map = owner.config_map
         if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
             message = f"policies.owners[{at}].configMap: expected NAMESPACE/NAME, got {config_map}"

@@ -323,6 +323,17 @@ def _info(name: str, key: str) -> Column:
 
 
 _NAME = Column("Name", _path("metadata", "name"), format="name")
+
+
+def _of_condition(obj: Json, kind: str, key: str) -> str:
+    conditions = at(obj, "status", "conditions", default=None) or ()
+    return next((str(each.get(key, "")) for each in conditions if each.get("type") == kind), "")
+
+
+def _condition_column(kind: str, key: str, *, title: str = "") -> Column:
+    return Column(title or kind, lambda obj, now: _of_condition(obj, kind, key))
+
+
 _AGE = Column("Age", cells.age)
 _CREATED = Column("Created At", _path("metadata", "creationTimestamp"), type="date")
 _TEMPLATE = (
@@ -478,6 +489,15 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("Max Unavailable", lambda obj, now: str(at(obj, "spec", "maxUnavailable", default="N/A"))),
         _number("Allowed Disruptions", "status", "disruptionsAllowed"),
         _AGE,
+    ),
+    "SchedulingPolicy": (
+        _NAME,
+        _text("Owner", "status", "owner"),
+        _condition_column("Accepted", "status"),
+        _condition_column("Active", "status"),
+        _condition_column("Accepted", "reason", title="Reason"),
+        _AGE,
+        Column("Message", lambda obj, now: _of_condition(obj, "Accepted", "message"), wide=True),
     ),
     "PriorityClass": (
         _NAME,

@@ -28,6 +28,7 @@ async def patch_status(
     patch: Callable[[View], dict[str, Any] | None],
     read: Callable[[bytes], View | None],
     fence: Fence,
+    content_type: str = STRATEGIC_MERGE_PATCH,
 ) -> View | None:
     """Send a patch that carries the version it was made for; where the object has changed, read it again first.
 
@@ -40,6 +41,7 @@ async def patch_status(
         patch: what is to be changed, None where the object says so already.
         read: what an answer says, None where the object is not to be written to any more; raises DecodeError.
         fence: asked right before each patch goes out.
+        content_type: of the patch; custom resources take no strategic merge patch.
 
     Returns:
         The object as it is now, None where it cannot be had as wanted any more.
@@ -57,7 +59,7 @@ async def patch_status(
                 "PATCH",
                 path(subresource="status"),
                 body=msgspec.json.encode(body),
-                content_type=STRATEGIC_MERGE_PATCH,
+                content_type=content_type,
                 resource=f"{resource.plural}/status",
                 fence=fence,
             )

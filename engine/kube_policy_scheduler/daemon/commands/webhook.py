@@ -85,7 +85,7 @@ class _Options:
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Configuration of the scheduler: check the ConfigMaps of `policies.owners` against what it allows each owner.",
+    help="Configuration of the scheduler: check the policies of `policies.owners` against what it allows each owner.",
 )
 @click.option("--checksums", is_flag=True, help="Same as `policies.checksums` of the scheduler's configuration.")
 @click.option(
@@ -146,7 +146,7 @@ def webhook(
 
 
 def _owners(config: Path) -> dict[str, Owner]:
-    """Return the owners in a configuration by their ConfigMaps.
+    """Return the owners in a configuration by what holds their policies, as `judge` takes them.
 
     Raises:
         DocumentError: the file has errors.
@@ -155,7 +155,13 @@ def _owners(config: Path) -> dict[str, Owner]:
     from kube_policy_scheduler.documents.owner_settings import owner_of
 
     owners = load_settings(config).policies.owners
-    return {each.config_map: owner_of(each, owners=len(owners)) for each in owners if each.config_map is not None}
+    found = {}
+    for each in owners:
+        if each.config_map is not None:
+            found[f"configMap {each.config_map}"] = owner_of(each, owners=len(owners))
+        if each.scheduling_policies is not None:
+            found[each.scheduling_policies] = owner_of(each, owners=len(owners))
+    return found
 
 
 async def _run(

@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from random import Random
 from typing import Any
 
+from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.scheduling_policies import (
+    SCHEDULING_POLICIES,
+    PolicyStatusWriter,
+    PolicyVerdict,
+    SchedulingPolicies,
+    SchedulingPolicy,
+)
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_sources import OWNER_LIMITS
+from kube_policy_scheduler.adapters.policy_sources import OWNER_LIMITS, SUFFIX, PolicySources
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
@@ -33,6 +44,7 @@ wait for their gang be decided again."""
 MOST_REST_SECONDS = 300.0
 SHARE_OF_TIME = 0.05
 """Of the time, that changes of all owners together may take at most."""
+KEPT_OFFERS = 4
 MOST_PROBLEMS = 20
 """Of one owner, in `/policies`."""
 
@@ -105,6 +117,43 @@ class _Source:
     def __init__(self, settings: OwnerSettings, reloader: PolicyReloader[LivePolicies]) -> None:
         self.settings = settings
         self.reloader = reloader
+        self.home = settings.scheduling_policies
+        """The namespace of its SchedulingPolicies."""
+        self._offered: dict[str, Mapping[str, tuple[str, int]]] = {}
+        """By hash, newest last: name, uid and generation of the objects that were offered."""
+
+    def offer(self, objects: SchedulingPolicies) -> None:
+        """Offer the policies of the owner's namespace."""
+        assert self.home is not None
+        found = objects.sources(self.home)
+        key = found.hash if isinstance(found, PolicySources) else ""
+        self._offered.pop(key, None)
+        self._offered[key] = {
+            name: (each.metadata.uid, each.metadata.generation) for name, each in objects.objects(self.home).items()
+        }
+        while len(self._offered) > KEPT_OFFERS:
+            del self._offered[next(iter(self._offered))]
+        self.reloader.offer(found)
+
+    def verdicts(self, record: ReloadRecord) -> Iterator[tuple[str, PolicyVerdict]]:
+        """Yield what is to be said of each object after its policies came to an end."""
+        owner, active = self.settings.name, self.reloader.active
+        files = {p.compiled.checked.source.name for p in active.policy_set.policies} if active is not None else set()
+        in_force = self.reloader.active_record
+        for name, (uid, generation) in self._offered.get(record.hash or "", {}).items():
+            file = f"{owner}/{name}{SUFFIX}"
+            if record.successful:
+                accepted = True, "Accepted", f"generation {record.generation} of the policies of {owner}"
+            else:
+                own = [problem for problem in record.problems if problem.startswith(f"{file}:")]
+                said = [problem.partition("\n")[0] for problem in own or record.problems]
+                reason = record.result.value.capitalize() if own else "OtherPolicy"
+                accepted = False, reason, "; ".join(said)
+            is_active = record.successful or file in files
+            why = "Newest" if record.successful else "Earlier" if is_active else "Never"
+            text = f"an earlier version of {name} is in force" if why == "Earlier" else ""
+            hash_ = (in_force.hash or "") if in_force is not None else ""
+            yield name, PolicyVerdict(uid, generation, owner, hash_, accepted, (is_active, why, text))
 
     def state(self) -> OwnerState:
         reloader = self.reloader
@@ -120,6 +169,16 @@ class _Source:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OwnersApi:
+    """How SchedulingPolicies are read and told how they fare."""
+
+    transport: Transport
+    random: Random
+    fence: Fence | None
+    """Who may write; None: nobody."""
+
+
 class Owners:
     """Follows the policies of all owners."""
 
@@ -133,6 +192,7 @@ class Owners:
         former: Callable[[str], Awaitable[Sequence[FormerPolicies]]],
         checker: PolicyChecker,
         loops: Loops,
+        api: OwnersApi | None = None,
     ) -> None:
         """Set up; nothing is read yet.
 
@@ -145,11 +205,23 @@ class Owners:
             checker: stopped at the end. Not the administrator's: an owner whose policies take too long holds up others
                 that have owners only.
             loops: of the process.
+            api: where SchedulingPolicies are; None: nowhere.
         """
         owners = settings.policies.owners
         self._loops = loops
         self._turns = asyncio.Lock()
         self._checker = checker
+        self._told = report
+        homes = {each.scheduling_policies: each.name for each in owners if each.scheduling_policies is not None}
+        self._objects = SchedulingPolicies(list(homes), changed=self._changed)
+        self._reflector: Reflector[SchedulingPolicy] | None = None
+        self._statuses: PolicyStatusWriter | None = None
+        if api is not None and homes:
+            self._reflector = Reflector(
+                api.transport, SCHEDULING_POLICIES, self._objects, optional=True, random=api.random
+            )
+            if api.fence is not None:
+                self._statuses = PolicyStatusWriter(api.transport, find=self._find, random=api.random, fence=api.fence)
         self._rest = partial(rest_seconds, owners=len(owners))
         self._sources = [
             _Source(
@@ -162,7 +234,7 @@ class Owners:
                         owner=owner_of(each, owners=len(owners)),
                     ),
                     activate=partial(together.use, each.name),
-                    report=report,
+                    report=self._report,
                     clock=time.time,
                     prepare=prepare,
                     former=partial(former, each.name),
@@ -179,14 +251,35 @@ class Owners:
         self._stack.callback(self._checker.stop)
         for source in self._sources:
             await self._stack.enter_async_context(source.reloader)
+        for name, work in (("watch-schedulingpolicies", self._reflector), ("scheduling-policy-status", self._statuses)):
+            if work is not None:
+                self._stack.push_async_callback(self._loops.end, self._loops.start(name, work.run, restarts=True))
         await asyncio.gather(*(self._watch(source) for source in self._sources))
         return self
+
+    def _changed(self, namespace: str) -> None:
+        for source in self._sources:
+            if source.home == namespace:
+                source.offer(self._objects)
+
+    def _find(self, namespace: str, name: str) -> SchedulingPolicy | None:
+        return self._objects.objects(namespace).get(name)
+
+    def _report(self, record: ReloadRecord) -> None:
+        """Tell everybody what became of an owner's policies, and the objects that they were read from."""
+        self._told(record)
+        for source in self._sources:
+            if source.settings.name == record.owner and source.home is not None and self._statuses is not None:
+                for name, verdict in source.verdicts(record):
+                    self._statuses.put(source.home, name, verdict)
 
     async def __aexit__(self, *_: object) -> None:
         """Stop watching."""
         await self._stack.aclose()
 
     async def _watch(self, source: _Source) -> None:
+        if source.settings.path is None:
+            return
         directory = PolicyDirectory(
             source.settings.path,
             deliver=source.reloader.offer,

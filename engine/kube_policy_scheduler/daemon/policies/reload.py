@@ -203,7 +203,7 @@ class PolicyReloader(Generic[PolicySetT]):
         self._part = part
         self._turns = part.turns if part is not None else asyncio.Lock()
         self._worked_seconds = 0.0
-        """For the present candidate: compiling and activating, without waiting for metrics."""
+        """Of this process, for the present candidate: compiling and activating, without waiting for anybody."""
         self._compile = compile_policies
         self._activate = activate
         self._report = report
@@ -343,16 +343,13 @@ class PolicyReloader(Generic[PolicySetT]):
             PoliciesLost: the activation broke half-way, and the last good set's broke, too.
         """
         ended = partial(self._record, arrived_at=arrived_at, hash=found.hash)
-        began = time.monotonic()
         try:
-            compiled = await asyncio.to_thread(self._compile, found)
+            compiled = await asyncio.to_thread(self._compile_timed, found)
         except WorkerLost as error:
             return ended(ReloadResult.FAILED, problems=(f"they could not be checked: {error}",))
         except Exception as error:
             log.exception("unexpected error while compiling policies")
             return ended(ReloadResult.FAILED, problems=(f"they could not be checked: {_named(error)}",))
-        finally:
-            self._worked_seconds += time.monotonic() - began
         if isinstance(compiled, Refused):
             return ended(ReloadResult.REFUSED, problems=compiled.problems)
         try:
@@ -380,6 +377,14 @@ class PolicyReloader(Generic[PolicySetT]):
         self._is_half_way = False
         self.in_force.set()
         return record
+
+    def _compile_timed(self, found: PolicySources) -> Accepted[PolicySetT] | Refused:
+        """Compile in a thread, and note how much of this process' time that took."""
+        began = time.thread_time()
+        try:
+            return self._compile(found)
+        finally:
+            self._worked_seconds += time.thread_time() - began
 
     def _reactivate(self) -> None:
         """Undo an activation that broke half-way, if there is something to go back to.

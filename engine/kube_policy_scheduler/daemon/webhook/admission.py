@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from kube_policy_scheduler.adapters.admission_review import AdmissionRequest, Entries
+from kube_policy_scheduler.adapters.admission_review import SCHEDULING_POLICY, AdmissionRequest, Entries
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
     OWNER_LIMITS,
@@ -48,7 +48,7 @@ def judge(
     Args:
         request: what is to be written.
         proof: what has to vouch for the administrator's policies; None: nothing.
-        owners: by `NAMESPACE/NAME` of the ConfigMap whose policies belong to an owner.
+        owners: by `configMap NAMESPACE/NAME`, or the namespace of SchedulingPolicies, that hold their policies.
 
     A ConfigMap without policies is none of our business, unless it had some: the scheduler would go on with those.
     """
@@ -59,8 +59,14 @@ def judge(
         return NOT_OURS
     if old is not None and proof is None and _policies(new) == _policies(old):
         return NOT_OURS  # labels and the like; or what was there before us, which is not made better by refusing those
-    where = f"configMap {request.namespace}/{request.name}"
-    owner = (owners or {}).get(f"{request.namespace}/{request.name}")
+    if request.kind == SCHEDULING_POLICY:
+        where, key = f"schedulingPolicy {request.namespace}/{request.name}", request.namespace
+    else:
+        where = key = f"configMap {request.namespace}/{request.name}"
+    owner = (owners or {}).get(key)
+    if request.kind == SCHEDULING_POLICY and owner is None:
+        warning = f"the scheduler ignores it: no owner of policies reads those of namespace {request.namespace}"
+        return AdmissionResult(None, (warning,))
     try:
         if owner is not None:
             sources = policies_of_config_map(new.data, new.binary_data, shown=where, limits=OWNER_LIMITS)

@@ -36,7 +36,7 @@ class ReviewWork(msgspec.Struct, array_like=True):
     """Whether something has to vouch for the policies."""
     public_key_file: str | None = None
     owners: Mapping[str, Owner] = {}
-    """By `NAMESPACE/NAME` of their ConfigMaps."""
+    """By what holds their policies, as `judge` takes them."""
 
 
 class ReviewResult(msgspec.Struct, array_like=True):
@@ -65,7 +65,7 @@ class ReviewChecker:
 
         Args:
             proof: what has to vouch for policies; None: nothing.
-            owners: by `NAMESPACE/NAME` of their ConfigMaps; the policies of others are the administrator's.
+            owners: by what holds their policies, as `judge` takes them.
             worker: the process; None: one with the usual limits.
         """
         self._proof = proof
