@@ -244,6 +244,18 @@ def test_the_webhook_is_asked_for_the_namespace_that_the_kustomization_names(nam
         assert webhook["clientConfig"]["service"]["namespace"] == namespace
 
 
+def test_the_webhook_also_checks_scheduling_policies_where_both_are_wanted() -> None:
+    made = with_components("webhook-self-managed", "scheduling-policies", namespace="elsewhere")
+    webhooks = only("ValidatingWebhookConfiguration", among=made)["webhooks"]
+    assert [rule["resources"] for webhook in webhooks for rule in webhook["rules"]] == [
+        ["configmaps"],
+        ["schedulingpolicies"],
+    ]
+    assert {webhook["clientConfig"]["service"]["namespace"] for webhook in webhooks} == {"elsewhere"}
+    spec = pod_spec(named("Deployment", "policy-scheduler-webhook", among=made))
+    assert "--config=/etc/policy-scheduler/config.yaml" in spec["containers"][0]["args"]
+
+
 def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls() -> None:
     made = with_component("webhook-cert-manager")
     certificate, issuer = only("Certificate", among=made), only("Issuer", among=made)

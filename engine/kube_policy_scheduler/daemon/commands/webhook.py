@@ -59,7 +59,7 @@ class _Options:
     port: int
     address_file: Path | None
     proof: PolicyProof | None
-    owners: Mapping[str, Owner]
+    owners: Mapping[str, Owner] | None
 
 
 @click.command(epilog=EPILOG, short_help="Reject ConfigMaps whose policies contain errors.")
@@ -126,7 +126,7 @@ def webhook(
     logs.configure(LogSettings(format=log_format))
     proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
     try:
-        owners = _owners(config) if config is not None else {}
+        owners = _owners(config) if config is not None else None
     except DocumentError as error:
         click.echo(str(error), err=True)
         sys.exit(2)

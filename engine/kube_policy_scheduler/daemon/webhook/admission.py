@@ -48,7 +48,8 @@ def judge(
     Args:
         request: what is to be written.
         proof: what has to vouch for the administrator's policies; None: nothing.
-        owners: by `configMap NAMESPACE/NAME`, or the namespace of SchedulingPolicies, that hold their policies.
+        owners: by `configMap NAMESPACE/NAME`, or the namespace of SchedulingPolicies, that hold their policies; None:
+            there is no configuration to know them from.
 
     A ConfigMap without policies is none of our business, unless it had some: the scheduler would go on with those.
     """
@@ -64,6 +65,8 @@ def judge(
     else:
         where = key = f"configMap {request.namespace}/{request.name}"
     owner = (owners or {}).get(key)
+    if request.kind == SCHEDULING_POLICY and owners is None:
+        return NOT_OURS
     if request.kind == SCHEDULING_POLICY and owner is None:
         warning = f"the scheduler ignores it: no owner of policies reads those of namespace {request.namespace}"
         return AdmissionResult(None, (warning,))

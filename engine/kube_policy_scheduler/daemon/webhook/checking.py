@@ -7,7 +7,6 @@ checker's process (`checker`), within limits of time and memory. This process on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -35,7 +34,7 @@ class ReviewWork(msgspec.Struct, array_like=True):
     proved: bool = False
     """Whether something has to vouch for the policies."""
     public_key_file: str | None = None
-    owners: Mapping[str, Owner] = {}
+    owners: Mapping[str, Owner] | None = None
     """By what holds their policies, as `judge` takes them."""
 
 
@@ -58,7 +57,7 @@ class ReviewChecker:
         self,
         proof: PolicyProof | None = None,
         *,
-        owners: Mapping[str, Owner] = MappingProxyType({}),
+        owners: Mapping[str, Owner] | None = None,
         worker: WorkerProcess | None = None,
     ) -> None:
         """Start nothing yet.
@@ -69,7 +68,7 @@ class ReviewChecker:
             worker: the process; None: one with the usual limits.
         """
         self._proof = proof
-        self._owners = dict(owners)
+        self._owners = owners
         self._worker = worker or WorkerProcess(MODULE, cpu_seconds=CPU_SECONDS, idle_seconds=IDLE_SECONDS)
 
     def start(self) -> None:
