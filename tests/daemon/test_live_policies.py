@@ -95,7 +95,9 @@ async def test_new_policies_decide_only_with_first_values_and_broken_ones_never(
     assert after.readings["disk_usage"].series[0].value == 20.0
     assert after.readings["cpu_usage"] is before.readings["cpu_usage"], "unchanged queries keep their readings"
     assert [record.successful for record in daemon.records] == [True, False, True]
-    assert daemon.metrics.registry.get_sample_value("policy_scheduler_policy_last_reload_successful") == 1
+    assert (
+        daemon.metrics.registry.get_sample_value("policy_scheduler_policy_last_reload_successful", {"owner": ""}) == 1
+    )
 
 
 async def test_an_edit_decides_well_within_a_second(tmp_path: Path, prometheus: PrometheusServer) -> None:

@@ -294,15 +294,15 @@ def test_each_metric_follows_what_it_measures(name: str) -> None:
 def test_a_refused_reload_shows_and_the_success_before_it_stays() -> None:
     metrics = SchedulerMetrics(version="1")
     before = samples(metrics)
-    assert before["policy_scheduler_policy_last_reload_successful{}"] == 0
-    assert before["policy_scheduler_policy_reloads_total{result=refused}"] == 0
+    assert before["policy_scheduler_policy_last_reload_successful{owner=}"] == 0
+    assert before["policy_scheduler_policy_reloads_total{owner=,result=refused}"] == 0
     metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=1, at=100.0))
     metrics.on_reloaded(record(ReloadResult.REFUSED, generation=1, at=200.0, hash="bad"))
     found = samples(metrics)
-    assert found["policy_scheduler_policy_last_reload_successful{}"] == 0
-    assert found["policy_scheduler_policy_last_reload_success_timestamp_seconds{}"] == 100.0
-    assert found["policy_scheduler_policy_info{generation=1,hash=abc}"] == 1
-    assert found["policy_scheduler_policy_reloads_total{result=refused}"] == 1
+    assert found["policy_scheduler_policy_last_reload_successful{owner=}"] == 0
+    assert found["policy_scheduler_policy_last_reload_success_timestamp_seconds{owner=}"] == 100.0
+    assert found["policy_scheduler_policy_info{generation=1,hash=abc,owner=}"] == 1
+    assert found["policy_scheduler_policy_reloads_total{owner=,result=refused}"] == 1
 
 
 def test_only_the_policies_in_use_have_an_info_line() -> None:
@@ -310,7 +310,7 @@ def test_only_the_policies_in_use_have_an_info_line() -> None:
     metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=1, at=1.0, hash="one"))
     metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=2, at=2.0, hash="two"))
     lines = [name for name in samples(metrics) if name.startswith("policy_scheduler_policy_info")]
-    assert lines == ["policy_scheduler_policy_info{generation=2,hash=two}"]
+    assert lines == ["policy_scheduler_policy_info{generation=2,hash=two,owner=}"]
 
 
 def test_live_values_are_read_at_each_scrape() -> None:

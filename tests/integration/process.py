@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -152,12 +153,12 @@ class SchedulerProcess:
             return 0, str(error)
 
     def metrics(self) -> dict[str, float]:
-        """Return all samples by name with labels, as they are written."""
+        """Return all samples by name with labels, as they are written; an empty owner is no label, as in Prometheus."""
         found = {}
         for line in self.get("/metrics")[1].splitlines():
             if line and not line.startswith("#"):
                 name, _, value = line.rpartition(" ")
-                found[name] = float(value)
+                found[re.sub(r'\{owner=""\}|owner="",|,owner=""', "", name)] = float(value)
         return found
 
     def policies(self) -> dict[str, Any]:
