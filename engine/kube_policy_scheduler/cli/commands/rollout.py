@@ -115,7 +115,9 @@ def status(
     seconds = _seconds(timeout) if watch else 0.0
     places = RolloutPlaces(namespace, name, lease, deployment)
     try:
-        found = asyncio.run(_follow(places, kubeconfig, context, seconds, owner=owner, shows_progress=form == "text" and watch))
+        found = asyncio.run(
+            _follow(places, kubeconfig, context, seconds, owner=owner, shows_progress=form == "text" and watch)
+        )
     except (KubeError, PolicySourcesError) as error:
         say(f"policyctl rollout status: {error}", err=True)
         return 2
@@ -241,7 +243,13 @@ def _seconds(text: str) -> float:
 
 
 async def _follow(
-    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, owner: str, shows_progress: bool
+    places: RolloutPlaces,
+    kubeconfig: Path | None,
+    context: str | None,
+    seconds: float,
+    *,
+    owner: str,
+    shows_progress: bool,
 ) -> Rollout:
     """Look until it is settled or time is up; meanwhile say on standard error what changes."""
     from kube_policy_scheduler.adapters.kube.rollout_view import RolloutView
