@@ -101,9 +101,10 @@ async def running(stage: Stage) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture(autouse=True)
-def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners_module, "LEAST_REST_SECONDS", 0.0)
     monkeypatch.setattr(owners_module, "SHARE_OF_TIME", 1000.0)
+    monkeypatch.setattr(owners_module, "FIRST_SECONDS", 60.0)
 
 
 async def test_an_error_of_one_owner_blocks_no_other(tmp_path: Path) -> None:
