@@ -83,6 +83,42 @@ def test_what_others_placed_during_a_cut_counts_before_anything_is_bound(goes_on
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("trouble", ["broken soon", "refused"])
+def test_a_watch_that_could_be_had_again_is_had_before_anything_is_bound_without_it(trouble: str, seed: int) -> None:
+    """A pause between two tries is no proof that a watch cannot be had, though many tries before it went wrong."""
+
+    async def main() -> None:
+        cluster = Cluster(seed=seed, policy='filter pod.name == "none"')
+        server, connection = cluster.server, cluster.replica.connection
+        await asyncio.sleep(5.0)
+        cluster.create(*(f"p{number}" for number in range(30)))
+        await asyncio.sleep(2.0)
+        if trouble == "refused":
+            server.knows_roles = False
+            for stream in connection.streams:
+                stream.spoil("cut")
+            await asyncio.sleep(200.0)
+            server.knows_roles = True
+            await asyncio.sleep(5.0)
+        else:
+            pods = cluster.replica.reflectors[1]
+            for _ in range(10):
+                while not pods.is_current:  # noqa: ASYNC110 (in virtual time)
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(1.0)
+                for stream in connection.streams:
+                    if stream.kind == "pods":
+                        stream.spoil("cut")
+                await asyncio.sleep(0.1)
+        cluster.fill()
+        await asyncio.sleep(1.0)
+        cluster.replica.use_policies(policies_of("score node.free.cpu"))  # now they may be decided
+        await cluster.end(ours=0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("goes_on", ["silently", "after a break"])
 def test_what_was_decided_before_a_cut_is_looked_at_again_before_it_is_sent(goes_on: str, seed: int) -> None:
     async def main() -> None:

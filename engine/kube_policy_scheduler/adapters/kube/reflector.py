@@ -2,7 +2,9 @@
 
 The rules: list in pages, watch from the list's resource version, take the version from every event and bookmark.
 A watch that ends in order goes on at once where it stopped; after an error there is a growing pause; after
-410 Gone, or a line that is no event, the list is read again and only the differences are delivered.
+410 Gone, or a line that is no event, the list is read again and only the differences are delivered. The pause stays
+short: after a while decisions are made without a view that cannot be had, and a pause does not show that it cannot.
+Only the API server may ask for a longer one (Retry-After).
 
 After an error, and whenever somebody asks (`prove`), the view counts as current only once it is known to be: the API
 server is asked for the version of the collection (a list of one object is a consistent read), and the watch must
@@ -70,6 +72,8 @@ FEW_OBJECTS = 500  # are listed at once where a watch says nothing
 SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
 VERSION_PAUSE_SECONDS = 2.0  # between two questions in which version a resource is served
 SHORT_WATCHES = 2  # so many in a row that do not bring the view forward lead to a list
+LONGEST_PAUSE_SECONDS = 3.0  # between two tries of what decisions wait for (10 s: daemon.watching.freshness)
+OPTIONAL_PAUSE_SECONDS = 60.0  # where something optional is absent or forbidden: nothing waits for it
 BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
 
 
@@ -139,8 +143,9 @@ class Reflector(Generic[T]):
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
         self._known: KnownObjects[T] = KnownObjects(resource.type)
-        self._backoff = backoff or Backoff(random=random)
-        self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=60.0, random=random)
+        self._backoff = backoff or Backoff(limit_seconds=LONGEST_PAUSE_SECONDS, random=random)
+        longest = OPTIONAL_PAUSE_SECONDS if optional else LONGEST_PAUSE_SECONDS
+        self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=longest, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
         self._last_change = ""  # the same, bookmarks left out
         self._deliver_whole = True
