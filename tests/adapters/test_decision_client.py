@@ -70,7 +70,7 @@ def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
         ("/elsewhere", "", "is it the scheduler's HTTP port"),
     ],
 )
-def test_refusals_are_told(url: str, path: str, pod: str, expected: str) -> None:
+def test_refusals_are_reported(url: str, path: str, pod: str, expected: str) -> None:
     with pytest.raises(DecisionLogError, match=expected):
         fetch_decisions(url + path, pod=pod)
 
@@ -84,7 +84,7 @@ def test_refusals_are_told(url: str, path: str, pod: str, expected: str) -> None
         ("http://127.0.0.1:1", "nobody answers"),
     ],
 )
-def test_a_wrong_address_is_told(given: str, expected: str) -> None:
+def test_a_wrong_address_is_reported(given: str, expected: str) -> None:
     with pytest.raises(DecisionLogError, match=expected):
         fetch_decisions(given)
 

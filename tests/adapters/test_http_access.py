@@ -80,7 +80,7 @@ async def test_everything_that_is_known_of_the_user_is_asked_about() -> None:
     }
 
 
-async def test_who_is_unknown_and_who_may_not_are_told_apart() -> None:
+async def test_unknown_users_and_forbidden_users_get_different_answers() -> None:
     asking = reviewer(ApiServer())
     assert (await asking.review("", verb="get", path="/metrics")).access is Access.UNKNOWN
     assert (await asking.review("bad", verb="get", path="/metrics")).access is Access.UNKNOWN

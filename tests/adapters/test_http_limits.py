@@ -182,7 +182,7 @@ async def test_a_handshake_that_is_not_finished_ends(clients: Clients) -> None:
         assert await client.is_ended()
 
 
-async def test_what_is_no_handshake_ends_the_connection_and_is_not_logged(
+async def test_bytes_that_are_not_a_handshake_end_the_connection_without_a_log_line(
     clients: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server(certificate=ServingCertificate()) as running:

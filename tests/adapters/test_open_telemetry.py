@@ -1,4 +1,4 @@
-"""Spans arrive at a collector as OTLP over HTTP has it; a collector that is away costs nothing but the spans."""
+"""Spans arrive at a collector as OTLP over HTTP; an unreachable collector loses only the spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that commands write: whole, in one step, and what was there keeps its mode."""
+"""Files that commands write: replaced atomically, with the mode of the old file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "real.txt"]
 
 
-def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+def test_targets_that_are_not_files_are_written_to(tmp_path: Path) -> None:
     write_file(Path("/dev/null"), ["text"])
     assert Path("/dev/null").is_char_device()
 

@@ -1,4 +1,4 @@
-"""Policies from a directory: whole generations only, whoever changes it and however."""
+"""Policies from a directory: only whole generations, no matter who changes the directory and how."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ async def test_a_swap_arrives_soon_and_once(tmp_path: Path) -> None:
     assert max(waits) < 10
 
 
-async def test_what_can_not_be_read_is_told_once_and_then_what_can(tmp_path: Path) -> None:
+async def test_an_unreadable_directory_is_reported_once_and_read_again_later(tmp_path: Path) -> None:
     volume = ConfigMapVolume(tmp_path)
     volume.update({"a.policy": "good"})
     delivered = Delivered()
@@ -433,7 +433,7 @@ async def test_nothing_in_a_folder_ends_the_watching(tmp_path: Path, spoil: Call
         await delivered.until(lambda last: last == {"a.policy": "better"})
 
 
-async def test_a_fault_while_reading_is_told_and_the_watching_goes_on(
+async def test_an_error_while_reading_is_reported_and_watching_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.policy").write_text("1")
@@ -452,7 +452,7 @@ async def test_a_fault_while_reading_is_told_and_the_watching_goes_on(
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_file_system_that_does_not_answer_is_told_and_waited_for(
+async def test_a_file_system_that_does_not_answer_is_reported_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the start nor the end of the process waits for it."""
@@ -476,7 +476,7 @@ async def test_a_file_system_that_does_not_answer_is_told_and_waited_for(
     answers.set()
 
 
-async def test_its_own_reading_is_no_reason_to_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_own_reading_triggers_no_further_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.policy").write_text("1")
     readings = 0
     real = read_policies

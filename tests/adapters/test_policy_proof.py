@@ -1,4 +1,4 @@
-"""Checksums and signatures beside policies, as common tools make them: what passes, and what is said of the rest."""
+"""Checksums and signatures of policies, as common tools make them: which are accepted, and the errors of the others."""
 
 from __future__ import annotations
 

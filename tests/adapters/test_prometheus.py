@@ -78,7 +78,7 @@ def test_a_computed_value_has_the_time_of_its_evaluation(client: PrometheusClien
     assert {series.timestamp for series in reading.series} == {reading.evaluated_at}
 
 
-def test_a_scalar_is_told_apart_from_a_vector(client: PrometheusClient) -> None:
+def test_a_scalar_and_a_vector_are_distinguished(client: PrometheusClient) -> None:
     reading = client.fetch(Query("scalar(avg(cpu_usage))"))
     assert reading.scalar == 30.0
     assert reading.series == ()

@@ -115,7 +115,7 @@ def test_a_scalar_is_one_number() -> None:
     assert odd.warnings == ('{"not":"a text"}', "3", "null")
 
 
-def test_an_error_is_told_in_few_words() -> None:
+def test_an_error_is_reported_in_few_words() -> None:
     assert decode_failure(b'{"status":"error","errorType":"bad_data","error":"no"}') == ("no", "bad_data")
     assert decode_failure(json.dumps({"error": "x" * 10_000}).encode()) == ("x" * 300, "")
     for body in (b"", b"<html>", b'{"error":3}', b"[" * 100_000):

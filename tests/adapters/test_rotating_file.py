@@ -1,4 +1,4 @@
-"""Lines in files that take turns: nothing is torn apart, nobody waits, and what is lost is counted."""
+"""Rotating files: no line is split, no caller waits, and lost lines are counted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_files_take_turns_and_the_oldest_goes(tmp_path: Path) -> None:
     assert (target.written, target.dropped) == (35, 0)
 
 
-def test_one_file_begins_anew(tmp_path: Path) -> None:
+def test_with_one_file_a_full_log_starts_again(tmp_path: Path) -> None:
     target = lines(tmp_path, files=1)
     put(target, range(11))
     target.close()

@@ -1,4 +1,4 @@
-"""Work in another process: whatever it does, the answer is soon there, or the reason why there is none."""
+"""Work in another process: no matter what it does, a result or an error comes soon."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_process_does_one_thing_after_another(make: Make) -> None:
         (b"raise", {}, WorkerLost, "unexpected error: ZeroDivisionError: a fault"),
     ],
 )
-def test_what_takes_too_much_or_breaks_is_told_and_the_next_work_is_done(
+def test_work_that_takes_too_much_or_fails_is_reported_and_the_next_work_is_done(
     make: Make, work: bytes, limits: dict[str, Any], kind: type[Exception], said: str
 ) -> None:
     worker = make(**limits)
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_between_two_works_is_started_again(make: Make)
     assert int(answer(worker, b"pid")) != pid
 
 
-def test_where_no_process_can_be_started_that_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_start_is_reported(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 

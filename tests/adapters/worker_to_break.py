@@ -1,4 +1,4 @@
-"""A worker process that does what it is told, whatever comes of it; for tests."""
+"""A worker process that does what a test asks, with any consequence."""
 
 from __future__ import annotations
 

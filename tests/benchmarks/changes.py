@@ -1,4 +1,4 @@
-"""What a decision costs right after the world changed: a node came, or all metrics were read anew."""
+"""What a decision costs right after the world changed: a node came, or all metrics were read again."""
 
 from __future__ import annotations
 

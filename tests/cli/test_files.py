@@ -1,4 +1,4 @@
-"""Files named on a command line: what is said of one that is something else altogether."""
+"""Files on a command line: the errors for files of another kind."""
 
 from __future__ import annotations
 

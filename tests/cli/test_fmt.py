@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_written_is_named_and_keeps_its_text(
     assert list(ugly.parent.iterdir()) == [ugly]
 
 
-def test_a_file_that_is_no_text_keeps_its_bytes(ugly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_text_keeps_its_bytes(ugly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ugly.write_bytes(b'let a = "\xff"\n')
     assert main.run(["fmt", str(ugly)]) == main.COULD_NOT_RUN
     assert "byte 0xff is not UTF-8" in capsys.readouterr().err

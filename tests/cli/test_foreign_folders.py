@@ -1,4 +1,4 @@
-"""A folder that somebody else wrote: what it names and links to stays within the project."""
+"""A folder of unknown origin: its names and links cannot leave the project."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_config_map_as_it_is_mounted_is_read(project: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ['"a\\0b"', "x" * 5000, "pipe"])
-def test_what_is_no_file_is_said(project: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_that_are_not_files_are_errors(project: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(project / "tests" / "pipe")
     write_test(project, name)
 

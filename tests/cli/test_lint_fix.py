@@ -75,7 +75,7 @@ def test_standard_input_comes_out_fixed(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "unknown field `redy`" in said.err
 
 
-def test_a_file_that_is_no_text_does_not_keep_others_from_being_checked(
+def test_a_file_that_is_not_text_does_not_keep_others_from_being_checked(
     policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = policy.with_name("b.policy")

@@ -1,4 +1,4 @@
-"""Every transcript comes out as it is written. `--snapshot-update` writes what comes out: review it like code."""
+"""Every transcript matches the real output. `--snapshot-update` rewrites them: review them like code."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_an_error_has_the_words_of_kube_scheduler(expression: str, error: str) -
         ("(" * 500 + "true" + ")" * 500, "recursion limit"),
     ],
 )
-def test_what_is_no_selector_is_said(expression: str, error: str) -> None:
+def test_an_invalid_selector_is_reported(expression: str, error: str) -> None:
     assert error in compile_selector(expression).error
 
 

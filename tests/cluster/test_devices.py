@@ -1,4 +1,4 @@
-"""Devices one by one: what is free on each follows pods and nodes, whatever comes and goes."""
+"""Devices one by one: their free capacity follows pods and nodes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_nodes_that_go_and_come_back_and_change_their_number_of_devices_keep_the
     assert free(cluster, "a") == [1000]
 
 
-def test_pods_that_somebody_bound_where_there_is_no_room_are_counted_all_the_same(cluster: Cluster) -> None:
+def test_pods_bound_to_a_full_node_are_counted(cluster: Cluster) -> None:
     cluster.devices.table(GPU)
     for name in ("x", "y", "z"):
         cluster.place(pod(cluster, name, whole=1), "b")
@@ -149,7 +149,7 @@ def test_a_share_larger_than_a_device_fits_nowhere(cluster: Cluster) -> None:
     assert not fits.any()
 
 
-def test_without_anybody_asking_there_are_no_tables(cluster: Cluster) -> None:
+def test_without_a_query_there_are_no_tables(cluster: Cluster) -> None:
     cluster.place(pod(cluster, "p", whole=1), "a")
     assert not cluster.devices.tables
 

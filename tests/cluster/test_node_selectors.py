@@ -1,4 +1,4 @@
-"""Node selectors and taints: columns say what each node would say by itself."""
+"""Node selectors and taints: columns equal the results node by node."""
 
 from __future__ import annotations
 

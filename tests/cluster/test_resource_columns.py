@@ -1,4 +1,4 @@
-"""Columns of resources: only of what nodes offer, whatever pods ask for, and exact whatever they ask for."""
+"""Resource columns: only for resources that nodes offer, and exact for every request."""
 
 from __future__ import annotations
 

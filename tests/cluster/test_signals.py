@@ -146,7 +146,7 @@ def test_one_series_without_labels_is_not_spread_over_all_nodes() -> None:
     assert result.problems() == ["the answer has no labels: write scalar(…) for one value for all nodes"]
 
 
-def test_no_nodes_is_no_values() -> None:
+def test_without_nodes_there_are_no_values() -> None:
     assert joined(({"node": "node-a"}, 1.0), nodes=Nodes(names=[])).values.shape == (0,)
 
 

@@ -1,4 +1,4 @@
-"""Static columns: however nodes come, change and go, they say what a column made anew would."""
+"""Static columns: after nodes came, changed and went, they equal a column that is computed from scratch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from((*ZONES, "gon
 
 
 @given(STEPS)
-def test_patched_columns_say_what_the_nodes_say(steps: list[tuple[str, str | None, bool]]) -> None:
+def test_patched_columns_equal_the_nodes(steps: list[tuple[str, str | None, bool]]) -> None:
     table = NodeTable()
     columns = (table.label("zone"), table.unschedulable)
     assert [len(columns[0].codes), len(columns[1])] == [0, 0]
@@ -90,7 +90,7 @@ def test_a_value_column_grows_and_shrinks_with_its_rows() -> None:
     assert column.values.tolist() == [200, *range(2, 200)]
 
 
-def test_beyond_the_most_that_are_kept_columns_are_made_anew() -> None:
+def test_columns_beyond_the_limit_of_the_cache_are_computed_again() -> None:
     table = NodeTable()
     table.set(node("a", zone="x", cordoned=False))
 

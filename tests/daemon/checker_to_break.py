@@ -1,4 +1,4 @@
-"""The checker of reviews, but for reviews that say what is to go wrong; for tests."""
+"""A checker of reviews that fails as the review asks, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster, policies and the cycle, whose decisions observers are told as the scheduler tells them."""
+"""A cluster, policies and the cycle; observers receive the decisions as from the scheduler."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ START = 1_800_000_000.0
 
 
 class Told:
-    """What people were told, by pod; also binds, and evicts, whatever it is asked to."""
+    """What was reported, by pod; also binds and evicts every pod it is asked to."""
 
     def __init__(self) -> None:
         self.times: Counter[str] = Counter()

@@ -220,7 +220,7 @@ NO_REVIEWS = (
 )
 
 
-async def test_what_is_no_review_is_said_to_be_none(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_a_body_that_is_not_a_review_is_refused(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path) as (_, post):
         for body in NO_REVIEWS:
             status, text = await post(body)

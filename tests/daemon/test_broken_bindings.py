@@ -1,4 +1,4 @@
-"""Errors that nobody has foreseen, and doubts that last: no pod stays in flight, none holds room that it has not."""
+"""Unexpected errors and unknown outcomes of bindings: no pod stays in flight or assumed for ever."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_binding_that_breaks_whenever_it_is_asked_for_is_seen_and_ends_once_it
     story(POLICY, tell, cpus=(4,))
 
 
-def test_a_binding_that_another_scheduler_has_made_is_not_told_as_ours(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_binding_of_another_scheduler_is_not_reported_as_ours(caplog: pytest.LogCaptureFixture) -> None:
     async def tell(calm: Calm) -> None:
         def plan(verb: str, path: str) -> str:
             if verb == "POST" and "/theirs/" in path:

@@ -1,4 +1,4 @@
-"""The scheduler's books, counted again while it runs: what is wrong is found, told, and put right."""
+"""The cache comparer: differences are found, reported and corrected while the scheduler runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def comparer_of(
     )
 
 
-def test_a_column_that_is_wrong_is_found_told_and_counted_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_column_is_found_reported_and_recalculated(caplog: pytest.LogCaptureFixture) -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
         comparer = comparer_of(calm, found)
@@ -74,7 +74,7 @@ def test_room_that_a_waiting_pod_takes_is_given_back() -> None:
     story(POLICY, tell, cpus=(4,))
 
 
-def test_a_pod_that_the_queue_would_never_find_is_told() -> None:
+def test_a_pod_that_is_missing_in_the_queue_is_reported() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
         comparer = comparer_of(calm, found)
@@ -94,7 +94,7 @@ def test_a_pod_that_the_queue_would_never_find_is_told() -> None:
 
 
 @pytest.mark.parametrize("was_bound", [True, False])
-def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what_became_of_it(
+def test_a_pod_in_flight_without_a_task_is_reported_and_read_from_the_api_server(
     was_bound: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def tell(calm: Calm) -> None:
@@ -147,7 +147,7 @@ def test_a_pod_in_flight_without_a_place_is_put_back() -> None:
     story(POLICY, tell, cpus=(4,))
 
 
-def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_what_there_is() -> None:
+def test_a_binding_that_a_current_watch_does_not_show_is_reported_once() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
         is_current = True

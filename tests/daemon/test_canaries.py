@@ -1,4 +1,4 @@
-"""What a canary changes is counted: what its stable policy would have done with the same pods."""
+"""Canary metrics: what the stable policy would have done with the same pods."""
 
 from __future__ import annotations
 

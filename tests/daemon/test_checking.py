@@ -1,4 +1,4 @@
-"""Candidate sets are checked in another process: what comes back decides as if it had been made here."""
+"""Candidate sets are checked in another process; the result decides like one that was compiled here."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_bad_set_is_refused_errors_first_and_not_remembered(make: Make) -> Non
     assert isinstance(compiler(good), Accepted)
 
 
-def test_of_very_many_problems_the_first_are_told(make: Make) -> None:
+def test_of_many_problems_the_first_are_reported(make: Make) -> None:
     refused = make()(PolicySources.of({f"{number}.policy": "scoer 1\n" * 3 for number in range(60)}))
     assert isinstance(refused, Refused)
     assert len(refused.problems) == 101

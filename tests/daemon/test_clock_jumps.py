@@ -1,4 +1,4 @@
-"""Somebody sets the clock of the scheduler's machine, by hours: nobody waits for it, and nobody gets ahead by it."""
+"""The machine's clock is set by hours: no pod waits longer or shorter because of it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Machine:
         return SettableClock(wall=lambda: 1e9 + self.passed + self.set_by, steady=lambda: self.passed)
 
 
-def test_a_clock_tells_by_how_much_it_was_set_before_it_shows_the_new_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_listeners_get_the_jump_of_the_clock_before_it_returns_the_new_time(caplog: pytest.LogCaptureFixture) -> None:
     machine, told = Machine(), list[float]()
     clock = machine.clock()
     clock.on_set(told.append)

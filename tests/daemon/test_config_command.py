@@ -1,4 +1,4 @@
-"""`policy-scheduler config`: what is printed is a configuration file, and means what it says."""
+"""`policy-scheduler config`: the output is a valid configuration file with the printed values."""
 
 from __future__ import annotations
 

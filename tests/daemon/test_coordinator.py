@@ -1,4 +1,4 @@
-"""The fence after the machine has slept: closed until the Lease was renewed, whatever the time-outs say."""
+"""The fence after the machine has slept: closed until the Lease is renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision log: what it keeps, what it leaves out, and that a close look agrees with the decision."""
+"""The decision log: its contents and limits, and that details agree with the decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extender's answers: to what kube-scheduler 1.36 sent, and to what goes wrong."""
+"""The extender's responses to recorded requests of kube-scheduler 1.36, and its errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_nothing_is_bound_for_clients_that_nobody_knows(http: HttpSettings, bind
     assert knows_clients(replace(Settings(), http=http).effective()) is binds
 
 
-async def test_who_may_not_have_pods_bound_is_told() -> None:
+async def test_a_client_that_may_not_bind_gets_an_error() -> None:
     stage = three_nodes(binds=False)
     async with stage.served() as client:
         await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
@@ -292,7 +292,7 @@ def _spoil(message: Json, data: st.DataObject) -> None:
         ("bind", b"\xff\xfe", "ExtenderBindingArgs: "),
     ],
 )
-async def test_a_body_that_is_no_message_is_refused(verb: str, body: Json, told: str) -> None:
+async def test_a_body_that_is_not_a_message_is_refused(verb: str, body: Json, told: str) -> None:
     stage = three_nodes()
     async with stage.served() as client:
         code, text = await client.post(verb, body)

@@ -1,4 +1,4 @@
-"""What an extender answers is in the decision log: who was asked about, what was said, and why."""
+"""The decision log of an extender: the pod, the answer and the reasons."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_only_the_nodes_that_were_asked_about_are_counted() -> None:
     assert (record.nodes, record.feasible, record.refused, record.reasons) == (2, 1, {}, ())
 
 
-async def test_a_pod_that_passes_nowhere_is_told_in_kube_schedulers_words_and_repeats_are_counted() -> None:
+async def test_an_unschedulable_pod_is_reported_in_kube_schedulers_words_and_repeats_are_counted() -> None:
     stage, log = logged()
     async with stage.served() as client:
         for _ in range(3):

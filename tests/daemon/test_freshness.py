@@ -155,7 +155,7 @@ def test_what_is_optional_holds_up_even_a_new_leader_for_a_while_only(scene: Sce
     assert scene.after(PATIENCE_SECONDS / 2)
 
 
-def test_what_is_not_current_is_told_in_words(scene: Scene) -> None:
+def test_what_is_not_current_is_described(scene: Scene) -> None:
     assert scene.is_current.problems() == []
     scene.nodes.breaks()
     scene.storage.enters(Phase.LISTING)
@@ -163,7 +163,7 @@ def test_what_is_not_current_is_told_in_words(scene: Scene) -> None:
     assert scene.is_current.problems() == ["nodes retrying for 7 s (connection lost)", "storageclasses listing for 7 s"]
 
 
-def test_time_in_which_something_was_read_is_no_time_without_a_watch(scene: Scene) -> None:
+def test_time_with_data_does_not_count_as_time_without_a_watch(scene: Scene) -> None:
     scene.pods.enters(Phase.CATCHING_UP)
     assert not scene.after(0.0)
     assert not scene.after(2 * PATIENCE_SECONDS)

@@ -112,7 +112,7 @@ def test_four_times_the_size_is_about_four_times_the_work(story: Story) -> None:
     assert large < 7 * small, f"{small} calls became {large}"
 
 
-def test_what_people_are_told_of_a_gang_that_does_not_fit_stays_the_same() -> None:
+def test_the_message_of_a_gang_that_does_not_fit_stays_the_same() -> None:
     async def tell() -> None:
         stage = GangStage(nodes=3, cpus=1)
         for number in range(6):

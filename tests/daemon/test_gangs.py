@@ -170,7 +170,7 @@ def test_a_member_that_is_deleted_frees_its_place_and_a_reload_starts_over() -> 
     story(GANG, tell, cpus=(3,))
 
 
-def test_a_size_without_a_value_is_told() -> None:
+def test_a_size_without_a_value_is_reported() -> None:
     async def tell(calm: Calm) -> None:
         calm.pod("a", job="a")
         await calm.after(12)

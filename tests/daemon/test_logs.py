@@ -1,4 +1,4 @@
-"""What the log looks like: one line a record, whatever is in it, for people and for collectors."""
+"""Log output: one line per record, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods passed on to another replica: states from before are told from those since, whatever comes first."""
+"""Pods passed on to another replica: old states and new ones are distinguished in any order of arrival."""
 
 from __future__ import annotations
 

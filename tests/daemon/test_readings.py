@@ -1,4 +1,4 @@
-"""New readings are laid over the nodes when they come, and what is missing is known before anybody decides."""
+"""New metric values are mapped to nodes when they arrive; missing values are known before the next decision."""
 
 from __future__ import annotations
 

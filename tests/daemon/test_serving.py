@@ -1,4 +1,4 @@
-"""What the port shows of the settings, and what the flags make of it."""
+"""The settings of the HTTP port, and the flags that change them."""
 
 from __future__ import annotations
 

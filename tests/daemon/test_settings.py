@@ -1,4 +1,4 @@
-"""The configuration file: what it means, and what is said about a wrong one."""
+"""The configuration file: its settings and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shadow: what it says of pods that another scheduler places, and that it changes nothing."""
+"""Shadow mode: its reports about pods that another scheduler places, and that it writes nothing."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_pod_is_compared_when_it_is_bound(
     assert len(stage.shadow.queue) == 0
 
 
-def test_a_refused_node_is_told_with_the_clause(stage: Stage) -> None:
+def test_a_rejected_node_is_reported_with_the_clause(stage: Stage) -> None:
     stage.see("p")
     stage.see("p", node="hdd")
     found = stage.ear.heard[-1]
@@ -216,7 +216,7 @@ def test_each_pod_is_compared_on_what_the_other_did_so_far(stage: Stage) -> None
     assert stage.last() == ("agreed", "quick", "quick"), "fast is full by then"
 
 
-def test_a_pod_that_fits_nowhere_by_the_policy_is_told(stage: Stage) -> None:
+def test_a_pod_that_the_policy_rejects_on_every_node_is_reported(stage: Stage) -> None:
     stage.see("big", cpu="5")
     stage.look()
     stage.see("big", cpu="5", node="hdd")
@@ -306,7 +306,7 @@ def test_a_nomination_of_the_others_does_not_make_us_agree(stage: Stage) -> None
     assert stage.last() == ("differed", "fast", "slow")
 
 
-def test_other_policies_decide_anew_what_waits(stage: Stage) -> None:
+def test_new_policies_decide_pending_pods_again(stage: Stage) -> None:
     stage.see("p")
     stage.look()
     stage.use('policy apps\nscore 1 if node.label.speed == "quick"\n')

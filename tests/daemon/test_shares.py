@@ -1,4 +1,4 @@
-"""Who owns what: one owner each, the same answer everywhere, and pods that look at each other go together."""
+"""Sharding: one owner per node and pod, the same on every replica; pods that depend on each other stay together."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.calm import Calm, story
 
 
-def test_of_a_pod_that_a_policy_holds_only_who_leads_tells() -> None:
+def test_only_the_leader_reports_a_held_pod() -> None:
     async def tell(calm: Calm) -> None:
         calm.process.scheduler.lead(False)
         calm.pod("late")

@@ -1,4 +1,4 @@
-"""A start imports what it needs to decide: what only some need is imported by them, as a start waits for imports."""
+"""A start imports only what scheduling needs; optional parts are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state for a person who looks for a fault."""
+"""The state dump, for debugging."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dumped(made: Stage, queue: SchedulingQueue, *, assumed: dict[str, str] | Non
     return found
 
 
-def test_places_assumed_pods_and_nominations_are_told() -> None:
+def test_the_dump_has_places_assumed_pods_and_nominations() -> None:
     made, queue = stage()
     placed, waits, nominated = (made.pod(name) for name in ("placed", "waits", "nominated"))
     made.cluster.place(placed, "n0")

@@ -140,7 +140,7 @@ def test_nothing_that_a_name_or_reason_says_is_taken_for_html() -> None:
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_the_browser_is_told_to_run_nothing_else() -> None:
+def test_the_browser_may_run_nothing_else() -> None:
     page = rendered(Scene().snapshot())
     policy = page.content_security_policy
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -182,7 +182,7 @@ def test_of_very_many_pods_some_are_looked_at_and_their_numbers_stand_for_all() 
     assert "was looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
 
 
-def test_gangs_are_told_those_first_that_give_their_places_back_first() -> None:
+def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     def gang(name: str, until: float | None = None, placed: int = 1) -> GangState:
         return GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)
 
@@ -224,7 +224,7 @@ async def test_all_who_ask_at_one_time_get_one_page_and_the_loop_goes_on() -> No
     assert turns > 3
 
 
-async def test_a_page_that_could_not_be_made_is_made_anew() -> None:
+async def test_a_page_that_failed_is_rendered_again() -> None:
     scene, broken = Scene(), True
 
     def sometimes() -> object:
@@ -274,7 +274,7 @@ def shard(**change: Any) -> ShardState:
         ({"shard": shard()}, ("pods that changed hands", "1,200 passed on, 3 given back, 1 failed")),
     ],
 )
-def test_who_decides_is_told(change: dict[str, object], said: tuple[str, str]) -> None:
+def test_the_page_shows_which_replica_decides(change: dict[str, object], said: tuple[str, str]) -> None:
     taken = Scene().snapshot()
     changed = replace(taken, replica=replace(taken.replica, **change))  # type: ignore[arg-type]
     assert said in put_into_words(changed).replica

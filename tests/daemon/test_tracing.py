@@ -62,7 +62,7 @@ def test_a_pod_that_is_bound_waited_was_decided_and_was_bound(stage: Stage) -> N
         assert span.began <= child.began <= child.ended <= span.ended
 
 
-def test_a_pod_that_fits_nowhere_is_told_why(stage: Stage) -> None:
+def test_an_unschedulable_pod_has_its_reason(stage: Stage) -> None:
     sink = Sink()
 
     stage.decide(stage.pod(cpu="64"), DecisionTracer(sink, share=1.0))

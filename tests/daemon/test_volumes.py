@@ -1,4 +1,4 @@
-"""PreBind for volumes: what is written and waited for, and that nothing is written behind the fence."""
+"""PreBind for volumes: the writes, the waiting, and that a fenced replica writes nothing."""
 
 from __future__ import annotations
 

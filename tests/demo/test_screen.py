@@ -1,4 +1,4 @@
-"""What the demo shows on a terminal: the names that kubectl knows, and what to do next on a small screen too."""
+"""The demo's terminal output: names as in kubectl, and the next steps also on a small screen."""
 
 from __future__ import annotations
 

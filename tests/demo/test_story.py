@@ -1,4 +1,4 @@
-"""The demonstration as `make demo` runs it where there is no terminal: every step comes true."""
+"""`make demo` without a terminal: every step passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_help_and_unknown_arguments_start_nothing() -> None:
     assert "starting" not in shown.stdout + refused.stdout
 
 
-def test_the_story_comes_true() -> None:
+def test_the_demo_passes() -> None:
     done = run_demo()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout

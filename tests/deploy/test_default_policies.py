@@ -1,4 +1,4 @@
-"""The policies that the manifests bring: what they need of a cluster is there, or they do not need it."""
+"""The policies of the manifests need nothing that a cluster may lack."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class TestThePod:
         assert resources["requests"].keys() == {"cpu", "memory"}
         assert resources["limits"].keys() == {"memory"}, "a CPU limit only throttles"
 
-    def test_is_not_scheduled_by_itself(self) -> None:
+    def test_is_scheduled_by_the_default_scheduler(self) -> None:
         assert pod_spec()["schedulerName"] == "default-scheduler"
         assert pod_spec()["priorityClassName"] == "system-cluster-critical"
 

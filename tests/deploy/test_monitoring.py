@@ -1,4 +1,4 @@
-"""Alerts and dashboard: promtool accepts and tests the rules, and what they ask for is what the daemon exports."""
+"""Alerts and dashboard: promtool accepts and tests the rules; all queried metrics are exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators read says what there is: every alert, metric and event has its line, and no line is about nothing."""
+"""OPERATIONS.md is complete: every alert, metric and event has a line, and no line is outdated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each overlay is for: what it changes, that an API server takes it, and that taking it twice changes nothing."""
+"""Overlays: what each changes, that an API server accepts it, and that applying it twice changes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_shadow_may_only_read_and_touches_no_other_scheduler() -> None:
     assert not ours & theirs, "applied beside a scheduler it changes nothing of it"
 
 
-def test_an_extender_may_read_and_bind_and_tell_of_its_policies() -> None:
+def test_an_extender_may_read_and_bind_and_report_its_policies() -> None:
     made = overlay_named("extender")
     granted = verbs(made, role="policy-scheduler")
     writes = {each for each in granted if each[1] not in ("get", "list", "watch")}
@@ -56,7 +56,7 @@ def test_an_extender_may_read_and_bind_and_tell_of_its_policies() -> None:
     assert not [rule for rule in role["rules"] if "update" in rule["verbs"]], "nobody is elected"
 
 
-def test_kube_scheduler_is_told_the_paths_that_an_extender_serves() -> None:
+def test_the_configuration_of_kube_scheduler_has_the_paths_of_the_extender() -> None:
     folder = DEPLOY / "overlays" / "extender"
     settings = load_settings(folder / "config.yaml")
     (told,) = yaml.safe_load((folder / "kube-scheduler.yaml").read_text())["extenders"]
@@ -185,7 +185,7 @@ class TestMainScheduler:
             for deployment in (o for o in made if o["kind"] == "Deployment"):
                 assert pod_spec(deployment).get("schedulerName", "default-scheduler") not in served
 
-    def test_what_kube_scheduler_is_to_be_told_names_our_pods_scheduler(self) -> None:
+    def test_the_configuration_for_kube_scheduler_names_our_scheduler(self) -> None:
         text = (DEPLOY / "overlays" / "main-scheduler" / "kube-scheduler.yaml").read_text()
         profiles = yaml.safe_load(text)["profiles"]
         spec = pod_spec(only("Deployment", among=overlay_named("main-scheduler")))

@@ -1,4 +1,4 @@
-"""What no role may ever allow, whatever it is used for.
+"""Permissions that no role may grant.
 
 That each permission is used, and none is missing, `tests/integration/test_permissions.py` shows by using them.
 """

@@ -1,4 +1,4 @@
-"""HTTPS and tokens are what every overlay has; who may look, and the one component that makes the port plain."""
+"""Every overlay uses HTTPS and tokens; one component makes the port plain HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_viewer_sees_every_route_and_prometheus_one() -> None:
 
 
 def schemes(made: list[Json]) -> set[str]:
-    """Return what kubelets and Prometheus are told to speak."""
+    """Return the scheme that kubelets and Prometheus are configured to use."""
     (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
     found = {container[probe]["httpGet"].get("scheme", "HTTP").lower() for probe in PROBES}
     found.add(named("Service", "policy-scheduler", among=made)["metadata"]["annotations"]["prometheus.io/scheme"])

@@ -1,4 +1,4 @@
-"""What is run in building and checking this repository is named so that nobody else can change it."""
+"""Actions, images and packages of builds and checks are pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of strangers: what is packed does not unpack without end, what has no end is read to a bound."""
+"""Untrusted files: unpacking and reading are bounded."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None
         ("s", ""),
     ],
 )
-def test_what_is_no_duration_is_refused_with_advice(text: str, advice: str) -> None:
+def test_what_is_not_a_duration_is_refused_with_advice(text: str, advice: str) -> None:
     (found,) = DocumentSchema(dict(DURATION_SECONDS.schema)).check(parse_document(Source("f", text)))
     got = text.strip("'")
     assert found.message == f"expected a duration such as 500ms, 15s, 2min or 1h30min, got {got}"

@@ -1,4 +1,4 @@
-"""CSV traces: rows of nodes and pods, whatever the order of columns; and what is wrong with them, by line."""
+"""CSV traces: rows of nodes and pods in any order of columns; errors have their line."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(text: str, expected: list[str]) -> None:
+def test_errors_have_their_line(text: str, expected: list[str]) -> None:
     assert problems(text) == expected
 
 
@@ -132,12 +132,12 @@ def test_nodes_have_names_and_each_its_own() -> None:
     ]
 
 
-def test_lists_given_the_other_way_round_are_told() -> None:
+def test_swapped_lists_are_reported() -> None:
     assert problems("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,T4") == [
         "line 1: expected a list of pods, this is one of nodes"
     ]
     assert problems(f"{HEADER}\na,1,1,1,1", nodes=True) == ["line 1: expected a list of nodes, this is one of pods"]
 
 
-def test_of_many_problems_the_first_twenty_are_told() -> None:
+def test_of_many_problems_the_first_twenty_are_reported() -> None:
     assert len(problems(HEADER + "\na,x,1,1,1" * 500)) == 20

@@ -1,4 +1,4 @@
-"""YAML and JSON with places: what is read, and what is said about what can't be."""
+"""YAML and JSON documents with positions, and their errors."""
 
 from __future__ import annotations
 

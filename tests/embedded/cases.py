@@ -1,6 +1,6 @@
 """Contract cases: requests in YAML, and the answers a real API server gave to them, recorded beside.
 
-KUBEBUILDER_ASSETS=... python -m tests.embedded.cases     records the answers anew
+KUBEBUILDER_ASSETS=... python -m tests.embedded.cases     records the answers again
 """
 
 from __future__ import annotations

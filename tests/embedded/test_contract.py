@@ -14,6 +14,6 @@ from tests.embedded.conftest import Server
 def test_every_answer_is_the_one_a_real_api_server_gave(server: Server, name: str) -> None:
     recorded = json.loads(recording_of(name).read_text(encoding="utf-8"))
     played = list(play(server.client, name, namespace="case-" + name.replace("_", "-")))
-    assert len(played) == len(recorded), "the case has changed, record it anew"
+    assert len(played) == len(recorded), "the case has changed, record it again"
     for (step, answer), wanted in zip(played, recorded, strict=True):
         assert answer == wanted, step

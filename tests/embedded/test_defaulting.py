@@ -1,4 +1,4 @@
-"""What fixtures are given by the pure functions is what a real API server gave to the same objects."""
+"""Defaults of fixtures equal those that a real API server set on the same objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_pod_gets_the_spec_a_real_api_server_gave_it(given: Json, stored: Json
 
 
 def normalised(value: Any) -> Any:
-    """Bring quantities, which only the API server spells anew, to one form."""
+    """Normalize quantities, which only the API server rewrites."""
     if isinstance(value, dict):
         return {
             key: {name: scaled(amount, 9) for name, amount in item.items()}

@@ -1,4 +1,4 @@
-"""What is no longer kept cannot be watched or paged through, and a request can be refused on purpose."""
+"""Expired versions cannot be watched or paged through; tests can make requests fail."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_continue_token_can_be_too_old(cluster: EmbeddedCluster, client: Clien
     assert (answer.code, answer.body["reason"]) == (410, "Expired")
 
 
-async def test_a_watcher_that_falls_behind_is_told_so_and_ended() -> None:
+async def test_a_watcher_that_falls_behind_gets_an_error_and_ends() -> None:
     api = Api(history_limit=50)
     things = api.store.collection("configmaps")
     kind = resource("configmaps")

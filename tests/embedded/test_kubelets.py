@@ -1,4 +1,4 @@
-"""Simulated nodes: they get ready, run what is bound to them, refuse what does not fit, let go of what is deleted."""
+"""Simulated nodes: they become ready, run bound pods, reject pods that do not fit, and stop deleted pods."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_what_ends_makes_room_again(driver: Driver) -> None:
     await driver.until(lambda: driver.phase("p2") == "Running")
 
 
-async def test_a_pod_with_a_run_time_succeeds_by_itself(driver: Driver) -> None:
+async def test_a_pod_with_a_run_time_succeeds_after_it(driver: Driver) -> None:
     driver.cluster.load([node("a")])
     timed = pod("p", "a")
     timed["metadata"]["annotations"] = {"embedded/run-seconds": "0.01"}
@@ -220,7 +220,7 @@ async def test_starting_can_take_time() -> None:
         await driver.until(lambda: driver.phase("p") == "Running")
 
 
-async def test_kubelets_can_be_told_to_take_everything() -> None:
+async def test_kubelets_can_accept_everything() -> None:
     async with EmbeddedCluster(kubelets=KubeletSettings(check_pods=False)) as cluster:
         driver = Driver(cluster)
         cluster.load([node("a")])

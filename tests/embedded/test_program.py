@@ -1,4 +1,4 @@
-"""`python -m kube_policy_scheduler.embedded` serves until it is told to stop."""
+"""`python -m kube_policy_scheduler.embedded` serves until it gets a signal."""
 
 from __future__ import annotations
 

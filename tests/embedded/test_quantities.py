@@ -39,7 +39,7 @@ def test_canonical_forms(given_as: str, written: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "--1", "1.2.3", "Gi", "1e", "0x10"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_what_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError):
         canonical(text)
 

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, certificates, roles; and the record of what was asked for."""
+"""Authentication and authorization: tokens, certificates, roles; and the audit log."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_everybody_known_may_ask_what_there_is(cluster: SecureCluster) -> None:
     assert robot.send("GET", "/version").code == 200
 
 
-def test_reviews_say_what_requests_would(cluster: SecureCluster) -> None:
+def test_access_reviews_agree_with_requests(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, resources=["pods"], verbs=["list"])
     review = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}

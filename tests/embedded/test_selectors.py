@@ -1,4 +1,4 @@
-"""Label and field selectors: what they select, and what is no selector."""
+"""Label and field selectors: what they select, and invalid ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_label_selectors_select(text: str, selected: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["a b", "a in (b", "a in b", "=b", "a=b,", "a=b c", "!", "a>x", "-a", "a=-", "a=b=c"])
-def test_what_is_no_label_selector_is_refused(text: str) -> None:
+def test_what_is_not_a_label_selector_is_refused(text: str) -> None:
     with pytest.raises(SelectorError):
         selectors.parse_labels(text)
 

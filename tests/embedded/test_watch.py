@@ -137,7 +137,7 @@ def test_a_watch_list_ends_its_beginning_with_a_marked_bookmark(namespace: Names
     assert seen(rest) == [("ADDED", "b")]
 
 
-def test_a_watch_ends_by_itself_when_its_time_is_over(namespace: Namespace) -> None:
+def test_a_watch_ends_after_its_timeout(namespace: Namespace) -> None:
     path = f"{namespace.pods}?watch=1&timeoutSeconds=2&allowWatchBookmarks=true&resourceVersion={namespace.version()}"
     with WatchStream(namespace.client, path) as watch:
         events = list(watch)

@@ -1,4 +1,4 @@
-"""The system's Chromium, as a person would open a page with it: what is shown, what went wrong, what it looks like.
+"""The system's Chromium opens pages for tests: contents, errors, screenshots.
 
     def test_page(browser: Browser) -> None:
         with browser.open(html) as view:

@@ -1,4 +1,4 @@
-"""An embedded cluster with TLS and roles: who asks, by token or certificate, and what they may do."""
+"""An embedded cluster with TLS, authentication by token or certificate, and roles."""
 
 from __future__ import annotations
 

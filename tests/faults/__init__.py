@@ -24,10 +24,10 @@ What is broken, and the tests that break it (those elsewhere need no cluster, or
 | a replica killed that shares the work | test_when_a_replica_is_killed_the_others_take_its_part_over |
 | the clock set, the machine asleep | tests/daemon/test_clock_jumps.py, |
 | | test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed |
-| a node deleted and made anew under its name | test_a_node_made_anew_under_its_name_and_smaller_is_not_overfilled, |
+| a node that is recreated under its name | test_a_recreated_smaller_node_is_not_overcommitted, |
 | | test_a_node_that_comes_back_empty_takes_pods_again |
 | a pod deleted while it is assumed | test_a_pod_deleted_while_it_is_assumed_gives_its_room_back |
-| a pod made anew, or bound by another | test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_ones_decision, |
+| a pod that is recreated, or bound by another | test_a_recreated_pod_is_never_bound_by_the_decision_for_the_old_one, |
 | | test_a_pod_that_another_scheduler_binds_at_the_same_moment_stays_there |
 | Prometheus slow, wrong, gone | |
 | | test_whatever_prometheus_answers_pods_are_placed_and_it_is_used_again_when_it_is_well |

@@ -1,4 +1,4 @@
-"""Counts what became of pods, by what the API server says: lost, bound twice, bound wrongly; and how long it took."""
+"""Counts the results of pods by the API server's state: lost, bound twice, bound wrongly; with latencies."""
 
 from __future__ import annotations
 

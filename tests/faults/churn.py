@@ -1,4 +1,4 @@
-"""Pods created and gone again by the thousand through the daemon's whole core, and what it still holds afterwards.
+"""Thousands of pods are created and deleted through the daemon's core; measures the memory that it keeps.
 
 `python -m tests.faults.churn --pods 200000` prints memory as it goes: informer, queue, decisions, bindings, decision
 log, metrics and events are the real ones; the API server answers from memory.
@@ -53,7 +53,7 @@ ALIVE = 300
 
 
 class Answers:
-    """An API server that takes every binding and event; who asks for a pod is told that it is gone."""
+    """An API server that takes every binding and event, and answers 404 for every pod."""
 
     is_reachable = True
 

@@ -61,7 +61,7 @@ def test_a_pod_that_another_scheduler_binds_at_the_same_moment_stays_there(
     assert cluster.overcommitted() == []
 
 
-def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_ones_decision(
+def test_a_recreated_pod_is_never_bound_by_the_decision_for_the_old_one(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     cluster.add_nodes(node("left", labels={"side": "left"}), node("right", labels={"side": "right"}))

@@ -1,4 +1,4 @@
-"""A leader that is killed or stopped in the middle of a burst: no pod is lost, none bound twice, none wrong."""
+"""A leader is killed or stopped during a burst: no pod is lost, bound twice or bound wrongly."""
 
 from __future__ import annotations
 

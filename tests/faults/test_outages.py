@@ -1,4 +1,4 @@
-"""An API server or a scheduler that is away for a while, and everything that can break at the same time."""
+"""Outages of the API server and of the scheduler, also combined with other faults."""
 
 from __future__ import annotations
 

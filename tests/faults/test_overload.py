@@ -1,4 +1,4 @@
-"""More than a scheduler should have to bear: it keeps deciding, answers who asks, and memory is bounded."""
+"""Overload: the scheduler keeps deciding and answering, and its memory is bounded."""
 
 from __future__ import annotations
 

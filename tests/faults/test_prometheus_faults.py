@@ -1,4 +1,4 @@
-"""A Prometheus that is slow, wrong or gone: pods are placed all the same, by the declared fall-back."""
+"""A Prometheus that is slow, wrong or gone: pods are placed with the default of the policy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FAULTS: dict[str, Callable[[], str]] = {
 
 
 class Server:
-    """Answers every query as it is told to."""
+    """Answers every query as the test sets it."""
 
     def __init__(self) -> None:
         self.answer = right

@@ -1,4 +1,4 @@
-"""Things that happen between a decision and what the watch shows of it, in virtual time: whatever comes in between."""
+"""Races between a decision and the watch event that confirms it, in virtual time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node_of(calm: Calm, name: str) -> str:
 
 
 @pytest.mark.parametrize("lag", [0.01, 3.0])
-def test_a_node_made_anew_under_its_name_and_smaller_is_not_overfilled(lag: float) -> None:
+def test_a_recreated_smaller_node_is_not_overcommitted(lag: float) -> None:
     async def tell(calm: Calm) -> None:
         calm.server.lag_seconds = lag
         for number in range(3):

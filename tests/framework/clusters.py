@@ -1,4 +1,4 @@
-"""Small clusters for tables of cases, and what one plugin says about them."""
+"""Small clusters for tables of cases, and the results of one plugin on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices in recorded clusters: claims of templates, what a pod that ends gives back, what a snapshot keeps."""
+"""Devices in recorded clusters: claims from templates, released devices, contents of snapshots."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_columns_of_a_class_are_as_if_all_nodes_were_looked_at(seed: int) -> Non
         assert [column.tolist() for column in kept.columns()] == [column.tolist() for column in fresh.columns()], step
 
 
-def test_a_snapshot_keeps_nothing_that_drivers_are_told_or_tell() -> None:
+def test_a_snapshot_has_no_opaque_data_of_drivers() -> None:
     secret = "correct-horse"
     told = {"opaque": {"driver": "gpu", "parameters": {"token": secret}}}
     claim = {

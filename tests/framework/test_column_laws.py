@@ -1,4 +1,4 @@
-"""Laws of the rules over columns: after any events, all rows at once say what each row and a recount say."""
+"""Laws of the columns: after any events, all rows together equal row by row and a recount."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_no_nodes_is_said_in_kube_schedulers_words() -> None:
     assert (decision.host, decision.message) == (None, NO_NODES)
 
 
-def test_a_pod_that_fits_nowhere_is_told_why_with_counts() -> None:
+def test_an_unschedulable_pod_has_its_reasons_with_counts() -> None:
     cluster = Cluster()
     for number in range(11):
         cluster.set_node(node(f"n{number}", unschedulable=number == 0))

@@ -1,4 +1,4 @@
-"""What is kept of allocations is what a fresh search finds, whatever happens to slices, claims, classes and nodes."""
+"""Cached allocations equal a fresh search after any change of slices, claims, classes and nodes."""
 
 from __future__ import annotations
 

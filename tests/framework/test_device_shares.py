@@ -35,7 +35,7 @@ def made(**gpus: int) -> Cluster:
     return cluster
 
 
-def test_room_on_several_devices_is_no_room_for_one_share() -> None:
+def test_room_on_several_devices_is_not_room_for_one_share() -> None:
     cluster = made(a=2, b=1)
     for name, place in (("p", 0), ("q", 1)):
         cluster.place(pod(cluster, name, share=600), "a", devices={GPU: (place,)})
@@ -54,7 +54,7 @@ def test_whole_devices_must_be_free_although_the_sum_would_do() -> None:
     assert refused.rejectors == {"DeviceShares"}
 
 
-def test_a_node_with_too_few_devices_is_told_apart() -> None:
+def test_a_node_with_too_few_devices_has_its_own_reason() -> None:
     cluster = made(a=1)
     refused = decide(cluster, pod(cluster, "both", whole=1, share=10))
     assert "1 node(s) had too few nvidia.com/gpu" in refused.message

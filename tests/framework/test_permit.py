@@ -1,4 +1,4 @@
-"""Permit: who may bind once a group is complete, and when those that wait in vain must go."""
+"""Permit: which pods bind when a group is complete, and when waiting pods are rejected."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_where_the_search_starts_follows_from_the_seed() -> None:
     assert len(set(found.values())) > 4
 
 
-def test_of_equal_nodes_the_first_by_name_is_taken_and_all_are_told() -> None:
+def test_of_equal_nodes_the_first_by_name_is_selected_and_all_are_listed() -> None:
     found = preempted(full_cluster(5))
 
     assert found.nominated_node == "n000"

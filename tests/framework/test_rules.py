@@ -1,4 +1,4 @@
-"""Kubernetes' rules, one sentence per case; `rules/*.yaml` hold them, with what kube-scheduler 1.36 says."""
+"""Kubernetes' rules, one sentence per case, in `rules/*.yaml` with the results of kube-scheduler 1.36."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_without_a_key_each_template_is_asked_about(cluster: Cluster, scope: Sco
     assert hosts == ["n0", "n1", "n2", "n3"]
 
 
-def test_templates_not_met_of_late_are_forgotten_and_asked_about_anew(cluster: Cluster) -> None:
+def test_templates_that_were_not_used_recently_are_evaluated_again(cluster: Cluster) -> None:
     kept, profile = TemplateCaches(), kubernetes_profile()
     first = frame(pod(cluster, "first", cpu="1m"), cluster)
     cache = ref(kept.of(first, profile))

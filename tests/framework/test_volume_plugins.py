@@ -543,7 +543,7 @@ def test_a_selected_node_stays_the_only_one() -> None:
     assert verdicts(VolumeBinding(), cluster, using("c")) == {"a": NOTHING}
 
 
-def test_bound_and_unbound_claims_both_say_what_is_wrong() -> None:
+def test_bound_and_unbound_claims_both_have_reasons() -> None:
     cluster = make_cluster(
         zoned(a="a", b="b"), BY_HAND, claim("bound", volume="v"), volume(on={HOST: ["a"]}, phase="Bound"), claim("open")
     )

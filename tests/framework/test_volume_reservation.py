@@ -1,4 +1,4 @@
-"""Reserve, PreBind and giving back: what is assumed, what is written, and what is waited for."""
+"""Reserve, PreBind and Unreserve of volumes: what is assumed, written and waited for."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_volume_that_a_person_reserved_stays_theirs_to_release() -> None:
     assert patch.body["metadata"] == {"resourceVersion": "20"}
 
 
-def test_a_claim_to_provision_for_is_told_the_node() -> None:
+def test_a_claim_to_provision_gets_the_selected_node() -> None:
     cluster = cluster_with(claim())
     reservation = reserved(cluster, "b")
     [patch] = patches(reservation)

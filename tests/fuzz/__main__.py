@@ -1,4 +1,4 @@
-"""Feeds every parser that eats what strangers wrote with texts that nobody would write, until the time is over.
+"""Fuzzes every parser of untrusted input until the time is over.
 
 Atheris, where it is installed (pip install atheris), follows what a text makes the code do; without it texts are
 changed at random. Policies get half of their time from Hypothesis, which writes such as mean something. Ends with 0 if

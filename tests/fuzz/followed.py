@@ -1,4 +1,4 @@
-"""Where Atheris follows what a text makes the code do, by target: known before any of it is imported."""
+"""The modules that Atheris instruments, by target; known before any of them is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes texts as somebody would who knows what they are for: JSON by its structure, other texts by pieces."""
+"""Structure-aware mutations: JSON by its structure, other texts by pieces."""
 
 from __future__ import annotations
 

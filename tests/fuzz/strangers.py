@@ -86,7 +86,7 @@ MOST_LINES = 20
 
 
 class _Mirror:
-    """Stands for a reflector that is told what its handler is."""
+    """Stands for a reflector that gets its handler."""
 
     def __init__(self, resource: Any) -> None:
         self.resource = resource

@@ -1,4 +1,4 @@
-"""What is fuzzed: each parser that eats what strangers wrote, with texts to begin with."""
+"""The fuzz targets: each parser of untrusted input, with a seed corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A little of `python -m tests.fuzz` in every test run, and that it would find what is wrong."""
+"""A short run of `python -m tests.fuzz`, and that it finds planted errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster a test runs against, whichever it is: nodes, pods, what became of them, and a recount."""
+"""The cluster of a test, embedded or real: nodes, pods, their events, and a recount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what must come true, with a limit and a text that says what was there instead."""
+"""Waits for a condition, with a timeout and a text that shows the actual state."""
 
 from __future__ import annotations
 

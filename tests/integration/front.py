@@ -1,4 +1,4 @@
-"""A server that stands before the API server: it records what the scheduler asks, and breaks what a test wants broken.
+"""A proxy before the API server: it records the scheduler's requests, and injects the faults of a test.
 
 It forwards to any API server, so the same faults happen to the embedded cluster and to a real control plane.
 Requests without credentials of their own go on as the cluster's administrator.

@@ -1,4 +1,4 @@
-"""What an account may do by its roles, and what it did."""
+"""The permissions of an account, and the requests that it made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside kube-scheduler, and in its place: who binds what in the example of "Configure Multiple Schedulers"."""
+"""Beside kube-scheduler and instead of it, as in the Kubernetes page "Configure Multiple Schedulers"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/GETTING-STARTED.md, typed in as it stands: its files, its commands, and what it says comes of them."""
+"""Runs deploy/GETTING-STARTED.md: its files, its commands and their results."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
     return cluster.kubeconfig(tmp_path / "kubectl.kubeconfig")
 
 
-def test_describe_and_get_events_tell_the_whole_story(
+def test_kubectl_describe_and_get_events_show_the_way_of_a_pod(
     cluster: Cluster, scheduler: StartScheduler, kubeconfig: Path
 ) -> None:
     scheduler().start_ready()

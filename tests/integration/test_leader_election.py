@@ -1,4 +1,4 @@
-"""Two replicas: one decides, the other stands by; a leader that was away too long does nothing any more."""
+"""Two replicas: one leads, the other stands by; a leader that lost its lease writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that people who know kube-scheduler look for, at the levels at which they look."""
+"""Log lines that kube-scheduler also writes, with the same words and levels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def test_each_attempt_and_its_end_have_their_lines(cluster: Cluster, scheduler: 
     assert "Insufficient cpu" in str(lines(process, FAILS, "huge")[0]["why"])
 
 
-def test_a_pod_that_is_refused_for_the_same_reason_again_is_told_once(
-    cluster: Cluster, scheduler: StartScheduler
-) -> None:
+def test_a_repeated_rejection_is_one_event(cluster: Cluster, scheduler: StartScheduler) -> None:
     process = scheduler("--log-level=debug").start_ready()
     cluster.add_nodes(node("n1"))
     cluster.add_pods(pod("huge", cpu="500"))

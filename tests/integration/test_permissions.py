@@ -1,4 +1,4 @@
-"""The manifests of deploy/ as they are applied: what the scheduler may do is what it does, no less and no more."""
+"""The manifests of deploy/: the scheduler has exactly the permissions that it uses."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_is_granted_is_what_is_used(
     assert all(exchange.authorization for exchange in secure_front.exchanges)
     assert used(secure_front) - granted() == set()
     idle = {(group, resource) for group, resource, verb in granted() - used(secure_front) if verb == "get"}
-    # whoever may list may see each of them: `get` beside it gives nothing away, and a role without it looks broken
+    # a client that may list can see each of them: `get` in addition reveals nothing, and a role without it looks broken
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's

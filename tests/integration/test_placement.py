@@ -1,4 +1,4 @@
-"""Which pods are bound, which are left alone, and what room they take."""
+"""Which pods are bound, which are ignored, and how they count on nodes."""
 
 from __future__ import annotations
 

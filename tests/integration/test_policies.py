@@ -69,7 +69,7 @@ def test_pods_that_wait_are_tried_under_the_new_policies_at_once(
     zones.wait_bound("others")
 
 
-def test_a_pod_that_a_policy_refuses_is_told_in_the_policys_own_words(
+def test_a_rejected_pod_has_the_reason_of_the_policy(
     zones: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
 ) -> None:
     policies.update({"a.policy": 'require pod.label.tenant else "pod missing tenant label"\n'})
@@ -128,7 +128,7 @@ def test_a_broken_edit_changes_nothing_and_is_seen_everywhere(
     assert process.metrics()[SUCCESSFUL] == 1
 
 
-def test_an_extender_tells_of_a_broken_edit_as_a_scheduler_does(
+def test_an_extender_reports_a_broken_edit_as_a_scheduler_does(
     zones: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
 ) -> None:
     zones.api.create("configmaps", MAP)
@@ -173,7 +173,7 @@ def test_what_begins_with(beginning: str, zones: Cluster, scheduler: StartSchedu
     assert process.get("/readyz")[0] == 200
 
 
-def test_a_file_name_that_is_no_text_is_seen_everywhere_and_ends_nothing(
+def test_a_file_name_that_is_not_text_is_an_error_everywhere_and_stops_nothing(
     zones: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
 ) -> None:
     zones.api.create("configmaps", MAP)

@@ -1,4 +1,4 @@
-"""The scheduler as a process: how it begins, how it ends, and what it says when it can't."""
+"""The scheduler process: start, end and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, sch
     eventually(lambda: "became leader" in other.log(), within=5.0)  # far less than a lease lasts: it was given back
 
 
-def test_a_terminal_that_goes_more_than_once_is_no_second_signal(
+def test_a_repeated_hangup_is_not_a_second_signal(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     release = threading.Event()
@@ -65,7 +65,7 @@ def test_under_nohup_it_goes_on_when_the_terminal_goes(cluster: Cluster, schedul
     assert process.terminate() == 0
 
 
-def test_bindings_under_way_are_finished_and_told_before_it_ends(
+def test_bindings_in_flight_are_finished_and_reported_before_it_ends(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     release = threading.Event()

@@ -1,4 +1,4 @@
-"""Devices that pods claim, in a whole cluster: allocated before the binding, once each, whatever happens in between."""
+"""Devices that pods claim, in a whole cluster: each is allocated once, before the binding."""
 
 from __future__ import annotations
 

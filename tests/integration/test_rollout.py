@@ -26,7 +26,7 @@ BROKEN = "filter node.redy\n"
 
 
 class Stage:
-    """Two replicas, the ConfigMap that they are told of, and the kubelet that brings it, which is the test."""
+    """Two replicas, the ConfigMap with their policies, and the kubelet that mounts it, which is the test."""
 
     def __init__(self, cluster: Cluster, kubeconfig: Path, replicas: list[SchedulerProcess]) -> None:
         self.cluster = cluster
@@ -191,7 +191,7 @@ def test_a_restart_with_broken_policies_starts_from_the_last_accepted_ones(
     assert "[+]policies ok\n" in first.get("/readyz?verbose")[1]
 
 
-def test_where_nothing_is_kept_there_is_no_way_back(
+def test_without_stored_versions_there_is_no_rollback(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies"}}

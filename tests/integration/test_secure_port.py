@@ -1,4 +1,4 @@
-"""The port with TLS and tokens, as every overlay has it: who gets in, who does not, and what that needs."""
+"""The port with TLS and tokens, as in every overlay: who has access, and which permissions that needs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_only_who_may_sees_more_than_the_probes(
 
 
 @pytest.mark.needs("prometheus", "promtool")
-def test_prometheus_scrapes_as_its_operator_is_told_to(
+def test_prometheus_scrapes_with_the_deployed_configuration(
     cluster: Cluster, secured: SchedulerProcess, tmp_path: Path
 ) -> None:
     monitoring = DEPLOY / "components" / "monitoring"

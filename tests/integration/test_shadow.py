@@ -1,4 +1,4 @@
-"""A shadow beside another scheduler: what it reports, and that the API server never hears it say anything."""
+"""A shadow beside another scheduler: its reports, and that it writes nothing to the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/overlays/sharded: what its role adds is used, and suffices, also when a replica dies."""
+"""deploy/overlays/sharded: the permissions of its role are used and enough, also when a replica dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several replicas share the work: nothing is bound wrongly or twice, and nobody waits long for one that is gone."""
+"""Sharding: no pod is bound wrongly or twice, and pods of a dead replica do not wait long."""
 
 from __future__ import annotations
 

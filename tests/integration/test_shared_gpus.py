@@ -1,4 +1,4 @@
-"""Shares of GPUs in a whole cluster: a share fits on one device, the pod is told which, a restarted scheduler knows."""
+"""Shares of GPUs in a whole cluster: one device per share, named on the pod; a restarted scheduler knows it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def protected(cluster: Cluster, tmp_path: Path) -> None:
     kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-f", str(BASE / "device-annotation.yaml"))
 
 
-def test_a_pod_is_told_its_device_and_a_restarted_scheduler_knows_it(
+def test_a_pod_gets_its_device_and_a_restarted_scheduler_knows_it(
     cluster: Cluster, scheduler: StartScheduler, protected: None
 ) -> None:
     cluster.add_nodes(gpu_node("a", 2))

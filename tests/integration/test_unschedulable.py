@@ -1,4 +1,4 @@
-"""A pod that nothing fits: what people are told, and that any change that helps has it tried again at once."""
+"""An unschedulable pod: its events and conditions, and that any change that helps triggers a new attempt at once."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_other_config_maps_are_nobodys_business(asked: Path, tmp_path: Path) -> 
     kubectl(asked, "-n", NAMESPACE, "delete", "configmap", "other")
 
 
-def test_files_that_are_no_text_and_the_last_one_taken_away(asked: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_text_and_the_last_one_taken_away(asked: Path, tmp_path: Path) -> None:
     apply_refused(asked, config_map(tmp_path, default=BROKEN))
     kubectl(asked, "apply", "-f", config_map(tmp_path, default="filter node.ready\n"))
     (tmp_path / "latin.policy").write_bytes(b"# caf\xe9\nfilter node.ready\n")

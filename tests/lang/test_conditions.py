@@ -92,7 +92,7 @@ def test_texts_that_decide_nothing_or_something_else_are_findings(text: str, exp
     assert codes(text) == expected
 
 
-def test_a_text_is_told_once_though_its_name_is_used_twice() -> None:
+def test_an_error_in_a_definition_is_reported_once_for_two_uses() -> None:
     text = 'let gold = pod.qos == "gold"\nscore 1 if gold and label a=b\nscore 2 if gold and label a=c'
 
     (found,) = said(text)

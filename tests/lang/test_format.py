@@ -65,7 +65,7 @@ def test_every_layout_of_a_statement_has_one_canonical_text(texts: tuple[str, st
 
 @settings(max_examples=150)
 @given(st.one_of(soups(), mutated(), st.text()))
-def test_a_text_that_is_no_policy_is_refused_and_never_misunderstood(text: str) -> None:
+def test_a_text_that_is_not_a_policy_is_refused(text: str) -> None:
     assert isinstance(format_source(Source("test.policy", text)), Formatted | Unreadable)
 
 

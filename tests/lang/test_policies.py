@@ -359,7 +359,7 @@ def test_a_pod_that_started_within_the_second_of_the_sample_is_new() -> None:
     assert next(iter(result.scores.values())).tolist() == [-15, -10]
 
 
-def test_a_policy_tells_which_queries_it_reads() -> None:
+def test_a_policy_lists_the_queries_that_it_reads() -> None:
     text = """
 metric load = promql("load1") every 30s stale after 5min by instance
 score -load ?? 0

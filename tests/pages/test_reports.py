@@ -103,7 +103,7 @@ def test_the_same_gives_the_same_page(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", EVERY)
-def test_a_report_that_cannot_be_written_is_no_success_and_the_text_is_there(
+def test_a_report_that_cannot_be_written_is_an_error_and_the_text_is_printed(
     folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*EVERY[command], "--html", "nowhere/report.html"]) == 2

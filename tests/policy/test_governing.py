@@ -68,7 +68,7 @@ def test_the_pods_of_one_template_are_asked_about_once() -> None:
     assert calls(lambda: [governing(found, each) for each in others]) < dear
 
 
-def test_where_a_policy_tells_pods_of_one_template_apart_an_attempt_asks_once() -> None:
+def test_a_policy_that_distinguishes_pods_of_a_template_is_evaluated_once_per_attempt() -> None:
     found = policies(200, 'pod.name == "web-{0}" or pod.name == "api-{0}"')
     assert governing(found, pod("web-7")) == "p7"
     assert governing(found, pod("api-199")) == "p199"
@@ -98,7 +98,7 @@ def test_what_distinguishes_pods_stands_between_policies_that_do_not() -> None:
 
 
 @pytest.mark.parametrize("names", [["policy-scheduler"], ["other"]])
-def test_schedulers_that_are_stood_in_for_are_asked_anew(names: list[str]) -> None:
+def test_a_change_of_the_watched_schedulers_changes_the_governing_policy(names: list[str]) -> None:
     from dataclasses import replace
 
     found = load([Source("a.policy", "scheduler other\nfilter node.ready\n")]).policy_set

@@ -98,7 +98,7 @@ def test_who_may_evict_can_decide_by_the_pod_and_by_the_victim_together() -> Non
 
 
 @pytest.mark.parametrize("text", ["preempt never", "preempt if pod.priority > 100"])
-def test_who_may_not_evict_is_told_by_which_clause(text: str) -> None:
+def test_the_clause_that_forbids_eviction_is_named(text: str) -> None:
     decision = decide(two_nodes(), text)
 
     assert victims(decision) == []

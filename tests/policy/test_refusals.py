@@ -55,7 +55,7 @@ def test_a_refusal_names_policy_and_clause_once(name: str) -> None:
     assert stage.decide(stage.pod()).message == f"0/4 nodes are available: {message}"
 
 
-def test_what_kubernetes_refuses_is_told_in_kube_schedulers_words_alone() -> None:
+def test_rejections_by_kubernetes_have_only_kube_schedulers_words() -> None:
     stage = Stage(policies('policy web\nfilter node.name != "n9"\n'))
     assert stage.decide(stage.pod(cpu="64")).message == (
         "0/4 nodes are available: 4 Insufficient cpu. no new claims to deallocate,"
@@ -63,7 +63,7 @@ def test_what_kubernetes_refuses_is_told_in_kube_schedulers_words_alone() -> Non
     )
 
 
-def test_of_a_pod_that_both_refuse_it_is_told_whether_evictions_were_looked_for() -> None:
+def test_the_message_of_a_pod_that_both_reject_says_whether_preemption_was_tried() -> None:
     stage = Stage(policies('policy web\nfilter node.label.zone == "z0" as z0 else "not in z0"\n'), cpus=2)
     for _ in range(2):
         stage.decide(stage.pod(cpu="2"))

@@ -186,7 +186,7 @@ class Chaos(ABC):
         random = self.random
         labels = {"zone": random.choice("ab"), "disk": random.choice(("ssd", "hdd"))}
         if name in self._gone_nodes and name not in self.server.nodes:
-            self._met("node created anew under its name")
+            self._met("node recreated under its name")
         cpu = 2 + (sum(map(ord, name)) % 4)
         self.server.set_node(name, cpu=cpu, labels=labels, unschedulable=spare or random.random() < 0.1)
 
@@ -235,7 +235,7 @@ class Chaos(ABC):
         how = self.random.choice(("goes on", "broken", "forgotten"))
         if how != "goes on":
             for stream in connection.streams:
-                stream.spoil("cut")  # whoever reads it learns of that when it is no longer cut off
+                stream.spoil("cut")  # its reader learns of that when it is no longer cut off
         loop.call_at(connection.cut_until, self._reconnect, connection, how)
 
     def _reconnect(self, connection: Connection, how: str) -> None:
@@ -282,7 +282,7 @@ class Chaos(ABC):
 
     def _fill(self, replica: Replica) -> None:
         if replica not in self.replicas or not replica.connection.is_cut:
-            return  # whoever decides now may do so in this moment
+            return  # replicas may decide at this moment
         sharding = replica.scheduler.context.sharding
         for node in self.server.nodes:
             millis = self.server.free_millis(node) - self.random.choice((0, 0, 500))

@@ -76,7 +76,7 @@ class Connection:
         self.is_reachable = True
         self._is_back = asyncio.Event()
         self.cut_until = 0.0
-        """Event loop's time at which whoever cut it will let everything through again."""
+        """Event loop's time at which the cut ends."""
         self.takes_requests = True
         """Without, each is told that there is no connection; watches that are open go on."""
         self.plan: Callable[[str, str], str] = lambda verb, path: ""

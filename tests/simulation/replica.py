@@ -177,7 +177,7 @@ class Replica:
         return outcome
 
     async def settle(self, **given: Any) -> Outcome:
-        """Find out what became of a binding."""
+        """Find out what happened to a binding."""
         return await self._binder.settle(**given)
 
     def _judge_gang(self, name: str, uid: str) -> None:
@@ -193,7 +193,7 @@ class Replica:
         self.server.met["gang bound"] += 1
 
     def _judge_fence(self, verb: str, path: str) -> None:
-        """Whoever changes a pod holds the Lease in that moment, by the API server's own word."""
+        """Check that the replica that changes a pod holds the Lease at that moment, by the API server's state."""
         if verb == "GET":
             if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.cluster.assumed:
                 self.server.met["relist while binding"] += 1
@@ -220,7 +220,7 @@ class Replica:
     def violations(self) -> list[str]:
         """Return what is wrong inside: columns against a recount, places of pods, tasks that died.
 
-        Whoever has done nothing since the last look is as he was.
+        A replica that did nothing since the last look has not changed.
         """
         if self.machine.turns == self._looked_at:
             return []

@@ -101,7 +101,7 @@ class Simulation(Chaos):
             self._replace()
 
     def _lose_rack(self) -> None:
-        """Lose whoever leads together with nodes."""
+        """Lose the leader together with nodes."""
         leaders = [replica for replica in self.replicas if replica.fence.allows()]
         if leaders:
             if len(self.server.nodes) > 1:
@@ -127,7 +127,7 @@ class Simulation(Chaos):
         self._met("clock set")
 
     def _cut_off_for_minutes(self) -> None:
-        """Cut a replica off right after its bindings went out, for longer than it asks what became of them."""
+        """Cut a replica off right after its bindings went out, for longer than it asks what happened to them."""
         if self.replicas:
             self._create()
             connection, loop = self.random.choice(self.replicas).connection, asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class Simulation(Chaos):
             self._met("standby began")
 
     def _delete_lease(self) -> None:
-        """Delete the Lease; whoever starts in this moment sees nothing of who leads, so nobody does."""
+        """Delete the Lease; a replica that starts now cannot see who leads, so none starts."""
         all_know = all(each.coordinator.leader == self.server.holders.get(LEASE) for each in self.replicas)
         if all_know and self.server.delete_lease(LEASE):
             self._met("lease deleted")

@@ -32,7 +32,7 @@ FAULTS = {
     "leader stopped",
     "lease lost",
     "left in order",
-    "node created anew under its name",
+    "node recreated under its name",
     "node of many deleted",
     "pod deleted while assumed",
     "pod under a quota",

@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        """Schedule a callback, on the machine of whoever does."""
+        """Schedule a callback on the caller's machine."""
         schedule = super().call_soon
         machine = _machine.get() if context is None else context.get(_machine)
         if machine is None:
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return machine.gate(lambda run: schedule(run, context=context), callback, args)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        """Schedule a callback for later, on the machine of whoever does."""
+        """Schedule a callback for later on the caller's machine."""
         schedule = super().call_at
         machine = _machine.get() if context is None else context.get(_machine)
         if machine is None:

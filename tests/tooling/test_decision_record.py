@@ -143,7 +143,7 @@ def test_a_last_line_that_only_lacks_its_end_is_read() -> None:
         (b'{"version":1,"time":0,"pod":{"metadata":{}},"outcome":"eaten"}\n', "log:2: Invalid enum value 'eaten'"),
     ],
 )
-def test_what_is_no_record_is_said_with_its_place(line: bytes, said: str) -> None:
+def test_an_invalid_record_is_reported_with_its_place(line: bytes, said: str) -> None:
     with pytest.raises(RecordError, match=said.replace("`", ".")):
         list(decode_lines([encode(record()), line, encode(record())][: 3 if line.endswith(b"\n") else 2], name="log"))
 

@@ -198,7 +198,7 @@ def test_limits_decide_the_exit_code(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_nothing_to_compare_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_compare_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.policy").write_text("scheduler other\nscore 1\n")
     assert run(["impact", "other.policy", "other.policy", "--cluster", "c.json"]) == 2
     assert "nothing to compare" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_a_text_behind_a_mark_is_wrapped_below_itself() -> None:
     ]
 
 
-def test_a_text_behind_a_wide_mark_begins_below_it_where_there_is_no_room() -> None:
+def test_a_text_after_a_wide_mark_starts_on_the_next_line_if_there_is_no_room() -> None:
     assert list(Terminal(width=30).item("  could not check  ", "the cluster is a recorded one")) == [
         "  could not check",
         "    the cluster is a recorded",

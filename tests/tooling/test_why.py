@@ -142,7 +142,7 @@ def test_leaving_out_the_clause_that_refuses_the_pod_is_a_change(name: str) -> N
     assert found.changes[0].node == "a1"
 
 
-def test_a_request_that_is_lowered_as_told_really_fits_and_a_little_more_does_not() -> None:
+def test_the_suggested_lower_request_fits_and_a_little_more_does_not() -> None:
     there = cluster_of(NODES, [{"cpu": "2750m", "node": "a1"}])
     found = explain(inputs(there, {"cpu": 2}))
     assert found.changes[0].text == "request 1250m cpu or less, instead of 2"
@@ -231,7 +231,7 @@ def test_a_bound_pod_does_not_stand_in_its_own_way() -> None:
     assert there.cluster.node_of(pod.metadata.uid) == "a1"
 
 
-def test_a_pod_of_two_namespaces_must_be_told_apart() -> None:
+def test_an_ambiguous_pod_needs_its_namespace() -> None:
     there = cluster_of(NODES, [{"name": "web", "namespace": space} for space in ("a", "b")])
     assert there.find("web", namespace="b").metadata.namespace == "b"
     with pytest.raises(UnknownPod, match="a/web, b/web"):

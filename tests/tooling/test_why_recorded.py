@@ -1,4 +1,4 @@
-"""`policyctl why` of what was decided in the past: told again from its record, or decided again over a cluster."""
+"""`policyctl why` of past decisions: reported from the record, or decided again over a cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PLACED = record(
 )
 
 
-def test_the_last_decision_counts_and_those_before_are_told() -> None:
+def test_the_last_decision_counts_and_earlier_ones_are_listed() -> None:
     found = recorded_of([PLACED, REFUSED], "web")
     assert found.record is PLACED
     text = "\n".join(lines(found, to=Terminal()))
@@ -123,7 +123,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["web", "--daemon", "http://127.0.0.1:1"], 2, "nobody answers"),
     ],
 )
-def test_the_command_tells(
+def test_the_command_reports(
     folder: Path, arguments: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["why", *arguments]) == code

@@ -1,1 +1,1 @@
-"""Everything that talks to the world: API server, Prometheus, files. The core never imports this."""
+"""All I/O: API server, Prometheus, files, HTTP. The pure packages never import this."""

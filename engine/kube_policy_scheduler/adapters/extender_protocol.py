@@ -106,7 +106,7 @@ class PreemptionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What becomes of each node; or why nothing can be said."""
+    """What happens to each node; or why nothing can be said."""
 
     passed: Sequence[int] = ()
     """Positions in the request."""

@@ -52,7 +52,7 @@ class HealthChecks:
 
 
 class ServerError(Exception):
-    """The server cannot listen where it was told to."""
+    """The server cannot listen on its address."""
 
 
 _SAMPLES_AT_ONCE = 100

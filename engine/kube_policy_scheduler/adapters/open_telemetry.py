@@ -68,7 +68,7 @@ class SpanExporter:
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError as error:
             raise TracingUnavailable(ADVICE) from error
-        logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told with each batch
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs an error per batch
         self._ids = _trace_ids()
         resource = Resource.create(
             {"service.name": service, "service.instance.id": instance, "service.version": version}

@@ -40,7 +40,7 @@ POLL_SECONDS = 5.0
 POLL_WITHOUT_EVENTS_SECONDS = 1.0
 """The same when the system has no watch to give; a reading of 20 files takes under a millisecond."""
 SLOW_SECONDS = 10.0
-"""A reading that takes longer is told as an error: a network file system may never answer."""
+"""A read that takes longer is reported as an error: a network file system may never answer."""
 MOUNTINFO = Path("/proc/self/mountinfo")
 
 _READING = frozenset({"opened", "closed_no_write"})

@@ -1,1 +1,1 @@
-"""What a policy may name: fields of nodes and pods, and functions. One family a module; see `environment`."""
+"""What a policy can use: fields of nodes and pods, and functions. One module per family; see `environment`."""

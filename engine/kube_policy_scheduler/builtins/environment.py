@@ -1,4 +1,4 @@
-"""The environment of policies: everything that the modules here define. A new module is found by itself."""
+"""The environment of policies: everything that the modules of this package define."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command `policyctl`: what an operator does with policies before a cluster sees them."""
+"""The command `policyctl`: check, test and explain policies before and while a cluster uses them."""

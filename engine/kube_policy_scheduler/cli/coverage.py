@@ -78,7 +78,7 @@ class Coverage:
 
 
 def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> list[MutantResult]:
-    """Return what became of every mutant of the policies that test files name, by file and place.
+    """Return what happened to every mutant of the policies that test files name, by file and place.
 
     Args:
         loaded: the test files.

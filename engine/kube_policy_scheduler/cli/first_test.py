@@ -94,7 +94,7 @@ class _FirstTest:
     """How many cases."""
     coverage: str
     tried: Sequence[MutantResult]
-    """Changes of the policy, and what became of them."""
+    """Changes of the policy, and what happened to them."""
     target: MutationTarget
 
 

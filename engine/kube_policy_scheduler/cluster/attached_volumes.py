@@ -140,7 +140,7 @@ class AttachedVolumes:
         self._limits: dict[str, IntArray] = {}
         self._limits_version = (-1, -1)
 
-    # --- told by the cluster -------------------------------------------------------------------------
+    # --- called by the cluster -------------------------------------------------------------------------
 
     def place(self, pod: PodInfo, node_name: str) -> None:
         """Note a pod with volumes on a known node."""

@@ -213,7 +213,7 @@ class PodCounters:
         return self._tallies.size(group_of, group, self.placements(terminating=False))
 
     def forget_groups(self) -> None:
-        """Take note that groups are told apart in other ways from now on."""
+        """Use other keys for groups from now on."""
         self._tallies.forget()
         used = {a.family for key in self._counters for a in key.pods.anchors() if isinstance(a, Value)}
         self._families = dict.fromkeys(family for family in self._families if family in used)
@@ -333,7 +333,7 @@ class PodCounters:
     # --- the life of counters ------------------------------------------------------------------------
 
     def _count(self, key: CountKey) -> Counter:
-        """Return a new counter of the pods that are there, which is told of those that come and go."""
+        """Return a new counter of the existing pods, which follows those that come and go."""
         weighing = key.pods.weighing
         if weighing is Weighing.AMOUNT:
             counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)

@@ -30,7 +30,7 @@ SHARE_SUFFIX = "-milli"
 """What the resource of shares has behind the name of the resource of whole devices."""
 ANNOTATION = "policy-scheduler/devices"
 MOST_DEVICES = 256
-"""Devices of one node that are told apart; what a node has beyond is not given out in shares."""
+"""Devices of one node that are tracked one by one; further devices are not shared."""
 
 _MOST_WANTED = 1024
 """Pods whose devices are remembered after they left."""

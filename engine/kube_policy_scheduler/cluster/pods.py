@@ -28,7 +28,7 @@ _ITEM_BYTES = 64
 _TEXT = bytes(range(128))
 """What is not the marker of a MessagePack item, in texts of ASCII."""
 _LONG_KEY = 4096
-"""Templates with longer encodings are told apart by a digest."""
+"""Templates with longer encodings are compared by a digest."""
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 _READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})

@@ -35,7 +35,7 @@ class Workload:
 
     @property
     def known(self) -> bool:
-        """Return whether it was told what to expect, or learns it."""
+        """Return whether the expected pods are given or learned."""
         return self.learns or self.version > 0
 
     def declare(self, counts: Mapping[PodTemplate, int]) -> None:

@@ -1,1 +1,1 @@
-"""The scheduler as a process: adapters and framework put together and kept alive."""
+"""The scheduler process: connects the adapters with the framework, and keeps running."""

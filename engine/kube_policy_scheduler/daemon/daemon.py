@@ -61,7 +61,7 @@ from kube_policy_scheduler.framework.queue import SchedulingQueue
 logger = logging.getLogger(__name__)
 
 POLICIES_FIRST_SECONDS = 1.0
-"""Pods wait so long at a start for policies, lest all be sorted twice; the first values of metrics may take longer."""
+"""After a start, pods wait this long for policies, so that they are sorted once; the first metrics may take longer."""
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0

@@ -227,7 +227,7 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
 
     random, loops = Random(), Loops()
     checker = PolicyChecker()
-    with contextlib.suppress(WorkerLost):  # it is tried again, and told, when there is something to check
+    with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
         checker.start()  # it imports what we do, on another core
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:

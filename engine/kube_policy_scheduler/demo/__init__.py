@@ -1,1 +1,1 @@
-"""The demonstration: an embedded cluster, a real scheduler process, and policies edited while it runs."""
+"""`make demo`: an embedded cluster, a real scheduler process, and policies that are edited while it runs."""

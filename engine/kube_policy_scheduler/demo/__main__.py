@@ -45,7 +45,7 @@ class DemoFailed(Exception):
 
 
 class Demo:
-    """One run: the cluster, the measurements, the scheduler process, and what became of every pod."""
+    """One run: the cluster, the measurements, the scheduler process, and what happened to every pod."""
 
     def __init__(self, nodes: Nodes, show: Screen, directory: Path) -> None:
         self._nodes = nodes

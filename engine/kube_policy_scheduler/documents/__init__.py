@@ -1,1 +1,1 @@
-"""YAML and JSON that people write: settings, test files, recorded clusters. Every error has its line."""
+"""Reads YAML and JSON files that people write: settings, tests, recorded clusters. Every error has its line."""

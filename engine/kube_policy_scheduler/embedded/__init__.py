@@ -5,7 +5,7 @@
         cluster.kubeconfig(Path("kubeconfig"))        # for kubectl and for any client
 
 kubectl (1.20 to 1.36), the official client and kube-scheduler itself work with it; the answers to some three
-hundred requests are compared with recorded ones of a real API server. What it is not: it keeps nothing on disk, has
+hundred requests are compared with recorded ones of a real API server. Its limits: it stores nothing on disk, has
 no webhooks, custom resources or quotas, keeps no field ownership (server-side apply is the last writer's), speaks
 JSON only (protobuf is read), and its controllers do no rolling updates.
 """

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
 """As the API server's own limit for a request."""
 Intercept: TypeAlias = Callable[[Target], None]
-"""Is told what a request asks for before it is carried out; an `ApiError` that it raises is the answer."""
+"""Called with each request before it is executed; an `ApiError` that it raises is the response."""
 
 
 @dataclass(frozen=True, slots=True)

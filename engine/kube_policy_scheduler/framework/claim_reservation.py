@@ -1,4 +1,4 @@
-"""What becomes of a pod's claims between its decision and its binding: Reserve, PreBind, and giving back.
+"""What happens to a pod's claims between its decision and its binding: Reserve, PreBind, and giving back.
 
     reservation = reserve(frame, state, row)      # allocated in the cluster's memory, at once
     for write in writes(reservation): ...         # what PreBind sends, in order

@@ -1,4 +1,4 @@
-"""Why nodes were refused: the first refusing plugin of every node, with its reasons, and the message that says so."""
+"""Why nodes were rejected: the first refusing plugin of every node, with its reasons, and the message that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One filter, asked alone about a pod: whether it applies, which nodes it refuses, and why.
+"""One filter, evaluated alone about a pod: whether it applies, which nodes it refuses, and why.
 
 The scheduling cycle stops asking about a node after its first refusal. An explanation wants to know what
 each filter would say by itself, and asks here.

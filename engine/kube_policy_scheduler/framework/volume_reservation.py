@@ -1,4 +1,4 @@
-"""What becomes of a pod's volumes between its decision and its binding: Reserve, PreBind, and giving back.
+"""What happens to a pod's volumes between its decision and its binding: Reserve, PreBind, and giving back.
 
     reservation = reserve(frame)                  # assumed in the cluster, at once
     for patch in patches(reservation): ...        # sent to the API server
@@ -209,7 +209,7 @@ def written(reservation: VolumeReservation, patch: ApiPatch, *, resource_version
 
 
 def progress(reservation: VolumeReservation, cluster: Cluster) -> Progress:
-    """Return how far the controllers are, by what the API server has told so far (`checkBindings`)."""
+    """Return how far the controllers are, by what the watch has shown so far (`checkBindings`)."""
     info_row = cluster.nodes.rows.get(reservation.node_name)
     if info_row is None:
         return Failed(f'failed to get node "{reservation.node_name}": node "{reservation.node_name}" not found')
@@ -266,7 +266,7 @@ def _step(
 
 
 def _older(seen: objects.ObjectMeta, written_version: str | None) -> bool:
-    """Return whether what the watch has told is from before our own write."""
+    """Return whether the state in the cache is from before our own write."""
     seen_number, written_number = version_number(seen.resource_version), version_number(written_version or "")
     return 0 < seen_number < written_number
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.lang.typed import Typed
 
 @dataclass(slots=True)
 class Definition:
-    """A `let`, `def` or `metric`, and what became of it."""
+    """A `let`, `def` or `metric`, and what happened to it."""
 
     tree: syntax.Definition
     value: Typed | None = None

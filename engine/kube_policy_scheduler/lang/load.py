@@ -69,7 +69,7 @@ def check_sources(
     Args:
         sources: the policies; their names are paths.
         environment: what a policy may name.
-        library: sources that may be used but are not checked by themselves.
+        library: sources that others may include, but which are not checked alone.
         memo: results for the same texts, and those of this time afterwards.
         owner: who wrote them, with what the administrator allows; None: the administrator.
     """

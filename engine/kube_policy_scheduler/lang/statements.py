@@ -16,7 +16,7 @@ class StatementForm:
 
     written: str
     extension_point: str
-    """Of the scheduling framework; "" for those that decide nothing by themselves."""
+    """Of the scheduling framework; "" for those that decide nothing."""
     meaning: str
     example: str
 

@@ -1,1 +1,1 @@
-"""Likely mistakes in policies that do compile. Rules know the language, never a cluster."""
+"""Finds likely mistakes in policies that compile. Rules know the language, but no cluster."""

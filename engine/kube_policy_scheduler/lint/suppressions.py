@@ -1,4 +1,4 @@
-"""`# policy: ignore P0303 because …`: what a policy asks not to be told, and why."""
+"""`# policy: ignore P0303 because …`: which warnings a policy suppresses, and why."""
 
 from __future__ import annotations
 

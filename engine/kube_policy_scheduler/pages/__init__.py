@@ -1,1 +1,1 @@
-"""Pages for people to look at: HTML of what the tools and the daemon found. Pure: values in, text out."""
+"""HTML reports of the tools and the status page of the daemon. Pure: values in, text out."""

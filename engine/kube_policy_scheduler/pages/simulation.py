@@ -1,4 +1,4 @@
-"""The page of `policyctl simulate`: what became of the pods under each policy, as figures and over time."""
+"""The page of `policyctl simulate`: what happened to the pods under each policy, as figures and over time."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def takes(frame: Frame, *, share: float, salt: str, gangs: Sequence[CompiledGang
 
 
 def _unit(frame: Frame, gangs: Sequence[CompiledGang]) -> str:
-    """Return what is told apart: a group of pods that start together, else `workload`."""
+    """Return the unit of the split: a group of pods that start together, else `workload`."""
     pod, template = frame.pod, frame.template
     for gang in gangs:
         if gang.condition is None or gang.condition(frame):

@@ -1,1 +1,1 @@
-"""What can be said about policies and decisions without a cluster: tests, explanations, conformance. Pure."""
+"""Tools that need no cluster: test, why, impact, simulate, capture, doctor, conformance. Pure."""

@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class Outcome(Enum):
-    """What became of a pod in one attempt."""
+    """What happened to a pod in one attempt."""
 
     ASSIGNED = "assigned"
     """It got a node, and its binding began."""
@@ -35,7 +35,7 @@ class Outcome(Enum):
     BIND_FAILED = "bind-failed"
     """Its binding to `node` was refused, by the API server, or by an extender whose policy does not want it there."""
     ANSWERED = "answered"
-    """kube-scheduler was told which nodes pass, or how they rate (`verb`); it places the pod."""
+    """kube-scheduler got the nodes that pass, or their scores (`verb`); it places the pod."""
     SHADOW = "shadow"
     """Another scheduler has placed the pod on `theirs`; `node` is ours, `verdict` how the two compare."""
     FAILED = "failed"
@@ -47,7 +47,7 @@ class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defa
 
 
 class Reason(_Part, frozen=True):
-    """Why nodes were refused."""
+    """Why nodes were rejected."""
 
     text: str
     nodes: int
@@ -112,7 +112,7 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     top: tuple[Ranked, ...] = ()
     """The best nodes, the chosen one first."""
     refused: dict[str, int] = {}
-    """Nodes that each filter refuses, asked alone; filters that refuse none are left out."""
+    """Nodes that each filter refuses, evaluated alone; filters that refuse none are left out."""
     metrics: tuple[Reading, ...] = ()
     verb: str = ""
     """What kube-scheduler asked an extender: `filter`, `prioritize`, `preempt`, `bind`; "" where we decide ourselves.

@@ -33,7 +33,7 @@ _Apply: TypeAlias = Callable[[Json, Any], None]
 
 ZONE, REGION, HOSTNAME = "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"
 DEFAULT_NODE_PODS = 110
-"""What a kubelet allows unless told otherwise."""
+"""The kubelet's default limit."""
 _RESOURCES = {"cpu": "cpu", "mem": "memory", "ephemeral_storage": "ephemeral-storage"}
 _AMOUNT = re.compile(r"[0-9.]+(Ki|Mi|Gi|Ti|k|M|G|T)")
 _OBJECT_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")

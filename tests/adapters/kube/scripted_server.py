@@ -1,4 +1,4 @@
-"""An HTTP server whose answers a test writes byte by byte, for what no well-behaved server would do."""
+"""An HTTP server whose responses a test writes byte by byte, also invalid ones."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ UNANSWERED = (
 )
 
 Answer = Callable[["Way"], Awaitable[None]] | BaseException | str
-"""What becomes of a request: what it raises, after which it was carried out or not; "" is success."""
+"""What happens to a request: what it raises, after which it was carried out or not; "" is success."""
 
 
 class Way:
@@ -40,7 +40,7 @@ class Way:
         self.posts: Iterator[Answer] = iter(())
         self.gets: Iterator[Answer] = iter(())
         self.after_posts: Answer = ""
-        """What becomes of each post after those."""
+        """What happens to each post after those."""
         self.after_gets: Answer = ""
         self.requests: list[tuple[float, str]] = []
 
@@ -262,7 +262,7 @@ def test_an_error_of_ours_each_time_ends_in_a_refusal_too() -> None:
 
 
 @pytest.mark.parametrize("was_done", [True, False])
-def test_what_became_of_a_binding_can_be_found_out_without_trying_again(was_done: bool) -> None:
+def test_the_outcome_of_a_binding_can_be_read_without_a_second_attempt(was_done: bool) -> None:
     way = Way()
     if was_done:
         way.bind()

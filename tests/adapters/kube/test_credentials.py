@@ -1,4 +1,4 @@
-"""Credentials from every source; and for every mistake, a text that says which file and what to do."""
+"""Credentials from every source; every error names the file and what to do."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ give(clientCertificateData=open({str(tmp_path / "cert.pem")!r}).read(),
     assert found.tls is not None
 
 
-def test_an_exec_plugin_is_told_about_the_cluster_if_it_asks(tmp_path: Path) -> None:
+def test_an_exec_plugin_gets_the_cluster_if_it_asks_for_it(tmp_path: Path) -> None:
     code = (
         PRINT + "info = json.loads(os.environ['KUBERNETES_EXEC_INFO']); give(token=info['spec']['cluster']['server'])"
     )

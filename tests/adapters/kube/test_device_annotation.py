@@ -1,4 +1,4 @@
-"""Whether an API server keeps others from writing which devices a pod has, and what the scheduler makes of it."""
+"""The devices annotation: whether the API server protects it, and when the scheduler trusts it."""
 
 from __future__ import annotations
 

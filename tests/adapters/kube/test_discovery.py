@@ -1,4 +1,4 @@
-"""A resource is read in a version that the API server has, whatever that one is."""
+"""A resource is read in a version that the API server serves."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ async def test_after_a_long_silence_it_is_a_new_event() -> None:
         assert api.patches == []
 
 
-async def test_a_series_whose_event_expired_on_the_server_is_begun_anew() -> None:
+async def test_a_series_whose_event_expired_on_the_server_starts_again() -> None:
     api = Api()
     async with recorder_for(api) as (recorder, _):
         recorder.failed_scheduling(web(), message="one")
@@ -255,7 +255,7 @@ async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:
         assert len(api.events) == 20
 
 
-async def test_behind_the_fence_it_is_told_what_was_done_and_not_what_is_thought() -> None:
+async def test_without_leadership_only_completed_actions_are_reported() -> None:
     api = Api()
     leads = False
     async with recorder_for(api, fence=Fence(lambda: leads)) as (recorder, _):

@@ -1,4 +1,4 @@
-"""Victims are marked and deleted as the pods they were chosen as, and only by who may act."""
+"""Victims get a condition and are deleted by UID, and only by a replica that may write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def evictor(**options: Any) -> AsyncIterator[tuple[Evictor, ScriptedServer
         await transport.close()
 
 
-async def test_a_victim_is_told_why_and_deleted_by_its_uid() -> None:
+async def test_a_victim_gets_a_condition_and_is_deleted_by_its_uid() -> None:
     async with evictor() as (evicts, server):
         await evicts.evict(VICTIM)
         told, deleted = server.requests

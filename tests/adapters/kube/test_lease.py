@@ -1,4 +1,4 @@
-"""At most one leader acts, whatever the API server does; and there is one again soon."""
+"""At most one leader writes, no matter what the API server does; and soon there is one again."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str
             await server.listen()
 
 
-async def test_the_fence_closes_by_itself_even_if_the_loop_was_blocked() -> None:
+async def test_the_fence_closes_in_time_even_if_the_loop_was_blocked() -> None:
     async with election() as (_, server, candidates):
         leader = Candidate(server, "a", **SHORT)
         candidates.append(leader)
@@ -326,7 +326,7 @@ async def test_a_lease_taken_by_another_ends_the_lead() -> None:
         assert await leader.task == "the lease is now held by b"
 
 
-async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
+async def test_a_deleted_lease_is_created_again_by_its_leader() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a")
         candidates.append(leader)
@@ -370,7 +370,7 @@ async def test_a_lease_that_is_deleted_under_a_leader_that_hangs_is_taken_only_w
         assert not candidates[0].elector.follows_nobody
 
 
-async def test_a_candidate_says_whom_it_waits_for_and_what_hinders_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_candidate_logs_the_holder_and_errors(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "kube_policy_scheduler")
     async with election() as (api, server, candidates):
         api.lease = {
@@ -397,7 +397,7 @@ async def test_a_candidate_says_whom_it_waits_for_and_what_hinders_it(caplog: py
     ]
 
 
-async def test_that_the_server_is_busy_for_a_moment_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_busy_for_a_moment_is_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
     async with election() as (api, server, candidates):
         api.refusals = 3
         candidates.append(Candidate(server, "a", retry_seconds=0.02))

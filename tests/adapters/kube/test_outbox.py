@@ -1,4 +1,4 @@
-"""Writes in the background: what fails holds back nothing else, and nothing is lost, doubled or sent too often."""
+"""Background writes: a failure delays no other item, and nothing is lost, duplicated or sent too often."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_things_wait_for_bindings_but_not_for_ever() -> None:
     story(tell, defer_while=lambda: busy, max_defer_seconds=5.0)
 
 
-def test_what_was_under_way_when_sending_broke_off_is_sent_by_whoever_begins_again() -> None:
+def test_items_in_flight_when_sending_stopped_are_sent_by_the_next_run() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         running = asyncio.create_task(box.run())
         api.seconds = 1.0

@@ -198,7 +198,7 @@ async def test_a_pod_whose_passing_on_was_not_answered_is_passed_on_again_until_
     assert patch["status"]["conditions"][0]["type"] == "policy-scheduler/PassedOn"
 
 
-async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_tells() -> None:
+async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_shows_it() -> None:
     api = Api()
     api.faults = [lambda _, peer: peer.abort(), lambda _, peer: peer.refuse(404, "NotFound")]
     async with writer_for(api) as (writer, _):

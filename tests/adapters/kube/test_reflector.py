@@ -1,4 +1,4 @@
-"""The reflector tells its handler the truth in the end, whatever the server and the network do."""
+"""The reflector's handler has the true state in the end, no matter what the server and the network do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, p
 
 
 class Mirror:
-    """A handler that keeps what it is told, and fails on what cannot be."""
+    """A handler that keeps the changes, and fails on impossible ones."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -57,7 +57,7 @@ class Mirror:
 class Api:
     """Lists from `pods`; every watch is served by the next of `watches`, after the last one by silence.
 
-    Who asks for the version alone is told the latest, `latest`, which is that of the list where a test says no other.
+    A request for the version alone gets `latest`, by default that of the list.
     """
 
     def __init__(self) -> None:
@@ -422,7 +422,7 @@ def cut(peer: Peer) -> None:
     peer.abort()
 
 
-async def test_a_watch_that_goes_on_after_a_cut_is_current_once_it_has_told_what_there_was_then() -> None:
+async def test_a_watch_that_continues_after_a_cut_is_current_once_it_has_caught_up() -> None:
     api = Api()
     api.latest = "13"
     goes_on = asyncio.Event()
@@ -445,7 +445,7 @@ async def test_a_watch_that_goes_on_after_a_cut_is_current_once_it_has_told_what
         assert api.lists == 1
 
 
-async def test_a_watch_that_says_nothing_is_begun_anew_for_so_short_a_time_that_a_bookmark_comes() -> None:
+async def test_a_silent_watch_is_reopened_with_a_short_timeout_to_get_a_bookmark() -> None:
     api = Api()
     api.latest = "99"
     api.watches = [cut, serve(), serve(BOOKMARK_99)]
@@ -512,7 +512,7 @@ async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:
         assert (api.lists, sorted(mirror.versions)) == (2, ["a"])
 
 
-async def test_versions_that_are_no_numbers_are_not_compared() -> None:
+async def test_versions_that_are_not_numbers_are_not_compared() -> None:
     api = Api()
     api.version = "x10"
     api.watches = [cut]
@@ -646,7 +646,7 @@ async def test_a_relist_does_not_take_a_malformed_object_for_deleted() -> None:
         assert mirror.versions == {"a": "1", "b": "8"}
 
 
-async def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
+async def test_a_line_that_is_not_an_event_leads_to_a_new_list() -> None:
     api = Api()
     api.pods = [pod("a")]
 
@@ -662,7 +662,7 @@ async def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
         assert sorted(mirror.versions) == ["a", "b"]
 
 
-async def test_a_handler_that_fails_is_given_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_fails_gets_the_whole_list_again(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     api.pods = [pod("a")]
     api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
@@ -683,7 +683,7 @@ async def test_a_handler_that_fails_is_given_everything_anew(caplog: pytest.LogC
 # --- what is broken in the network ------------------------------------------------------------------------
 
 
-async def test_a_watch_that_falls_silent_is_opened_anew() -> None:
+async def test_a_watch_that_falls_silent_is_reopened() -> None:
     api = Api()
     api.watches = [serve(("ADDED", pod("a", resourceVersion="11")))]
     async with mirrored(api, silence_seconds=0.05) as (_, __, ___):

@@ -1,4 +1,4 @@
-"""Reports of replicas in one Lease: each writes its own alone, the dead are forgotten, who ends leaves nothing."""
+"""Replica reports: each replica writes only its own; reports of dead and ended replicas are removed."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def test_who_may_not_look_everywhere_looks_where_leases_usually_are(namesp
     assert await found(api) is None
 
 
-async def test_an_answer_that_is_no_list_hinders_nobody() -> None:
+async def test_an_answer_that_is_not_a_list_has_no_effect() -> None:
     async with ScriptedServer(lambda _, peer: peer.answer(200, {"items": 7})) as server:
         transport = Transport(server.credentials())
         assert await find_rival(transport, name="ours", namespace="here", shares=False, everywhere=True) is None

@@ -1,4 +1,4 @@
-"""Requests to one API server: what is retried, what is not, and what every failure is called."""
+"""Requests to one API server: which are retried, and the error for each failure."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ async def test_what_must_not_wait_is_held_by_no_429() -> None:
 
 
 @pytest.mark.parametrize("header", ["\u00b2", "\u0662", "soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT"])
-def test_a_retry_after_that_is_no_number_of_seconds_is_none(header: str) -> None:
+def test_a_retry_after_that_is_not_a_number_of_seconds_is_none(header: str) -> None:
     assert retry_after_seconds(header) is None
 
 

@@ -62,7 +62,7 @@ def examined(
     return {(one["check"], one["subject"]): (one["status"], one["text"], one["advice"]) for one in found["findings"]}
 
 
-def test_a_real_prometheus_is_asked_and_each_illness_is_told(
+def test_a_real_prometheus_is_queried_and_each_problem_is_reported(
     kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "prometheus"
@@ -92,7 +92,7 @@ def test_a_real_prometheus_is_asked_and_each_illness_is_told(
     assert found["permissions", "this account"][0] == "ok"
 
 
-def test_the_deployed_role_allows_all_and_another_account_is_told_what_it_lacks(
+def test_the_deployed_role_is_enough_and_missing_permissions_are_reported(
     cluster: SecureCluster, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     robot = tmp_path / "robot"
@@ -121,7 +121,7 @@ def test_the_deployed_role_allows_all_and_another_account_is_told_what_it_lacks(
     assert "list/watch nodes" not in text
 
 
-def test_a_server_that_cannot_be_asked_is_no_pass(
+def test_an_unreachable_server_does_not_pass(
     cluster: SecureCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = tmp_path / "b.policy"

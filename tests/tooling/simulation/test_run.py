@@ -94,10 +94,10 @@ def test_the_important_evict_others_who_come_again() -> None:
     arrivals = [Arrival(0, "low", pod(cpu="3"), 100), Arrival(10, "high", pod(cpu="3", priority=10), 100)]
     found = simulated(arrivals, nodes=[node("a")])
     assert (found.evicted, found.placed, found.left, found.unplaced) == (1, 3, 2, 0)
-    assert found.samples[-1].at == 210, "the evicted one began anew when the other ended"
+    assert found.samples[-1].at == 210, "the evicted pod started again when the other ended"
 
 
-def test_pods_that_no_policy_governs_are_told() -> None:
+def test_pods_that_no_policy_governs_are_reported() -> None:
     found = simulated([Arrival(0, "p", pod())], nodes=[node("a")], by='for pods where pod.namespace == "other"')
     assert (found.placed, dict(found.reasons)) == (0, {"no policy governs this pod": 1})
 

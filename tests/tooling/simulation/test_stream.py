@@ -70,7 +70,7 @@ items:
         ("", [NO_PODS]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_in_its_place(text: str, expected: list[str] | None) -> None:
+def test_errors_are_reported_with_their_place(text: str, expected: list[str] | None) -> None:
     found = problems(text)
     assert found
     assert expected is None or found == expected

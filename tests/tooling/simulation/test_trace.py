@@ -1,4 +1,4 @@
-"""Traces as scenarios, and the experiment on the openb trace where that is at hand."""
+"""Traces as scenarios, and the experiment on the openb trace if it is available."""
 
 from __future__ import annotations
 

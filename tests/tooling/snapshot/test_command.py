@@ -116,7 +116,7 @@ def test_the_same_cluster_gives_the_same_bytes_but_for_the_time(kubeconfig: str,
     assert texts[0] == texts[1]
 
 
-def test_a_list_that_the_server_forgot_is_begun_anew(
+def test_a_list_whose_token_expired_starts_again(
     cluster: SecureCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     REFUSALS.add("list", "pods", code=410, skip=1)  # the second page

@@ -91,7 +91,7 @@ def test_why_decides_at_the_time_of_the_snapshot(
     assert json.loads(capsys.readouterr().out)["pod"] == "default/web"
 
 
-def test_what_is_no_time_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_time_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["why", "web", "--cluster", "cluster.yaml", "--now", "tomorrow"]) == 2
     assert "expected for example 2026-11-21T10:00:00Z, or Unix seconds" in capsys.readouterr().err
 

@@ -121,13 +121,13 @@ class TestGuard5WhatIsThereTwiceIsAnError:
 
 
 class TestGuard6ExpectedAndGotAreShownApart:
-    def test_wanting_a_failure_and_getting_a_success_is_no_pass(self, folder: Folder) -> None:
+    def test_an_expected_failure_that_succeeds_does_not_pass(self, folder: Folder) -> None:
         ended = folder.suite(SUITE.replace("{node: b1}", "{unschedulable: {clause: room}}"))
         assert ended.code == 1
         assert "expected  unschedulable: clause room" in ended.out
         assert "got       b1 (score 90, next a1 10)" in ended.out
 
-    def test_wanting_a_success_and_getting_a_failure_is_no_pass(self, folder: Folder) -> None:
+    def test_an_expected_success_that_fails_does_not_pass(self, folder: Folder) -> None:
         ended = folder.suite(SUITE.replace("cpu: 500m", "cpu: 64"))
         assert ended.code == 1
         assert "got       unschedulable: 0/3 nodes are available" in ended.out

@@ -187,5 +187,5 @@ def test_selectors_select_as_in_promql(text: str, labels: dict[str, str], matche
 
 
 @pytest.mark.parametrize("text", ["rate(up[5m])", "up offset 5m", "a + b", "up{node}", "", "{}", "up[5m]"])
-def test_anything_else_is_no_selector(text: str) -> None:
+def test_anything_else_is_not_a_selector(text: str) -> None:
     assert selector(text) is None

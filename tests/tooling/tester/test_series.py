@@ -87,7 +87,7 @@ class TestOutages:
         assert reading is not None
         assert reading.series == ()
 
-    def test_are_failures_that_people_are_told(self) -> None:
+    def test_are_failures(self) -> None:
         signals = self.METRICS.signals([self.QUERY], now=1070.0, start=1000.0)
         failure = signals.failures["load"]
         assert (failure.text, failure.since, failure.attempts) == ("no answer within the time limit", 1040.0, 3)

@@ -1,4 +1,4 @@
-"""How the scheduler talks to a Kubernetes API server. Knows the API; knows nothing of nodes' merits.
+"""The client of the Kubernetes API server. It knows the API and nothing about scheduling.
 
 From below to above: `connection` (one HTTP/1.1 connection), `pool` (many, and the proxy), `transport` (requests,
 with `kubeconfig` and `credentials`); on it `reflector` (list and watch, decoded by `decoding`), `binding`,

@@ -1,4 +1,4 @@
-"""Binds pods to nodes and finds out what became of it. Knows no policy; decides nothing.
+"""Binds pods to nodes and finds out what happened to it. Knows no policy; decides nothing.
 
 A POST whose answer was lost may have worked, or may still be carried out. So after anything uncertain the pod itself is
 asked, and only a pod that is unbound is tried again, on the same node: the API server's refusal to bind twice makes
@@ -176,7 +176,7 @@ class Binder:
         after: Unknown | None = None,
         still_holds: Callable[[], bool] = lambda: True,
     ) -> Outcome:
-        """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation.
+        """Bind the pod of that UID to node and return what happened to it. Raises nothing but cancellation.
 
         Args:
             namespace: of the pod.
@@ -192,7 +192,7 @@ class Binder:
         return await self._run(_Attempt(self, metadata, node=node, after=after, still_holds=still_holds))
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
-        """Find out what became of a binding, without trying it again. Raises nothing but cancellation."""
+        """Find out what happened to a binding, without trying it again. Raises nothing but cancellation."""
         attempt = _Attempt(self, _Metadata(name, namespace, uid), node=node, after=after)
         attempt.refusal = Refused(Reason.UNAVAILABLE, after.message)
         return await self._run(attempt)
@@ -335,7 +335,7 @@ class _Attempt:
         await self._binder._request("POST", path, body=body, resource="pods/binding", fence=Fence(self._allows))
 
     async def _ask(self) -> Outcome | KubeError | None:
-        """Ask the pod what became of it; return what to pause for, None where it may be tried again at once."""
+        """Ask the pod what happened to it; return what to pause for, None where it may be tried again at once."""
         try:
             if (known := await self._look()) is not None:
                 return known

@@ -43,12 +43,12 @@ class Handler(Protocol[Taken]):
 
 
 class Phase(enum.Enum):
-    """What a reflector is doing. Only while it is WATCHING is what it told its handler known to be current."""
+    """What a reflector is doing. Only while it is WATCHING, the view of its handler is known to be current."""
 
     STARTING = "starting"  # it has not run yet
     LISTING = "listing"  # a list is being read, the first or another
     CONNECTING = "connecting"  # a watch was asked for
-    CATCHING_UP = "catching up"  # a watch is open; whether it has told everything is being found out
+    CATCHING_UP = "catching up"  # a watch is open; whether the view is complete is being checked
     WATCHING = "watching"
     RETRYING = "retrying"  # after an error, until the next try
     ABSENT = "absent"  # the server does not have this resource

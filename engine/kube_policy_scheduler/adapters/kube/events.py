@@ -1,8 +1,8 @@
 """Events (events.k8s.io/v1) about pods and policies, sent in the background; repeated ones become series.
 
-An event that says again what was said before is not a new object: its series is counted up. Of several about one
-pod and reason that wait to be sent, only the newest is. What was done (bound, preempted) is told no matter who leads by
-now; what is only thought of a pod is the leader's to tell.
+A repeated event is not a new object: the count of its series goes up. If several events about a pod with the same
+reason wait to be sent, only the newest is sent. Completed actions (bound, preempted) are reported even if this replica
+no longer leads; only the leader reports what it plans for a pod.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class EventRecorder:
 
     @property
     def counts(self) -> OutboxCounts:
-        """What became of the events so far."""
+        """What happened to the events so far."""
         return self._outbox.counts
 
     @property

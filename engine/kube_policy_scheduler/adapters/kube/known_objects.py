@@ -1,4 +1,4 @@
-"""What somebody was told of the objects of one resource: no more than tells two states of an object apart. Pure."""
+"""The known objects of one resource: only what distinguishes two states of an object. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.objects import ObjectMeta
 
 
 class _Known(msgspec.Struct, frozen=True, gc=False):
-    """Identity and version of an object that was told of."""
+    """Identity and version of a known object."""
 
     namespace: str
     name: str
@@ -21,7 +21,7 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownObjects(Generic[T]):
-    """The objects that there are as far as was told, by UID."""
+    """The known objects by UID."""
 
     def __init__(self, kind: type[T]) -> None:
         """kind: of the objects; one whose end was missed is rebuilt from its identity."""
@@ -36,7 +36,7 @@ class KnownObjects(Generic[T]):
         self._known = {}
 
     def add(self, objects: Mapping[str, T]) -> None:
-        """Take note of objects, by key, that are being told of."""
+        """Add objects, by key."""
         self._known.update((key, _known(obj.metadata)) for key, obj in objects.items())
 
     def changed(self, obj: T) -> Change[T]:
@@ -45,13 +45,13 @@ class KnownObjects(Generic[T]):
         return Updated(obj)
 
     def gone(self, metadata: ObjectMeta, obj: T | None = None) -> Deleted[T] | None:
-        """Forget an object; return what is to be told, None where nobody knew of it. obj: its last state, if known."""
+        """Forget an object; return the change, None if it was not known. obj: its last state, if known."""
         key = key_of(metadata)
         old = self._known.pop(key, None)
         return Deleted(obj or self._remnant(key, old)) if old is not None else None
 
     def replace(self, found: Mapping[str, T], *, unreadable: Iterable[ObjectMeta]) -> list[Change[T]]:
-        """Take note of all objects that there are; return what is to be told, deletions first.
+        """Replace all objects; return the changes, deletions first.
 
         A name may have been reused. An object that exists but cannot be read keeps its last readable state.
         """

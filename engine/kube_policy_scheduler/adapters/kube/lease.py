@@ -2,7 +2,7 @@
 
 A leader may act until `renew_deadline_seconds` after it *began* its last successful renewal; others wait
 `lease_seconds` after they *saw* it. The difference is the safety margin, and no two clocks are ever compared.
-Both are told of changes by a watch: a Lease that is given back is taken at once, one that runs out is seen to have been
+Both learn of changes from a watch: a Lease that is given back is taken at once, one that runs out is seen to have been
 renewed when it was, and not up to a retry period later, and one that is deleted is made again by its leader at once.
 A candidate that has seen it held waits for that as long as for a renewal.
 

@@ -62,7 +62,7 @@ WARN_EVERY_SECONDS = 60.0
 
 @dataclass(slots=True)
 class OutboxCounts:
-    """What became of the items; `merged` counts those that were replaced by a newer one before they were sent."""
+    """What happened to the items; `merged` counts those that were replaced by a newer one before they were sent."""
 
     sent: int = 0
     merged: int = 0
@@ -82,7 +82,7 @@ class Backlog:
     oldest_seconds: float
     """How long the oldest has waited; 0.0 where there is none."""
     counts: OutboxCounts
-    """What became of the others."""
+    """What happened to the others."""
 
 
 @dataclass(slots=True, eq=False)

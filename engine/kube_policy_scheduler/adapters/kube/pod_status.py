@@ -103,7 +103,7 @@ class PodStatusWriter:
 
     @property
     def counts(self) -> OutboxCounts:
-        """What became of the writes so far."""
+        """What happened to the writes so far."""
         return self._outbox.counts
 
     @property

@@ -81,7 +81,7 @@ _decode_revision = bounded(msgspec.json.Decoder(_ControllerRevision).decode)
 
 
 class PolicyHistory:
-    """Versions of one ConfigMap; `run` keeps those that are told to `accepted`."""
+    """Versions of one ConfigMap; `run` stores those that `accepted` receives."""
 
     def __init__(self, transport: Transport, *, namespace: str, name: str) -> None:
         """name: of the ConfigMap."""

@@ -1,4 +1,4 @@
-"""List and watch of one resource, kept going whatever happens. Knows no scheduling: a handler is told what changed.
+"""List and watch of one resource, kept going whatever happens. Knows no scheduling: a handler receives the changes.
 
 The rules: list in pages, watch from the list's resource version, take the version from every event and bookmark.
 A watch that ends in order goes on at once where it stopped; after an error there is a growing pause; after
@@ -159,17 +159,17 @@ class Reflector(Generic[T]):
 
     @property
     def position(self) -> int:
-        """The resource version up to which the handler was told everything; 0 where it has no number."""
+        """The resource version up to which the handler has received everything; 0 if it is not a number."""
         return version_number(self._version)
 
     @property
     def last_change(self) -> int:
-        """The resource version of the last object that the handler was told of, or of a list; 0 as above."""
+        """The resource version of the last object that the handler received, or of a list; 0 as above."""
         return version_number(self._last_change)
 
     @property
     def is_current(self) -> bool:
-        """Whether the handler is known to have been told everything: the one answer for all that decides by it.
+        """Whether the handler is known to have received everything: the one answer for all that decides by it.
 
         An optional resource that cannot be had counts as one without objects, hence as current.
         """

@@ -46,7 +46,7 @@ class SetReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     candidate: str = ""
     """Hash of the newest policies that came; "" where they cannot be read."""
     result: str = ""
-    """What became of the newest: accepted, refused, unreadable."""
+    """What happened to the newest: accepted, refused, unreadable."""
     problem: str = ""
     """The first of what is wrong with the newest."""
 

@@ -1,7 +1,7 @@
 """The certificate of an admission webhook, kept in a Secret and trusted by its configuration; replicas share it.
 
 A replica that finds it missing or about to end makes a new one; if several do, the API server takes the first. It is
-served only after the API server has been told to trust it, and the one before stays trusted until it ends.
+served only after the API server trusts it, and the one before stays trusted until it expires.
 """
 
 from __future__ import annotations

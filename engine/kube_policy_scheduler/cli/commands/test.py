@@ -165,7 +165,7 @@ def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> 
 
 
 def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[MutantResult] | None:
-    """Return what became of every mutant; None where the policies do not pass their own cases."""
+    """Return what happened to every mutant; None where the policies do not pass their own cases."""
     from kube_policy_scheduler.cli.coverage import mutated
     from kube_policy_scheduler.tooling.tester.run import State
 

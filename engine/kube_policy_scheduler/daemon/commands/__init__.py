@@ -1,1 +1,1 @@
-"""Subcommands of `policy-scheduler`, a module each. They do not schedule."""
+"""Subcommands of `policy-scheduler`, one per module. They do not schedule."""

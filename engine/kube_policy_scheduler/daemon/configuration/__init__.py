@@ -1,1 +1,1 @@
-"""What an operator can set: one YAML file, flags for what differs by pod."""
+"""Configuration: one YAML file, and flags for what differs between replicas."""

@@ -1,1 +1,1 @@
-"""Where another scheduler places the pods: shadow and extender."""
+"""The modes in which another scheduler places the pods: shadow and extender."""

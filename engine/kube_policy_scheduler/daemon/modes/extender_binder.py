@@ -95,7 +95,7 @@ class ExtenderBinder:
             return Unknown(f"internal error: {error!r}", since=asyncio.get_running_loop().time())
 
     async def _settle(self, pod: PodInfo, node_name: str, outcome: Outcome) -> None:
-        """Find out what became of a binding; a pod that is not bound takes no room."""
+        """Find out what happened to a binding; a pod that is not bound takes no room."""
         try:
             while isinstance(outcome, Unknown) and pod.uid in self._cluster.assumed:
                 outcome = await self._binder.settle(

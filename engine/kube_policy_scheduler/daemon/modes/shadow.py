@@ -123,7 +123,7 @@ class ShadowScheduler(Scheduler):
                 note.given_up = True
                 self._report(_unplaced(note, ShadowOutcome.NOT_BOUND, now))
 
-    # --- what becomes of it --------------------------------------------------------------------------
+    # --- what happens to it --------------------------------------------------------------------------
 
     def _on_assigned(self, pod: PodInfo) -> None:
         queued = self.queue.get(pod.uid)

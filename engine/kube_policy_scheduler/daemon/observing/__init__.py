@@ -1,1 +1,1 @@
-"""What happened, for those who look later: metrics, events, decision log, traces."""
+"""Observability: metrics, events, decision log, traces."""

@@ -1,4 +1,4 @@
-"""What is written to the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
+"""What is written to the API server beside bindings: events, conditions, what happened to policies. Decides nothing."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class ApiWriters:
         }
 
     def reloaded(self, record: ReloadRecord) -> None:
-        """Report what became of new policies."""
+        """Report the result of new policies."""
         owner = record.owner
         if (events := self._reload_events.get(owner)) is not None:
             events.report(record)

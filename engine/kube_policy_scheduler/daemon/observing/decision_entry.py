@@ -133,7 +133,7 @@ def _top(detail: Detail | None) -> tuple[Ranked, ...]:
 
 
 def refused(entry: Entry) -> dict[str, int]:
-    """Return how many nodes each filter refused, asked alone, as far as a close look was taken."""
+    """Return how many nodes each filter refused, evaluated alone, as far as a close look was taken."""
     if entry.detail is None:
         return {}
     found: dict[str, int] = {}

@@ -263,7 +263,7 @@ EXTENDER_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 
 
 class ShadowMetrics:
-    """What became of the pods that another scheduler places, against what we decided."""
+    """What happened to the pods that another scheduler places, against what we decided."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pods = Counter(

@@ -1,4 +1,4 @@
-"""Who is told what the scheduler does as it does it: metrics, the decision log, the status page.
+"""Observers of the scheduler: metrics, the decision log, the status page.
 
 An observer only looks: it returns at once, changes nothing, and one that breaks disturbs neither the scheduler nor
 the other observers.
@@ -139,7 +139,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """What kube-scheduler was told about a pod: an extender decides a part, and places it only where it binds."""
+    """An answer to kube-scheduler about a pod: an extender decides a part, and places the pod only if it binds it."""
 
     pod: PodInfo
     verb: str
@@ -186,13 +186,13 @@ class Observer:
         """Note that an attempt broke; the pod will be tried again."""
 
     def on_held(self, held: Held) -> None:
-        """Note why a pod is held; told once per reason, some seconds after it came."""
+        """Note why a pod is held; called once per reason, some seconds after the pod came."""
 
     def on_compared(self, compared: Compared) -> None:
         """Note what another scheduler did with a pod, and what we would have done."""
 
     def on_answered(self, answered: Answered) -> None:
-        """Note what an extender told kube-scheduler."""
+        """Note what an extender answered kube-scheduler."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""

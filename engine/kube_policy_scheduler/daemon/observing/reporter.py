@@ -1,4 +1,4 @@
-"""Tells people what became of a pod: Events, its condition and that of its PodGroup. Decides nothing."""
+"""Tells people what happened to a pod: Events, its condition and that of its PodGroup. Decides nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 
 
 def _isolated(report: Callable[P, None]) -> Callable[P, None]:
-    """Log what goes wrong instead of raising it: what is told of a pod must not change what becomes of it."""
+    """Log errors instead of raising them: a report about a pod must not change what happens to the pod."""
 
     @wraps(report)
     def wrapper(*args: P.args, **named: P.kwargs) -> None:

@@ -1,1 +1,1 @@
-"""The policies in force: reloaded, told, compared with their canaries, fed with metrics."""
+"""The active policies: reloaded, reported, compared with their canaries, supplied with metrics."""

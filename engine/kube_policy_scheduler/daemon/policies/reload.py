@@ -140,7 +140,7 @@ def report_of(record: ReloadRecord) -> dict[str, Any]:
     """Return what other people's `policyctl rollout status` should know of a candidate's end."""
     in_force = {"active": record.hash or "", "generation": record.generation, "since": record.at}
     if record.result is ReloadResult.RESTORED:
-        return in_force  # of the candidate it was told before
+        return in_force  # the candidate was logged before
     fields: dict[str, Any] = {"candidate": record.hash or "", "result": record.result.value}
     fields["problem"] = record.problems[0].partition("\n")[0] if record.problems else ""
     return fields | in_force if record.successful else fields

@@ -1,1 +1,1 @@
-"""Several replicas: who leads, who owns which node, and pods that change hands."""
+"""Several replicas: leader election, sharding of nodes, and pods that are handed over."""

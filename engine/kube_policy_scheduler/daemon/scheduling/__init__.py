@@ -1,1 +1,1 @@
-"""The loop: from the queue to the binding, and what becomes of pods that fit nowhere."""
+"""The scheduling loop: from the queue to the binding, and the handling of unschedulable pods."""

@@ -127,7 +127,7 @@ class Algorithm:
         return decision if decision.host is not None else self.cycle.decide(frame, profile)
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
-        """Return a decision as observers are told it."""
+        """Return a decision as observers receive it."""
         profile = self.profile(queued.pod)
         return Decided(
             decision,

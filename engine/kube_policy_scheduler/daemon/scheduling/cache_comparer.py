@@ -1,8 +1,8 @@
 """Compares the caches with a recount while the scheduler runs: a few nodes and pods at a time, in little time.
 
-What is found wrong is a fault of ours. It is counted, logged, and put right where that is safe: columns are written
-again from the pods, a pod that waits and yet takes room gives it back, and the API server is asked what became of a pod
-that is in flight without a task that handles it.
+A difference is a bug in the scheduler. It is counted, logged, and corrected if that is safe: columns are recalculated
+from the pods, a pending pod that still counts on a node is forgotten, and the API server is asked about a pod that is
+in flight without a task that handles it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CacheComparer:
         self._found = found
         self._current_since = self._clock()
         self._unshown: set[str] = set()
-        """Pods whose binding is not shown, and was told of."""
+        """Pods whose binding the watch does not show, and which were reported."""
         self._stopwatch = stopwatch
         self._round = self._go_round()
         self.rounds = 0

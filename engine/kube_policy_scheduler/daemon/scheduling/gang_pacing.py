@@ -22,7 +22,7 @@ MOST_DOUBLINGS = 4
 MOST_RESTS = 4
 """After this many time-outs a gang's rests grow no longer: 2^4 times as long as it holds places."""
 KEPT_WITHOUT_PODS = 1000
-"""Gangs without pending pods of which it is kept what became of them: those that come again soon."""
+"""Gangs without pending pods of which it is kept what happened to them: those that come again soon."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Record:
 
 
 class GangPacing:
-    """What became of gangs so far."""
+    """What happened to gangs so far."""
 
     def __init__(self, *, in_use: Callable[[Group], bool]) -> None:
         """in_use: whether a gang has pending pods; of others a limited number is kept."""

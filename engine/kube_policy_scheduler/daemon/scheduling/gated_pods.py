@@ -1,4 +1,4 @@
-"""Pods that must wait before they are decided at all: let in when their time has come, told why until then.
+"""Gated pods: moved to the active queue when they may be decided; until then their events say why they wait.
 
 Events let in most of them. What no event tells is looked for every few seconds, a little at a time: ten thousand pods
 that wait hold nobody else up.

@@ -52,7 +52,7 @@ class WaitingPods:
         self._waiting_on: dict[str, dict[str, AssumedPod]] = {}
         """By node and uid."""
         self._unreported: dict[str, float] = {}
-        """Since when those wait of whom people were not told yet, by uid, longest first."""
+        """Since when the unreported ones wait, by UID, longest first."""
         self.trial = GangTrial(context, algorithm, permit=self.permit, waiting=self._waiting)
         self.pacing = GangPacing(in_use=lambda group: bool(context.queue.group(group)))
         self._next: deque[str] = deque()
@@ -128,7 +128,7 @@ class WaitingPods:
     def decide(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
-        """Return what becomes of a member, and of others of its group that must have somebody evicted at the same time.
+        """Return what happens to a member, and of others of its group that must have somebody evicted at the same time.
 
         These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
         group is complete then; whether that is so is tried for the group, not for each of its members.
@@ -170,7 +170,7 @@ class WaitingPods:
         return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
 
     def _with_verdict(self, decision: Decision, verdict: str) -> Decision:
-        """Return a refusal, with what became of the attempt to make room for the group as a whole."""
+        """Return a refusal, with what happened to the attempt to make room for the group as a whole."""
         diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(decision.pod), decision.message
         if diagnosis is not None and profile is not None:
             message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")

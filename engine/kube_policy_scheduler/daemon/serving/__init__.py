@@ -1,1 +1,1 @@
-"""What the daemon shows over HTTP: probes, metrics, status page, state."""
+"""HTTP server of the daemon: probes, metrics, status page, state dump."""

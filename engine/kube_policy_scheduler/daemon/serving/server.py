@@ -162,7 +162,7 @@ class DaemonServer:
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Return who has to be told what happens."""
+        """Return the observers of the scheduler."""
         return self.recorder.log, self._policy_status
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word

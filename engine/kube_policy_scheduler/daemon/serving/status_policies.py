@@ -96,6 +96,6 @@ def counted(taken: Snapshot) -> str:
     """Return what the counts are of, in words."""
     return (
         f"Beside each clause: what it said on the nodes of {plural(taken.looked_at, 'decision')} under these policies,"
-        " asked alone, and how long that took for one of them. A close look is taken at as many decisions as a small"
-        " share of the time allows."
+        " evaluated alone, and how long that took for one of them. A close look is taken at as many decisions as a"
+        " small share of the time allows."
     )

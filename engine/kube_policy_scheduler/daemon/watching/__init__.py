@@ -1,1 +1,1 @@
-"""The cluster as it comes in: lists and watches, into columns and queue."""
+"""Lists and watches of the cluster, which update the cache and the queue."""

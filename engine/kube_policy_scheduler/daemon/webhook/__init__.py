@@ -1,1 +1,1 @@
-"""The admission webhook: policies with errors do not get into ConfigMaps."""
+"""The admission webhook: rejects ConfigMaps whose policies have errors."""

@@ -149,7 +149,7 @@ class PodTopologySpread:
 
 
 class _HardSpread:
-    """The hard constraints of one template over one state of the node table; counts follow by themselves."""
+    """The hard constraints of one template over one state of the node table; counts are updated with the pods."""
 
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> None:
         self._constraints = constraints

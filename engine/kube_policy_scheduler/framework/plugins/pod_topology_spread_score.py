@@ -47,7 +47,7 @@ class PreparedScore:
 
 
 class SoftSpread:
-    """The soft constraints of one template over one state of the node table; counts follow by themselves."""
+    """The soft constraints of one template over one state of the node table; counts are updated with the pods."""
 
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> None:
         self._constraints = constraints

@@ -1,1 +1,1 @@
-"""Syntax tree to typed tree: names, types, units, missing values; reports, and goes on."""
+"""Syntax tree to typed tree: names, types, units, missing values. Reports every error and continues."""

@@ -130,7 +130,7 @@ class Inference:
     total: int = 0
     """Operations so far."""
     steps: int = 0
-    """Expressions looked at for the statement at hand, those of expanded names included."""
+    """Expressions checked for the current statement, including those of expanded names."""
     all_steps: int = 0
     """The same for the statements before."""
     inputs: set[Any] = field(default_factory=set)

@@ -34,7 +34,7 @@ class _Common:
     text: str
     """The formatted statement."""
     reason: str
-    """What people are told when it refuses."""
+    """The message when it rejects."""
     span: Span
     depends: Depends
     checked: Clause = field(repr=False)
@@ -72,7 +72,7 @@ class CompiledTest(_Common):
     operands: tuple[Operand, ...]
     """Of a filter."""
     reasons: tuple[str, ...]
-    """What people are told where an operand fails, for each of them; none where the filter says one reason for all."""
+    """The message for each operand that fails; empty if the filter has one reason for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

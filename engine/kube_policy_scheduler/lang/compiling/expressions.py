@@ -42,7 +42,7 @@ from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Sh
 from kube_policy_scheduler.lang.versions import version_key
 
 MOST_THRESHOLDS = 16
-"""Durations with which one aggregate compares the running time of pods, such that counts follow by themselves."""
+"""Durations with which one aggregate compares the running time of pods, such that counts are updated with the pods."""
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
 

@@ -1,1 +1,1 @@
-"""Text to syntax tree: lines, grammar, lowering, and what to say where a text can't be read."""
+"""Text to syntax tree: lines, grammar, lowering, and error messages for text that cannot be parsed."""

@@ -86,7 +86,7 @@ class _Cutter:
         self._source = source
         self._text = text
         self._blank: list[tuple[int, int]] = []
-        """Ranges of the statement at hand that read as spaces."""
+        """Ranges of the current statement that read as spaces."""
         self._lines: list[Line] = []
         self._comments: list[Comment] = []
         self._found: list[Diagnostic] = []

@@ -69,7 +69,7 @@ class Part:
 
 
 def current() -> Lowering:
-    """Return what the statement at hand is lowered with."""
+    """Return the lowering context of the current statement."""
     return _CURRENT.get()
 
 

@@ -1,1 +1,1 @@
-"""The rules, one subject a module. A new module is found by itself."""
+"""The rules, one module per subject. The runner imports every module here."""

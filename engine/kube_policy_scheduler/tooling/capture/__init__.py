@@ -1,1 +1,1 @@
-"""One decision as a policy test, with nothing in it that does not matter. Pure."""
+"""`policyctl capture`: one decision as the smallest policy test that repeats it. Pure."""

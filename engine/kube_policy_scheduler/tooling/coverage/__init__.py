@@ -1,1 +1,1 @@
-"""How much of its policies a test run decides with: clauses, and the answers of every condition in them."""
+"""Coverage of a test run: which clauses decided, and which results their conditions had."""

@@ -1,1 +1,1 @@
-"""Whether a policy set and a cluster fit together: `policyctl doctor`. Pure."""
+"""`policyctl doctor`: checks policies against a cluster and its metrics. Pure."""

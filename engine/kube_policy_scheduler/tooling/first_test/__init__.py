@@ -1,1 +1,1 @@
-"""A first test file for a policy: cases that show each of its clauses where it holds and where it does not."""
+"""`policyctl test --init`: writes a first test file, with cases in which each clause passes and fails."""

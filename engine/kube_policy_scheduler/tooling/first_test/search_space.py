@@ -37,7 +37,7 @@ _MOST_PODS = 40
 _PATTERN = re.compile(r"\\.|[\^$.*+?()\[\]{}|]")
 IMAGE = "registry.example.com/app:1"
 DOMAINS = ("a", "b")
-"""Values of the labels that domains are told by."""
+"""Values of the labels that define domains."""
 TAINT = "dedicated=team:NoSchedule"
 SHARED = (("pod", "label"), ("pod", "namespace"), ("pod", "owner"))
 """What pods of one key have in common."""

@@ -1,1 +1,1 @@
-"""What a change of policies does to the pods of a cluster: `policyctl impact`. Pure."""
+"""`policyctl impact`: shows what a policy change would do to the pods of a cluster. Pure."""

@@ -121,7 +121,7 @@ def _leads(frame: Frame, profile: Profile, node: str, over: str) -> dict[str, tu
 
 
 class State(Enum):
-    """What became of a pod."""
+    """What happened to a pod."""
 
     PLACED = "placed"
     UNSCHEDULABLE = "unschedulable"
@@ -181,7 +181,7 @@ class Replay:
     """What came of both runs."""
 
     old: ClusterState
-    """The cluster in the end."""
+    """The cluster afterwards."""
     new: ClusterState
     decided: int
     placed: tuple[int, int]
@@ -216,7 +216,7 @@ class ReplayedPolicies:
         )
 
     def decide(self, step: Step) -> tuple[Placement, Callable[[], None]]:
-        """Return what becomes of a pod, and what makes it so."""
+        """Return what happens to a pod, and what makes it so."""
         pod = self.info(step)
         rules = self.ruleset.rules(pod)
         if rules is None:

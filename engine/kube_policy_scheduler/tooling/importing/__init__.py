@@ -1,1 +1,1 @@
-"""KubeSchedulerConfiguration to policies: `policyctl import`. Pure."""
+"""`policyctl import`: converts a KubeSchedulerConfiguration to policies. Pure."""

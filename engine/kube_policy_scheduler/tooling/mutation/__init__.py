@@ -1,1 +1,1 @@
-"""Whether the tests of a policy would notice if it said something else: small changes of it, run against its cases."""
+"""`policyctl test --mutate`: makes small changes to a policy, and runs its tests to see if they notice."""

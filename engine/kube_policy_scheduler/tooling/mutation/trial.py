@@ -95,7 +95,7 @@ Notices: TypeAlias = Callable[[PolicySet], str | None]
 
 
 class MutantStatus(Enum):
-    """What became of a mutant."""
+    """What happened to a mutant."""
 
     KILLED = "killed"
     """A case failed."""
@@ -108,7 +108,7 @@ class MutantStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MutantResult:
-    """A mutant and what became of it."""
+    """A mutant and what happened to it."""
 
     mutant: Mutant
     status: MutantStatus
@@ -171,7 +171,7 @@ class MutationTarget:
 
 
 def together(mutant: Mutant, tried: Sequence[MutantResult]) -> MutantResult:
-    """Return what became of a mutant that several subjects tried: one case anywhere is enough to notice it."""
+    """Return what happened to a mutant that several subjects tried: one case anywhere is enough to notice it."""
     for status in (MutantStatus.KILLED, MutantStatus.SURVIVED, MutantStatus.EQUIVALENT):
         found = next((one for one in tried if one.status is status), None)
         if found is not None:

@@ -1,1 +1,1 @@
-"""A stream of pods through the real cycle with a virtual clock: `policyctl simulate`. Knows no files and no time."""
+"""`policyctl simulate`: a stream of pods through the real scheduling cycle in virtual time. Pure."""

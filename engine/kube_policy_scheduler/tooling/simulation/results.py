@@ -1,4 +1,4 @@
-"""Runs of several seeds as one result, and what people and programs are told of it."""
+"""The runs of several seeds as one result, with its reports for people and programs."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Measures:
 
 
 def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
-    """Return what the nodes offer that results are told about, the main resource first: GPUs where there are any."""
+    """Return the resources that results cover, the main resource first: GPUs if there are any."""
     offered = [name for name in cluster.nodes.resources() if cluster.nodes.allocatable(name).any()]
     extended = [name for name in offered if is_extended(name) and not name.endswith(SHARE_SUFFIX)]
     found = [Resource(name, devices=name + SHARE_SUFFIX in offered) for name in extended]

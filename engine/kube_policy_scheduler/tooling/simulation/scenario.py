@@ -45,7 +45,7 @@ class Scenario:
     until: float | None = None
     """The share of the main resource whose arrival ends it, as far as the list was made for one."""
     marks: tuple[float, ...] = field(default=())
-    """Shares of the main resource: results are told for the moments at which so much of it was asked for."""
+    """Shares of the main resource: results are reported for the moments at which this share was requested."""
     starts_at: float = 0.0
     """Unix seconds of the beginning, for policies that look at the clock."""
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource that results are told about."""
+    """A resource that results cover."""
 
     name: str
     """Kubernetes' name."""

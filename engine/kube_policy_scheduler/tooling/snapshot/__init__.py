@@ -1,1 +1,1 @@
-"""A live cluster as a fixture: what scheduling reads and nothing else, names replaced where asked. Pure."""
+"""`policyctl snapshot`: a live cluster as a fixture, with only what scheduling reads; can hide names. Pure."""

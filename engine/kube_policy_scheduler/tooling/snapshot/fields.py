@@ -86,7 +86,7 @@ _OF_DEVICES = (objects.DeviceClass, objects.ResourceClaim, objects.ResourceClaim
 
 
 def _drop_driver_data(value: Any) -> None:
-    """Leave out what drivers are told and tell, wherever it stands: it may be anything, and secret."""
+    """Remove opaque parameters and data of drivers wherever they are: they may contain secrets."""
     if isinstance(value, dict):
         if "opaque" in value:
             value["opaque"].pop("parameters", None)

@@ -133,7 +133,7 @@ class Pseudonyms:
             self._give(whole, f"{first}-{second}")
 
     def image(self, text: str) -> str:
-        """Return what stands for an image, its tag `latest` told from others."""
+        """Return the pseudonym of an image; it keeps whether the tag is `latest`."""
         name, at, digest = text.partition("@")
         repository, colon, tag = name.rpartition(":")
         if not colon or "/" in tag:

@@ -1,1 +1,1 @@
-"""`policyctl test`: cases in YAML, each decided by the one scheduling cycle and compared with what was expected."""
+"""`policyctl test`: cases in YAML, each decided by the scheduling cycle and compared with its expectation."""

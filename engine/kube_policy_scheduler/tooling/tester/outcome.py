@@ -167,7 +167,7 @@ class TestedCompiledPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ClauseVerdict:
-    """What one filter says, asked alone."""
+    """What one filter says, evaluated alone."""
 
     clause: str
     refused: Mapping[str, tuple[str, ...]]

@@ -1,1 +1,1 @@
-"""Why a pod is where it is, or is nowhere: `policyctl why`. Pure."""
+"""`policyctl why`: explains why a pod is pending, or why it got its node. Pure."""

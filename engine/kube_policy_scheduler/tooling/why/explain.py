@@ -49,7 +49,7 @@ class Line:
     place: str
     within: str
     alone: int
-    """Nodes that it refuses, asked alone."""
+    """Nodes that it refuses, evaluated alone."""
     first: int
     """Nodes that it is the first to refuse."""
     only: int

@@ -1,4 +1,4 @@
-"""Who refuses which nodes, asked alone and part by part, what the closest nodes lack, and what limits leave. Pure."""
+"""Which filter rejects which nodes, alone and by its parts; what the closest nodes lack; what limits leave. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FilterVerdict:
     span: Span | None
     """Where the policy says so; None for Kubernetes' own rules."""
     refused: BoolArray
-    """`bool[nodes]`: asked alone."""
+    """`bool[nodes]`: evaluated alone."""
     first: BoolArray
     """`bool[nodes]`: refused by this one, and by none that is asked before it."""
     reasons: tuple[tuple[str, BoolArray], ...]

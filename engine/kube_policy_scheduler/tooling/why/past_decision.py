@@ -1,4 +1,4 @@
-"""A decision as it was recorded, told again: nothing is decided here. Pure."""
+"""Reports a recorded decision; nothing is decided here. Pure."""
 
 from __future__ import annotations
 
