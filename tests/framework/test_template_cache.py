@@ -105,6 +105,9 @@ class _Odd(Filter):
     def pre_filter(self, frame: Frame) -> Ready:
         return Ready(nodes=frozenset({f"n{frame.template.labels['name'][-1]}"}))
 
+    def readings(self, frame: Frame) -> list[object]:
+        return []
+
     def filter(self, frame: Frame, state: Any) -> Any:
         return frame.cluster.nodes.pod_count[frame.rows] >= 0
 

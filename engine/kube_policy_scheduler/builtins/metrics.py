@@ -177,6 +177,13 @@ def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -
     return known[1]
 
 
+def reading_state(query: Query, frame: Frame) -> object:
+    """Return what is the same object again while a query has the same values on all nodes."""
+    joins = _joins(frame.cluster.nodes)
+    column = joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now)
+    return column.state if column.join is None else column.values
+
+
 # --- metrics that are not of nodes -----------------------------------------------------------------------
 
 

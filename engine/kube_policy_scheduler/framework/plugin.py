@@ -24,8 +24,10 @@ class Scope(Enum):
     """The pod's template and static facts of the nodes (`NodeTable.version`, `images_version`) only."""
     ROW = "row"
     """Also on what changes when pods come to or leave that very node (the node table's journal)."""
+    SIGNAL = "signal"
+    """As ROW, and on readings of metrics: the plugin has `readings`."""
     CLUSTER = "cluster"
-    """Also on other nodes, on the pod beyond its template, on signals or on the clock: not cached."""
+    """Also on other nodes, on the pod beyond its template or on the clock: not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Ready:
     adds: bool = True
     """For a score: False if it is 0 on every node, so that it is not added."""
     key: Hashable = None
-    """With scope TEMPLATE and ROW: the key of the cached results. Templates with equal keys share them. None: results
+    """With all scopes but CLUSTER: the key of the cached results. Templates with equal keys share them. None: results
     are not shared between templates."""
 
 
@@ -65,6 +67,14 @@ class Default(NamedTuple):
     """Whether the kubelet rejects pods on nodes that this filter rejects, or cannot start them."""
 
 
+class ReadsMetrics(Protocol):
+    """A plugin of scope SIGNAL."""
+
+    def readings(self, frame: Frame) -> Sequence[object]:
+        """Return what are the same objects again while the metrics that it reads have the same values."""
+        ...
+
+
 class FilterPlugin(Protocol):
     """A filter plugin."""
 
@@ -86,8 +96,9 @@ class FilterPlugin(Protocol):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """PreFilter: evaluate the pod once, for all rows of the frame, no matter what `frame.rows` contains.
 
-        A Status rejects the pod. With scope TEMPLATE or ROW, the result depends only on the template, and is computed
-        once per template and node-table version.
+        A Status rejects the pod. With a scope other than CLUSTER, the result depends only on the template, on which
+        resources the nodes offer and on how many have each image. The answer for a node then depends on the key of
+        the result and on that node only.
         """
         ...
 
@@ -119,7 +130,7 @@ class ScorePlugin(Protocol):
         ...
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """PreScore: evaluate the pod once; `frame.rows` are feasible (all nodes with scope TEMPLATE or ROW)."""
+        """PreScore: evaluate the pod once; `frame.rows` are feasible (all nodes with a scope other than CLUSTER)."""
         ...
 
     def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:

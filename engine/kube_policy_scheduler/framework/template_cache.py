@@ -7,22 +7,22 @@ That makes a decision cost a few operations on few rows instead of one evaluatio
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin, Skip
+from kube_policy_scheduler.framework.plugin import FilterPlugin, ReadsMetrics, Ready, Scope, ScorePlugin, Skip
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
 
@@ -30,6 +30,11 @@ _MAX_TEMPLATES = 256
 _MAX_BYTES = 32 * 2**20
 """Of the templates that are kept alive by it, as they were encoded."""
 """Templates kept: about 20 bytes a node each, 25 MB at 5,000 nodes; less where some are alike."""
+
+
+_KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL)
+_NOTHING = ((), ())
+"""The key of a scope of which there are no plugins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +122,18 @@ class _Answers:
 
     def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
         nodes = frame.cluster.nodes
-        dynamic = (nodes.dynamic_changes,) if scope is Scope.ROW else ()
+        dynamic = () if scope is Scope.TEMPLATE else (nodes.dynamic_changes,)
+        self.nodes = nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
         self._scope = scope
         self.filters = [(p, ready) for p, ready in prepared.filters if p.scope is scope]
         scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is scope]
         self._scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
+        self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope is Scope.SIGNAL]
+        self._read = self._readings(frame)
+        self.renewals = 0
+        """How often all rows were asked about."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
         """`bool[nodes]`: passed the filters."""
         self.base: FloatArray = np.zeros(0)
@@ -135,11 +145,18 @@ class _Answers:
         rows = self._changes.take() if self._changes.nodes is frame.cluster.nodes else None
         if rows is None:
             return False
+        if self._reading:
+            before, self._read = self._read, self._readings(frame)
+            if any(now is not then for now, then in zip(self._read, before, strict=True)):
+                rows = ALL_ROWS
         if isinstance(rows, slice) or len(rows):
             self._update(frame.at(rows))
         elif len(self.ok) != frame.cluster.nodes.size:
             self._resize(frame.cluster.nodes.size)
         return True
+
+    def _readings(self, frame: Frame) -> list[object]:
+        return [reading for plugin in self._reading for reading in cast("ReadsMetrics", plugin).readings(frame)]
 
     def _resize(self, size: int) -> None:
         self.ok, self.base = _resized(self.ok, size), _resized(self.base, size)
@@ -148,6 +165,7 @@ class _Answers:
 
     def _update(self, frame: Frame) -> None:
         rows, size = frame.rows, frame.cluster.nodes.size
+        self.renewals += isinstance(rows, slice)
         ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
         for plugin, ready in self.filters:
             ok &= plugin.filter(frame, ready.state)
@@ -165,15 +183,14 @@ class _Answers:
 class TemplateCache:
     """Kept verdicts and scores of templates alike, under one profile."""
 
-    def __init__(self, profile: Profile, prepared: Prepared, parts: tuple[_Answers, _Answers], key: Hashable) -> None:
-        static, row = parts
+    def __init__(self, profile: Profile, prepared: Prepared, parts: Sequence[_Answers], key: Hashable) -> None:
         self.key = key
         """Equal for templates alike."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
-        self.row_filters = [(plugin, ready.state) for plugin, ready in row.filters]
+        self.row_filters = [(plugin, ready.state) for part in parts[1:] for plugin, ready in part.filters]
         """Kept filters that look at what pods on the node take, with their state."""
-        self.normalizing = [*static.normalizing, *row.normalizing]
+        self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
         """Filters of scope CLUSTER, to be asked each time."""
         self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope is Scope.CLUSTER]
@@ -181,16 +198,18 @@ class TemplateCache:
         """Whether one of them had something to say the last time."""
 
         self._parts = parts
-        nodes = static._changes.nodes
+        nodes = parts[0].nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
-        self.ok: BoolArray = static.ok & row.ok
+        self.ok: BoolArray
         """`bool[nodes]`: passed every kept filter."""
-        self.count = int(np.count_nonzero(self.ok))
+        self.count: int
         """Nodes that passed every kept filter."""
-        self.maxima = BlockMaxima(np.where(self.ok, static.base + row.base, -np.inf))
+        self.maxima: BlockMaxima
         """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
-        self._passing: IntArray | None = None
+        self._passing: IntArray | None
+        self._renewals: list[int]
+        self._put_together()
 
     def passing(self) -> IntArray:
         """Return the rows that passed every kept filter, ascending."""
@@ -213,19 +232,30 @@ class TemplateCache:
         rows = self._changes.take()
         if rows is None:
             return False
-        static, row = self._parts
-        if isinstance(rows, slice):
-            self.ok = static.ok & row.ok
-            self.count = int(np.count_nonzero(self.ok))
-            self.maxima = BlockMaxima(np.where(self.ok, static.base + row.base, -np.inf))
-            self._passing = None
+        if isinstance(rows, slice) or self._renewals != [part.renewals for part in self._parts]:
+            self._put_together()
         elif len(rows) or len(self.ok) != nodes.size:
             self._update(rows, size=nodes.size)
         return True
 
+    def _put_together(self) -> None:
+        self._renewals = [part.renewals for part in self._parts]
+        self.ok, totals = self._sums(ALL_ROWS)
+        self.count = int(np.count_nonzero(self.ok))
+        self.maxima = BlockMaxima(totals)
+        self._passing = None
+
+    def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
+        """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores, -inf elsewhere."""
+        ok, totals = self._parts[0].ok[rows].copy(), self._parts[0].base[rows].copy()
+        for part in self._parts[1:]:
+            ok &= part.ok[rows]
+            totals += part.base[rows]
+        totals[~ok] = -np.inf
+        return ok, totals
+
     def _update(self, rows: IntArray, *, size: int) -> None:
-        static, row = self._parts
-        ok = static.ok[rows] & row.ok[rows]
+        ok, totals = self._sums(rows)
         if len(self.ok) != size:
             self.ok = _resized(self.ok, size)
             self.ok[rows] = ok
@@ -235,7 +265,7 @@ class TemplateCache:
             self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self.ok[rows]))
             self.ok[rows] = ok
             self._passing = None
-        self.maxima.write(rows, np.where(ok, static.base[rows] + row.base[rows], -np.inf), size=size)
+        self.maxima.write(rows, totals, size=size)
 
 
 class TemplateCaches:
@@ -262,10 +292,13 @@ class TemplateCaches:
         key = key_of(prepared, frame.template, profile)
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
-            _, _, static_key, row_key = key
-            static = self._part((profile, Scope.TEMPLATE, static_key), frame, prepared, Scope.TEMPLATE)
-            row = self._part((profile, Scope.ROW, row_key), frame, prepared, Scope.ROW)
-            cache = self._alike[key] = TemplateCache(profile, prepared, (static, row), key)
+            keys = zip(_KEPT_SCOPES, key[2:], strict=True)
+            parts = [
+                self._part((profile, scope, of), frame, prepared, scope)
+                for scope, of in keys
+                if of != _NOTHING or scope is Scope.TEMPLATE
+            ]
+            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key)
         return cache
 
     def _part(self, key: Hashable, frame: Frame, prepared: Prepared, scope: Scope) -> _Answers:
@@ -277,5 +310,4 @@ class TemplateCaches:
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
     """Return a value that is equal for templates to which all kept plugins answer alike on every node."""
-    parts = (prepared.key(template, Scope.TEMPLATE), prepared.key(template, Scope.ROW))
-    return profile, prepared.rejected, *parts
+    return profile, prepared.rejected, *(prepared.key(template, scope) for scope in _KEPT_SCOPES)

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kube_policy_scheduler.builtins.metrics import queries, reading_state
 from kube_policy_scheduler.builtins.pods import MemberSet, member_anchors
 from kube_policy_scheduler.cluster.counter import AmountCounter
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pod_sets import Anchor, NamespaceLabels, PlainSet, Weighing
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
@@ -30,14 +32,17 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
-_OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.NODES | Depends.FEASIBLE
+_OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES | Depends.FEASIBLE
 
 
-@cache
-def scope_of(depends: Depends) -> Scope:
-    """Return how long an answer that depends on these may be kept."""
+def scope_of(clause: CompiledClause) -> Scope:
+    """Return how long the answers of a clause may be kept."""
+    depends = clause.depends
     if depends & _OTHERS:
         return Scope.CLUSTER
+    if depends & Depends.SIGNAL:
+        read = queries(clause.inputs)
+        return Scope.SIGNAL if read and all(query.about is About.NODES for query in read) else Scope.CLUSTER
     return Scope.ROW if depends & (Depends.ROW | Depends.OFFER) else Scope.TEMPLATE
 
 
@@ -97,6 +102,10 @@ def _events(depends: Depends) -> frozenset[ClusterEvent]:
     return found
 
 
+def _readings(clause: CompiledClause, frame: Frame) -> list[object]:
+    return [reading_state(query, frame) for query in queries(clause.inputs)]
+
+
 class FilterClause:
     """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
 
@@ -104,7 +113,7 @@ class FilterClause:
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        self.scope = scope_of(clause.depends)
+        self.scope = scope_of(clause)
         self._code = _code(clause.depends)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -115,6 +124,10 @@ class FilterClause:
         """Return `bool[rows]`: the nodes that pass."""
         result: BoolArray = full(self.clause.evaluate(frame), frame.size)
         return result
+
+    def readings(self, frame: Frame) -> list[object]:
+        """Return what are the same objects again while the metrics that it reads have the same values."""
+        return _readings(self.clause, frame)
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the clause does not hold, and where it has no answer.
@@ -142,7 +155,7 @@ class RequireClause:
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        self.scope = scope_of(clause.depends)
+        self.scope = Scope.CLUSTER if clause.depends & Depends.SIGNAL else scope_of(clause)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
@@ -212,7 +225,7 @@ class ScoreClause:
     def __init__(self, clause: CompiledScore) -> None:
         self.clause = clause
         self.name = clause.name
-        self.scope = scope_of(clause.depends)
+        self.scope = scope_of(clause)
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
@@ -225,6 +238,10 @@ class ScoreClause:
             return values
         missing = np.isnan(values)
         return np.where(missing, 0.0, values) if missing.any() else values
+
+    def readings(self, frame: Frame) -> list[object]:
+        """Return what are the same objects again while the metrics that it reads have the same values."""
+        return _readings(self.clause, frame)
 
     def missing(self, frame: Frame) -> BoolArray:
         """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""

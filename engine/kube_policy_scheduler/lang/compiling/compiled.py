@@ -37,6 +37,8 @@ class _Common:
     """The message when it rejects."""
     span: Span
     depends: Depends
+    inputs: tuple[Any, ...]
+    """What it reads from outside of the cluster, such as metrics: each once."""
     checked: Clause = field(repr=False)
     """What it was compiled from."""
     parts: Callable[[], tuple[Part, ...]] = field(repr=False)

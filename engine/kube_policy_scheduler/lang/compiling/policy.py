@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
@@ -38,10 +38,6 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
     """Compile a policy that has no errors."""
     maker = _Maker(Compiler(environment.pods))
     clauses = tuple(maker.clause(clause) for clause in policy.clauses)
-    roots = [value for clause in policy.clauses for value in values_of(clause)]
-    inputs = dict.fromkeys(
-        each for root in roots for part in typed.below(root) if isinstance(part, typed.Apply) for each in part.inputs
-    )
     return CompiledPolicy(
         name=policy.name,
         scheduler=policy.scheduler,
@@ -53,9 +49,14 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         kubernetes_scores=policy.kubernetes_scores,
         ties=policy.ties,
         devices=policy.devices,
-        inputs=tuple(inputs),
+        inputs=tuple(dict.fromkeys(each for clause in clauses for each in clause.inputs)),
         checked=policy,
     )
+
+
+def _inputs(roots: Iterable[typed.Typed]) -> tuple[Any, ...]:
+    parts = (part for root in roots for part in typed.below(root))
+    return tuple(dict.fromkeys(each for part in parts if isinstance(part, typed.Apply) for each in part.inputs))
 
 
 class _Maker:
@@ -129,6 +130,7 @@ class _Maker:
         return {
             "kind": clause.kind,
             "name": clause.name,
+            "inputs": _inputs(roots),
             "text": text,
             "reason": reason,
             "span": clause.tree.span,

@@ -1,0 +1,98 @@
+"""What is kept of clauses' answers: whatever changes, decisions are those of a look at everything."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from tests.policy.worlds import node, pod, policy
+
+POLICIES = {
+    "metrics": """
+filter (promql("cpu_usage") ?? 60) < 70
+score 100 - promql("cpu_usage") ?? 10
+score 50 - promql("memory_usage") ?? 20 if pod.label.app == "web"
+""",
+    "predicted": """
+metric load = promql("cpu_usage")
+filter (predicted(load, 20) ?? 30) < 90
+score -(predicted(load, 5) ?? 30)
+""",
+    "nodes": """
+filter "spot" not in node.taints and not label quarantine
+score least_allocated(cpu)
+score 7 if label disk=ssd
+score 3 if node.annotation.owner == "a"
+""",
+    "all": """
+filter fits(cpu) and (promql("cpu_usage") ?? 50) < 80
+score 2 * (100 - promql("cpu_usage") ?? 50)
+score node.free.cpu
+score 5 if "i:1" in node.images
+spread by pod.label.app
+""",
+}
+QUERIES = ("cpu_usage", "memory_usage")
+EVERYTHING = ["label", "come", "go", "place", "place", "leave", "reading", "reading", "old", "wait"]
+
+
+@pytest.mark.parametrize("size", [6, 60, 600])
+@pytest.mark.parametrize("name", POLICIES)
+def test_whatever_changes_a_policy_decides_as_the_plain_path_does(name: str, size: int) -> None:
+    rng, cluster, cycle, profile = Random(f"{name} {size}"), Cluster(), Cycle(), policy(POLICIES[name]).profile
+    signals, now, decided = Signals.EMPTY, 1_800_000_000.0, 0
+
+    def set_node(which: str) -> None:
+        labels = {"disk": rng.choice(("ssd", "hdd"))} | ({"quarantine": "x"} if rng.random() < 0.1 else {})
+        made = node(which, cpu=rng.choice("248"), **labels)
+        made.metadata.annotations = {"owner": rng.choice("ab")}
+        cluster.set_node(made)
+
+    def reading(query: str, oldest: float) -> Reading:
+        some = rng.sample(cluster.nodes.names, len(cluster.nodes.names) * 9 // 10)
+        rows = [Series({"node": n}, rng.randrange(100), now - rng.choice((0, 0, 0, oldest))) for n in some]
+        return Reading(query, tuple(rows), now, now)
+
+    for number in range(size):
+        set_node(f"n{number}")
+    for serial in range(150):
+        match rng.choice(EVERYTHING):
+            case "label":
+                set_node(rng.choice(cluster.nodes.names))
+            case "come":
+                set_node(f"new{serial}")
+            case "go" if cluster.nodes.size > 2:
+                cluster.remove_node(rng.choice(cluster.nodes.names))
+            case "place":
+                cluster.place(pod(cluster, f"other{serial}", cpu="100m"), rng.choice(cluster.nodes.names))
+            case "leave" if cluster.pods:
+                cluster.displace(rng.choice(sorted(cluster.pods)))
+            case "reading" | "old" as what:
+                fresh = dict(signals.readings)
+                query = rng.choice(QUERIES)
+                fresh[query] = reading(query, 100.0 if what == "old" else 0.0)
+                signals = Signals.of(fresh.values())
+            case "wait":
+                now += rng.choice((1.0, 40.0, 200.0))
+        incoming = pod(cluster, f"p{serial}", cpu=rng.choice(("100m", "1")), labels={"app": rng.choice(("web", "db"))})
+        frame = Frame(incoming, cluster, now, signals=signals)
+        wanted, decision = evaluate(frame, profile), cycle.decide(frame, profile)
+        totals = dict(zip((cluster.nodes.names[row] for row in wanted.feasible), wanted.totals.tolist(), strict=True))
+        assert (decision.host is None) is (not totals)
+        if decision.host is None:
+            continue
+        decided += 1
+        assert decision.feasible == len(totals)
+        assert np.isclose(totals[decision.host], max(totals.values()))
+        if len(totals) > 1:
+            assert decision.score is not None
+            assert np.isclose(decision.score, max(totals.values()))
+        cluster.place(incoming, decision.host)
+    assert decided > 20
