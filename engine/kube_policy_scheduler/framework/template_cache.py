@@ -1,6 +1,6 @@
 """What templates alike have in common in front of one node table: kept, and patched row by row.
 
-Plugins of scope TEMPLATE and ROW answer from the template and from each node's own columns. Their answers on all nodes
+Plugins of other scopes than CLUSTER answer from the template and from each node alone. Their answers on all nodes
 are kept here. When a node changes, comes or goes, or when pods come to it or leave it, only its row is asked again.
 That makes a decision cost a few operations on few rows instead of one evaluation of every rule on all of them.
 """
@@ -27,9 +27,11 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
-_MAX_BYTES = 32 * 2**20
-"""Of the templates that are kept alive by it, as they were encoded."""
-"""Templates kept: about 20 bytes a node each, 25 MB at 5,000 nodes; less where some are alike."""
+_MAX_BYTES = 256 * 2**20
+"""Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes and 50 at
+130,000. What templates have in common is counted for each of them."""
+_TIMES_ENCODED = 8
+"""The memory that a template takes, as a multiple of its encoded size."""
 
 
 _KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL)
@@ -39,7 +41,7 @@ _NOTHING = ((), ())
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PreFilter and PreScore of the plugins of scope TEMPLATE and ROW make of one template."""
+    """What PreFilter and PreScore of the plugins make of one template; those of scope CLUSTER are left out."""
 
     filters: tuple[tuple[FilterPlugin, Ready], ...]
     scores: tuple[tuple[ScorePlugin, float, Ready], ...]
@@ -211,6 +213,13 @@ class TemplateCache:
         self._renewals: list[int]
         self._put_together()
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes the kept columns take, those shared with other templates included."""
+        scores = sum(kept.raw.nbytes for kept in self.normalizing)
+        each = self.ok.nbytes + 8 * len(self.ok)
+        return each * (1 + len(self._parts)) + scores
+
     def passing(self) -> IntArray:
         """Return the rows that passed every kept filter, ascending."""
         if self._passing is None:
@@ -273,7 +282,7 @@ class TemplateCaches:
 
     def __init__(self) -> None:
         self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
-            most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=lambda key, cache: key[0].size
+            most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=_size
         )
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
@@ -306,6 +315,10 @@ class TemplateCaches:
         if part is None or not part.refresh(frame):
             part = self._parts[key] = _Answers(frame, prepared, scope)
         return part
+
+
+def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
+    return key[0].size * _TIMES_ENCODED + cache.bytes
 
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
