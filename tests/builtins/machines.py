@@ -28,6 +28,10 @@ TIMES = [
     "20261122T145300+0200",
     "12",
 ]
+NUMA_MILLIS = [[60_000], [100, 60_000], [100, 200], [], [100], [60_000, 100, 100], [100] * 4, [90_000]]
+"""What each NUMA node has available, before what the pods there take: the kubelet shows none of them."""
+VOLUME_ROOM = {"a": 7, "b": 9}
+"""GiB for volumes of the class `fast`, by zone."""
 CPUS = [2, 4, 6, 8, 10, 12, 16, 20]
 SIZE = len(LABELS)
 ZONES = ["abc"[row % 3] for row in range(SIZE)]
@@ -84,6 +88,13 @@ def machines() -> Cluster:
         _publish(made, row)
     for kind, thing in OBJECTS:
         made.set_object(msgspec.convert(thing, kind))
+    for row, zones in enumerate(NUMA_MILLIS):
+        resources = [[{"name": "cpu", "available": f"{millis}m"}] for millis in zones]
+        body = {
+            "metadata": {"name": f"n{row}"},
+            "zones": [{"name": "z", "type": "Node", "resources": each} for each in resources],
+        }
+        made.set_object(msgspec.convert(body, objects.NodeResourceTopology))
     return made
 
 
@@ -114,6 +125,20 @@ _BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 _REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": CLAIMED}}
 _SELECTOR = {"cel": {"expression": 'device.driver == "gpu"'}}
 OBJECTS: list[tuple[type, dict[str, Any]]] = [
+    (objects.StorageClass, {"metadata": {"name": "fast"}, "provisioner": "disks"}),
+    (objects.CSIDriver, {"metadata": {"name": "disks"}, "spec": {"storageCapacity": True}}),
+    *(
+        (
+            objects.CSIStorageCapacity,
+            {
+                "metadata": {"name": zone, "namespace": "default"},
+                "storageClassName": "fast",
+                "capacity": f"{gib}Gi",
+                "nodeTopology": {"matchLabels": {"topology.kubernetes.io/zone": zone}},
+            },
+        )
+        for zone, gib in VOLUME_ROOM.items()
+    ),
     (objects.StorageClass, {"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}),
     (objects.PersistentVolume, {"metadata": {"name": "v"}, "spec": _VOLUME, "status": {"phase": "Bound"}}),
     (

@@ -49,6 +49,7 @@ WRITTEN = {
     "device_class": '"gpu"',
     "name": '"memory"',
     "attribute": '"gpu/numa"',
+    "storage_class": '"fast"',
 }
 """Constants by the name of the parameter; other ones are taken from its kind."""
 
@@ -301,10 +302,17 @@ BY_ROW: dict[str, Callable[[int], Any]] = {
     'devices("amd.com/gpu")': lambda row: float(len(world.SHARED_DEVICES[row])),
     'devices_free("amd.com/gpu")': lambda row: float(world.SHARED_DEVICES[row].count(1000)),
     "even_spread()": evenness,
+    "fits_numa(cpu)": lambda row: (
+        (bool(world.NUMA_MILLIS[row]) and max(world.NUMA_MILLIS[row]) > 50_000)
+        or (False if world.NUMA_MILLIS[row] else None)
+    ),
     "image_locality()": locality,
     "ports_free()": lambda row: not world.PORT_TAKEN[row],
     'share_room("amd.com/gpu")': fullest,
     "topology_ok()": lambda row: in_zone(row) + 1 - min(map(in_zone, range(SIZE))) <= world.MAX_SKEW,
+    'volume_room("fast")': lambda row: (
+        float(world.VOLUME_ROOM[world.ZONES[row]] << 30) if world.ZONES[row] in world.VOLUME_ROOM else None
+    ),
     "volumes_ok()": lambda row: world.ZONES[row] in world.VOLUME_ZONES,
 }
 """By the call: from a row of the machines to its value, None for missing."""

@@ -112,6 +112,7 @@ def test_what_is_granted_is_what_is_used(
     # a client that may list can see each of them: `get` in addition reveals nothing, and a role without it looks broken
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
+    optional |= {("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("list", "watch")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
     optional |= {("policy-scheduler.dev", "deviceannotations", "write")}  # asked by the API server's own admission
     optional |= {("resource.k8s.io", "resourceclaims/binding", "patch")}  # asked by the API server, of a claim's status

@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices import Chosen, Devices
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
@@ -100,6 +101,8 @@ class Cluster:
         """Where pods that are gone ran last."""
         self.devices = Devices(self.nodes, self.on_node)
         """GPUs and the like, one by one."""
+        self.numa = NumaZones(self.nodes, self.on_node)
+        """NUMA nodes, where their exporter is."""
         self.workload = Workload(self.nodes)
         """Which pods are to be expected."""
         self.store = ObjectStore()
@@ -125,6 +128,7 @@ class Cluster:
         self._follow_resources(but=row if "added" in changes else None)
         if "added" in changes:
             self.counters.resize(self.nodes.size)
+            self.numa.rows_changed()
             self.devices.add_node(row)
             for pod in self.on_node.get(node.metadata.name, {}).values():
                 self._from_unknown_node(pod)
@@ -154,6 +158,7 @@ class Cluster:
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, 1)
         self.counters.resize(self.nodes.size)
+        self.numa.rows_changed()
         self._follow_resources()
 
     def _follow_resources(self, *, but: int | None = None) -> None:
@@ -330,6 +335,8 @@ class Cluster:
             self.counters.displace(pod, row)
         if self.devices.tables:
             self.devices.count(pod, row, step)
+        if self.numa:
+            self.numa.count(pod, self.nodes.infos[row].name, step)
         ports = host_ports(pod.template)
         if ports:
             self.ports.update(ports, row, step)
@@ -404,6 +411,8 @@ class Cluster:
             self.resource_slices.set(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.set(thing)
+        elif isinstance(thing, objects.NodeResourceTopology):
+            self.numa.set(thing)
 
     def remove_object(self, thing: Any) -> None:
         """Forget an object of another kind."""
@@ -416,6 +425,8 @@ class Cluster:
             self.resource_slices.remove(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.remove(thing)
+        elif isinstance(thing, objects.NodeResourceTopology):
+            self.numa.remove(thing.metadata.name)
 
     def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         for counters in (self.counters, self.counters_on_unknown_nodes):

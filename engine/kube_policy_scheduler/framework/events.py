@@ -24,6 +24,7 @@ class ClusterEvent(Enum):
     NODE_FEATURE = "NodeUpdateNodeDeclaredFeature"
     NODE_INFO = "NodeUpdateNodeInfo"
     NODE_IMAGES = "NodeUpdateNodeImages"
+    NODE_TOPOLOGY = "NodeResourceTopologyChange"
     POD_ADD = "AssignedPodAdd"
     POD_UPDATE = "AssignedPodUpdate"
     POD_DELETE = "AssignedPodDelete"

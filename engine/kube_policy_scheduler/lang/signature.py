@@ -10,7 +10,18 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.types import CONDITION_WORDS, PLAIN, SECONDS, SHARE, Depends, Kind, Literal, Shape, Unit
+from kube_policy_scheduler.lang.types import (
+    BYTES,
+    CONDITION_WORDS,
+    PLAIN,
+    SECONDS,
+    SHARE,
+    Depends,
+    Kind,
+    Literal,
+    Shape,
+    Unit,
+)
 
 FloatColumn: TypeAlias = NDArray[np.float64]
 BoolColumn: TypeAlias = NDArray[np.bool_]
@@ -51,6 +62,8 @@ class TypeSpec:
             name = f"one of {', '.join(self.words)}"
         if self.unit == SECONDS:
             name = "duration"
+        elif self.unit == BYTES:
+            name = "amount in bytes"
         elif self.literal is Literal.QUANTITY:
             name = "quantity"
         elif self.kind is Kind.NUMBER and self.unit is None:
@@ -94,6 +107,9 @@ Share: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SHARE)]
 NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER)]
 """What a staged builtin returns: evaluates a frame to a number; likewise the two below."""
 MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True)]
+MaybeBytesReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, unit=BYTES, maybe=True)]
+MaybeTruthReader: TypeAlias = Annotated[Callable[[Any], Any], TypeSpec(Kind.TRUTH, maybe=True)]
+"""Evaluates a frame to `uint8[rows]`: 0 false, 1 missing, 2 true, as `lang.compiling.columns` codes it."""
 TruthReader: TypeAlias = Annotated[Callable[[Any], Truths], TypeSpec(Kind.TRUTH)]
 
 Bounds: TypeAlias = Callable[..., tuple[float, float]]

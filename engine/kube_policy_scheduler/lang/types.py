@@ -127,6 +127,8 @@ class Depends(Flag):
     """What changes when pods come to or leave that very node."""
     OFFER = auto()
     """What a node offers to pods (allocatable): not what they take of it."""
+    NUMA = auto()
+    """What the NUMA nodes of a node have free, as NodeResourceTopology objects tell."""
     SIGNAL = auto()
     """A metric."""
     CLOCK = auto()

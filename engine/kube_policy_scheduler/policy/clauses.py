@@ -43,7 +43,7 @@ def scope_of(clause: CompiledClause) -> Scope:
     if depends & Depends.SIGNAL:
         read = queries(clause.inputs)
         return Scope.SIGNAL if read and all(query.about is About.NODES for query in read) else Scope.CLUSTER
-    return Scope.ROW if depends & (Depends.ROW | Depends.OFFER) else Scope.TEMPLATE
+    return Scope.ROW if depends & (Depends.ROW | Depends.OFFER | Depends.NUMA) else Scope.TEMPLATE
 
 
 @cache
@@ -74,6 +74,7 @@ _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.RUN, _STATES),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
+    (Depends.NUMA, frozenset({_E.NODE_ADD, _E.NODE_TOPOLOGY})),
     (Depends.NODES, _NODE_FACTS | {_E.NODE_DELETE}),
     (
         Depends.CLUSTER,

@@ -75,17 +75,20 @@ class ClusterState:
 
 
 def cluster_state(things: Iterable[Any]) -> ClusterState:
-    """Return the world that API objects make, in the order: other kinds, nodes, pods."""
+    """Return the world that API objects make, in the order: other kinds, nodes, pods, what exporters say of those."""
     cluster = Cluster()
     pods: dict[str, objects.Pod] = {}
     later: list[objects.Pod] = []
     nodes: list[objects.Node] = []
+    topologies: list[objects.NodeResourceTopology] = []
     for thing in things:
         match thing:
             case objects.Node():
                 nodes.append(thing)
             case objects.Pod():
                 later.append(thing)
+            case objects.NodeResourceTopology():
+                topologies.append(thing)
             case _:
                 cluster.set_object(thing)
     for node in nodes:
@@ -102,6 +105,8 @@ def cluster_state(things: Iterable[Any]) -> ClusterState:
             cluster.place(info, info.node_name)
         elif info.nominated_node:
             cluster.nominate(info, info.nominated_node)
+    for topology in topologies:
+        cluster.set_object(topology)
     return ClusterState(cluster, pods)
 
 
@@ -201,6 +206,7 @@ READ_KINDS: tuple[type, ...] = (
     objects.ResourceClaimTemplate,
     objects.PodGroup,
     objects.CoschedulingPodGroup,
+    objects.NodeResourceTopology,
 )
 """Kinds beside nodes and pods that some rule reads; all others in a recorded cluster mean nothing to a decision."""
 

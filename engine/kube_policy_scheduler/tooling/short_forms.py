@@ -246,7 +246,8 @@ def _set_claims(done: Json, value: Any) -> None:
 
 
 def _no_part_of_it(done: Json, value: Any) -> None:
-    """Devices are objects of their own (`add_devices`), and where a pod ran before is not written anywhere."""
+    """Devices and NUMA nodes are objects of their own (`add_devices`, `topology_object`); where a pod ran before is not
+    written anywhere."""
 
 
 _NODE_KEYS: Mapping[str, _Apply] = {
@@ -261,6 +262,7 @@ _NODE_KEYS: Mapping[str, _Apply] = {
     "taints": _set_taints,
     "created": _set_meta("creationTimestamp"),
     "devices": _no_part_of_it,
+    "numa": _no_part_of_it,
     **{key: _capacity(resource) for key, resource in _RESOURCES.items()},
 }
 
@@ -306,6 +308,21 @@ def add_devices(cluster: Cluster, node_name: str, form: Mapping[str, Any]) -> No
         }
         made = {"metadata": {"name": f"{node_name}-{name}"}, "spec": spec}
         cluster.set_object(msgspec.convert(made, objects.ResourceSlice))
+
+
+def topology_object(node_name: str, zones: list[Mapping[str, Any]]) -> objects.NodeResourceTopology:
+    """Return the NodeResourceTopology of a node whose NUMA nodes have these resources available."""
+    made = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": _RESOURCES.get(name, name), "available": str(amount)} for name, amount in zone.items()
+            ],
+        }
+        for number, zone in enumerate(zones)
+    ]
+    return msgspec.convert({"metadata": {"name": node_name}, "zones": made}, objects.NodeResourceTopology)
 
 
 def add_claims(cluster: Cluster, namespace: str, form: Mapping[str, Any]) -> None:

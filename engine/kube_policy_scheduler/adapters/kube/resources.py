@@ -102,6 +102,13 @@ RESOURCES: tuple[Resource[Any], ...] = (
     Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io", read=Read.BY_COMMANDS),
     POD_GROUPS,
     Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1", Read.WHERE_SERVED),
+    Resource(
+        "noderesourcetopologies",
+        objects.NodeResourceTopology,
+        "topology.node.k8s.io",
+        "v1alpha2",
+        Read.WHERE_SERVED,
+    ),
 )
 """All, in the order in which they are read."""
 WATCHED = tuple(resource for resource in RESOURCES if resource.read is not Read.BY_COMMANDS)

@@ -48,10 +48,13 @@ from kube_policy_scheduler.cluster.objects.nodes import (
     Node,
     NodeAddress,
     NodeCondition,
+    NodeResourceTopology,
     NodeSpec,
     NodeStatus,
     NodeSystemInfo,
     Taint,
+    TopologyZone,
+    ZoneResource,
 )
 from kube_policy_scheduler.cluster.objects.pods import (
     Affinity,
@@ -199,6 +202,7 @@ __all__ = [
     "NodeAddress",
     "NodeAffinity",
     "NodeCondition",
+    "NodeResourceTopology",
     "NodeSelector",
     "NodeSelectorTerm",
     "NodeSpec",
@@ -259,6 +263,7 @@ __all__ = [
     "TopologySelectorRequirement",
     "TopologySelectorTerm",
     "TopologySpreadConstraint",
+    "TopologyZone",
     "Volume",
     "VolumeAttachment",
     "VolumeAttachmentSource",
@@ -267,4 +272,5 @@ __all__ = [
     "VolumeNodeResources",
     "WeightedPodAffinityTerm",
     "WorkloadSpec",
+    "ZoneResource",
 ]

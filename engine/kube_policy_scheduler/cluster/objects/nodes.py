@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Resources
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Quantity, Resources
 
 
 class Taint(ApiStruct):
@@ -53,6 +53,24 @@ class NodeStatus(ApiStruct):
     addresses: list[NodeAddress] | None = None
     node_info: NodeSystemInfo | None = None
     declared_features: list[str] | None = None
+
+
+class ZoneResource(ApiStruct):
+    name: str = ""
+    available: Quantity | None = None
+
+
+class TopologyZone(ApiStruct):
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] | None = None
+
+
+class NodeResourceTopology(ApiStruct):
+    """topology.node.k8s.io/v1alpha2, a CustomResourceDefinition; it has the name of its node."""
+
+    metadata: ObjectMeta
+    zones: list[TopologyZone] | None = None
 
 
 class Node(ApiStruct):

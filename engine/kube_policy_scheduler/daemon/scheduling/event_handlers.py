@@ -360,6 +360,7 @@ _EVENTS: Mapping[type, ClusterEvent] = {
     objects.ResourceClaim: ClusterEvent.RESOURCE_CLAIM,
     objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
     objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
+    objects.NodeResourceTopology: ClusterEvent.NODE_TOPOLOGY,
 }
 
 

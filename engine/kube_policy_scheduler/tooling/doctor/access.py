@@ -19,6 +19,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
     "scheduling.k8s.io": ("podgroups",),
     "scheduling.x-k8s.io": ("podgroups",),
+    "topology.node.k8s.io": ("noderesourcetopologies",),
 }  # fmt: skip
 _SKEW_SECONDS = 2.0
 """The API server's time comes in whole seconds, and half a second late."""

@@ -43,6 +43,7 @@ API_VERSIONS: Mapping[type, str] = {
     objects.ResourceClaimTemplate: "resource.k8s.io/v1",
     objects.PodGroup: "scheduling.k8s.io/v1alpha2",
     objects.CoschedulingPodGroup: "scheduling.x-k8s.io/v1alpha1",
+    objects.NodeResourceTopology: "topology.node.k8s.io/v1alpha2",
 }
 """Every kind that a snapshot holds."""
 RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})

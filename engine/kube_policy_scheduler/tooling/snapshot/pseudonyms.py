@@ -46,7 +46,7 @@ _KEPT_KEYS = frozenset(
         "extendedResourceName", "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources",
         "maximumVolumeSize", "attributes", "expression", "allocationMode", "deviceClassName", "counters",
         "sharedCounters", "consumesCounters", "consumedCapacity", "matchAttribute", "distinctAttribute",
-        "allocationTimestamp", "bindingConditions", "bindingFailureConditions",
+        "allocationTimestamp", "available", "bindingConditions", "bindingFailureConditions",
     }
 )  # fmt: skip
 """Fields with words of the API, amounts and times. The names of their resources are kept too."""
@@ -252,7 +252,7 @@ class _Object:
             return self._names.image(text)
         if key == "name" and path == ("metadata",):
             return self._names.of(text, _KIND_PREFIXES.get(self._kind, self._kind.lower()))
-        if key == "name" and path[-1:] == ("drivers",):
+        if key == "name" and path[-1:] in (("drivers",), ("zones",), ("resources",)):
             return text
         if key == "name":
             return self._names.of(text, _PART_PREFIXES.get(path[-1] if path else "", "name"))

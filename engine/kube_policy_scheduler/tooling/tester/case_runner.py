@@ -41,6 +41,7 @@ from kube_policy_scheduler.tooling.short_forms import (
     add_devices,
     node_object,
     pod_object,
+    topology_object,
 )
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
@@ -89,6 +90,15 @@ class CaseCluster:
                 self._undo.callback(self.cluster.set_object, known)
             else:
                 self._undo.callback(self.cluster.remove_object, now)
+
+    def set_topology(self, topology: objects.NodeResourceTopology) -> None:
+        """Say what the NUMA nodes of a node have."""
+        before = self.cluster.get(objects.NodeResourceTopology, topology.metadata.name)
+        self.cluster.set_object(topology)
+        if before is not None:
+            self._undo.callback(self.cluster.set_object, before)
+        else:
+            self._undo.callback(self.cluster.remove_object, topology)
 
     def place(self, pod: PodInfo, node_name: str) -> None:
         """Bind a pod."""
@@ -146,15 +156,22 @@ class CaseClusterBuilder:
         found: list[Diagnostic] = []
         cluster = Cluster()
         nodes = {one.name: one for one in self._recorded if one.kind == "Node"}
+        topologies: list[objects.NodeResourceTopology] = []
         for one in self._recorded:
             if (kind := read_kind(one)) is not None:
                 with _reporting(found, one):
-                    cluster.set_object(self._stored(one).convert(kind))
+                    made: Any = self._stored(one).convert(kind)
+                    if isinstance(made, objects.NodeResourceTopology):
+                        topologies.append(made)
+                    else:
+                        cluster.set_object(made)
         for part in self._suite.nodes:
             with self._reporting(found, part):
                 node = self._node(part, nodes)
                 nodes[node.name] = node
                 add_devices(cluster, node.name, part.value.get("devices") or {})
+                if "numa" in part.value:
+                    topologies.append(topology_object(node.name, part.value["numa"]))
         for name in _shuffled(list(nodes)) if shuffled else nodes:
             with _reporting(found, nodes[name]):
                 cluster.set_node(self._stored(nodes[name]).convert(objects.Node))
@@ -168,6 +185,8 @@ class CaseClusterBuilder:
                 if pod.node_name and not pod.terminal:
                     take_claims(cluster, pod, pod.node_name, now=0.0)
                     cluster.place(pod, pod.node_name)
+        for topology in topologies:  # they know of the pods that run
+            cluster.set_object(topology)
         if found:
             raise DocumentError(found)
         return CaseCluster(cluster, nodes, seed=seed)
@@ -179,16 +198,24 @@ class CaseClusterBuilder:
             DocumentError: a node or a pod cannot be made; all problems are reported.
         """
         found: list[Diagnostic] = []
+        topologies: dict[str, objects.NodeResourceTopology] = {}
         for part in case.nodes:
             with self._reporting(found, part):
                 node = self._node(part, case_cluster.nodes)
                 case_cluster.set_devices(node.name, part.value.get("devices") or {})
+                if "numa" in part.value:
+                    topologies[node.name] = topology_object(node.name, part.value["numa"])
                 case_cluster.set_node(self._stored(node).convert(objects.Node), node)
         for part in case.pods:
             with self._reporting(found, part):
                 for one in self._placed(part, case_cluster.cluster):
                     pod = self._info(one, case_cluster.cluster)
                     case_cluster.place(pod, pod.node_name)
+                    known = case_cluster.cluster.get(objects.NodeResourceTopology, pod.node_name)
+                    if known is not None:
+                        topologies.setdefault(pod.node_name, known)
+        for topology in topologies.values():
+            case_cluster.set_topology(topology)
         if found:
             raise DocumentError(found)
 

@@ -1,0 +1,87 @@
+"""What is inside a node, or near it: its NUMA nodes, and the storage that volumes for it can be made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.requests import NATIVE
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.volume_matching import provisionable
+from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE
+from kube_policy_scheduler.lang.signature import (
+    ConstantText,
+    MaybeBytesReader,
+    MaybeTruthReader,
+    ResourceWord,
+    builtin,
+)
+from kube_policy_scheduler.lang.types import Depends, Shape
+
+_ROOM = ("pod.request.cpu", "pod.request.mem", "node.pods")
+
+
+@builtin(
+    staged=True,
+    shape=Shape.NODE,
+    depends=Depends.TEMPLATE | Depends.ROW | Depends.NUMA,
+    reads=_ROOM,
+    foreign=("numa", "numafit", "singlenuma", "topologyfits"),
+    advice="write `fits_numa(cpu, mem)`",
+)
+def fits_numa(*resources: ResourceWord) -> MaybeTruthReader:
+    """Return whether one NUMA node has room for the whole pod: for these resources, or for all that it requests.
+
+    The NodeResourceTopology object of the node says what each NUMA node has `available`. Missing on nodes without
+    one: `filter fits_numa(cpu, mem) ?? true`. Of pods that the object cannot know of yet, the requests are subtracted
+    from each NUMA node of their node. A resource that no NUMA node of the node reports does not matter.
+    """
+
+    def fits(frame: Frame) -> object:
+        numa, requests = frame.cluster.numa, frame.template.requests
+        result = np.full(frame.size, MISSING, np.uint8)
+        if not numa:
+            return result
+        wanted = resources or [name for name in requests if name not in _NOT_OF_ZONES]
+        room: BoolArray | None = None
+        for resource in wanted:
+            request = requests.get(resource, 0)
+            if request:
+                enough = numa.column(resource)[frame.rows] >= request
+                room = enough if room is None else room & enough
+        fitting: BoolArray = np.ones(frame.size, np.bool_) if room is None else np.asarray(room.any(axis=1), np.bool_)
+        known = numa.known()[frame.rows]
+        result[known] = np.where(fitting[known], TRUE, FALSE)
+        return result
+
+    return fits
+
+
+_NOT_OF_ZONES = frozenset(NATIVE) - {"cpu", "memory"}
+"""What no NUMA node has a share of: local storage, and the number of pods."""
+
+
+@builtin(
+    staged=True,
+    shape=Shape.NODE,
+    depends=Depends.NODE | Depends.CLUSTER,
+    bounds=(0, 1e19),
+    foreign=("storagecapacity", "volumecapacity", "diskspace"),
+    advice='write `volume_room("fast")`, with the name of the StorageClass',
+)
+def volume_room(storage_class: ConstantText) -> MaybeBytesReader:
+    """Return the size of the largest volume of a StorageClass that could be made for the node, in bytes.
+
+    From the CSIStorageCapacity objects that the driver published last: `score volume_room("fast") / 1Gi`. Missing if
+    there is no such class, if its driver publishes no capacity, or if it publishes none for this node.
+    """
+
+    def room(frame: Frame) -> FloatArray:
+        found = provisionable(storage_class, frame.cluster)
+        if found.most is None:
+            return np.full(frame.size, np.nan)
+        most, allowed = found.most[frame.rows], found.allowed[frame.rows]
+        result: FloatArray = np.where(allowed & (most >= 0), most, np.nan)
+        return result
+
+    return room
