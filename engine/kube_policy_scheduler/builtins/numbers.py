@@ -6,6 +6,14 @@ import math
 
 import numpy as np
 
+from kube_policy_scheduler.lang.compiling.over_time import (
+    largest,
+    least,
+    limited,
+    magnitude,
+    rounded_down,
+    rounded_up,
+)
 from kube_policy_scheduler.lang.signature import MaybeNumber, Number, Numbers, Same, Text, builtin
 
 
@@ -13,7 +21,9 @@ def _columns(*values: Numbers) -> bool:
     return any(isinstance(value, np.ndarray) for value in values)
 
 
-@builtin(bounds=lambda x, low, high: (min(max(x[0], low[0]), high[0]), min(max(x[1], low[1]), high[1])))
+@builtin(
+    over_time=limited, bounds=lambda x, low, high: (min(max(x[0], low[0]), high[0]), min(max(x[1], low[1]), high[1]))
+)
 def clamp(x: Same, low: Same, high: Same) -> Same:
     """Return x limited to the range from low to high; if low is above high, return high."""
     if _columns(x, low, high):
@@ -21,13 +31,19 @@ def clamp(x: Same, low: Same, high: Same) -> Same:
     return math.nan if x != x or low != low or high != high else min(max(x, low), high)
 
 
-@builtin(name="abs", bounds=lambda x: (0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1])), max(-x[0], x[1])))
+@builtin(
+    name="abs",
+    over_time=magnitude,
+    bounds=lambda x: (0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1])), max(-x[0], x[1])),
+)
 def abs_(x: Same) -> Same:
     """Return the absolute value of x."""
     return np.abs(x) if isinstance(x, np.ndarray) else abs(x)
 
 
-@builtin(name="min", opposite="max", bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_)))
+@builtin(
+    name="min", opposite="max", over_time=least, bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_))
+)
 def min_(first: Same, *others: Same) -> Same:
     """Return the smallest value; missing if one value is missing."""
     result = first
@@ -36,7 +52,12 @@ def min_(first: Same, *others: Same) -> Same:
     return result
 
 
-@builtin(name="max", opposite="min", bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)))
+@builtin(
+    name="max",
+    opposite="min",
+    over_time=largest,
+    bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)),
+)
 def max_(first: Same, *others: Same) -> Same:
     """Return the largest value; missing if one value is missing."""
     result = first
@@ -57,7 +78,7 @@ def round_(x: Number) -> Number:
     return x if x != x else math.copysign(math.floor(abs(x) + 0.5), x)
 
 
-@builtin(bounds=lambda x: (math.floor(x[0]), math.floor(x[1])))
+@builtin(over_time=rounded_down, bounds=lambda x: (math.floor(x[0]), math.floor(x[1])))
 def floor(x: Number) -> Number:
     """Return the largest whole number that is at most x."""
     if isinstance(x, np.ndarray):
@@ -65,7 +86,7 @@ def floor(x: Number) -> Number:
     return x if x != x else float(math.floor(x))
 
 
-@builtin(bounds=lambda x: (math.ceil(x[0]), math.ceil(x[1])))
+@builtin(over_time=rounded_up, bounds=lambda x: (math.ceil(x[0]), math.ceil(x[1])))
 def ceil(x: Number) -> Number:
     """Return the smallest whole number that is at least x."""
     if isinstance(x, np.ndarray):

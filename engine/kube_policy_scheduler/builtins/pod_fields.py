@@ -9,6 +9,7 @@ from kube_policy_scheduler.cluster.pod_states import running_seconds
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.environment import Key, pod_field
 from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, Truth, TypeSpec
 from kube_policy_scheduler.lang.types import Depends, Kind
@@ -78,6 +79,7 @@ def queued(frame: Frame) -> Duration:
     high=1e11,
     foreign=("age",),
     advice="write `pod.waiting`, or `now() - pod.created`",
+    over_time=lambda frame: Line(-frame.queued, 1.0),
 )
 def waiting(frame: Frame) -> Duration:
     """The time that the pod has waited for a node."""

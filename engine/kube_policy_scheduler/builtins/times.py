@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.signature import Duration, Number, Truth, TypeSpec, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
@@ -48,7 +49,7 @@ Zone = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=zone_named)]
 TimeOfDay = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=minute_of_day)]
 
 
-@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 1e11))
+@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 1e11), over_time=lambda now: Line(0.0, 1.0))
 def now(frame: Frame) -> Duration:
     """Return the time of the decision, as time since 1970: `now() - pod.created > 1h`."""
     return frame.now

@@ -3,28 +3,45 @@
 Pods that were rejected before and are tried again form a lane of their own within Kubernetes' line. At equal priority
 both lanes take turns, and within it so do the namespaces (start-time fair queueing): a tenant whose ten thousand pods
 fit nowhere takes no more than its share of the attempts. Pods that come for the first time keep Kubernetes' order.
+
+A policy's `order by` makes a line of its own. Keys that change while pods wait grow in a straight line for a while, so
+pods of one slope stay in order; the heads of the slopes are compared at the time of a pop, and a pod is pushed again
+when its line ends. In a strict line, pods that were rejected keep their place, and those behind them wait.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from itertools import count
 from typing import Any
 
 from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition, priority_sort
 
 Heap = list[tuple[Any, int, QueuedPod]]
-_FRESH, _AGAIN = 0, 1
+_FRESH, _AGAIN, _BLOCKING = 0, 1, 2
+_HeapName = tuple[str, int, tuple[float, ...]]
+"""Line, lane, and slopes: within one heap the order stays as it is while time passes."""
 _STALE_SLACK = 256
 """Stale entries that a heap may hold beside as many as there are live ones."""
+MOST_SLOPES = 64
+"""Heaps of one line. Where pods have more slopes, the rest is put in order again every few seconds."""
+_RESORT_SECONDS = 5.0
 
 
 class ActiveQueue:
-    """A heap for each line and lane. Entries whose ticket is not their pod's newest are stale."""
+    """A heap for each line, lane and slope. Entries whose ticket is not their pod's newest are stale."""
 
     def __init__(self, tickets: count[int]) -> None:
         self._tickets = tickets
-        self._heaps: dict[tuple[str, int], Heap] = {}
+        self._heaps: dict[_HeapName, Heap] = {}
+        self._ends: list[tuple[float, int, QueuedPod]] = []
+        """When the positions of pods end, the earliest first."""
+        self._blocking: dict[str, int] = {}
+        """By uid: the newest entries of pods that keep their strict line waiting."""
+        self._strict: set[str] = set()
+        """Lines that are strict."""
+        self._now = 0.0
         self._last_lane = _AGAIN
         self._served: dict[int, float] = {}
         """Fair queueing's virtual time, by priority: the tag of the pod that was served last."""
@@ -34,19 +51,48 @@ class ActiveQueue:
     def clear(self) -> None:
         """Forget all entries."""
         self._heaps.clear()
+        self._ends.clear()
+        self._blocking.clear()
+        self._strict.clear()
         self._forget_tags()
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it another turn."""
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
+        self._blocking.pop(queued.pod.uid, None)
         lane, key = _FRESH, turn.key
         if not turn.line and (queued.rejections or queued.errors):
             lane, key = _AGAIN, (-queued.pod.priority, self._tag(queued), queued.timestamp)
-        heap = self._heaps.setdefault((turn.line, lane), [])
-        heapq.heappush(heap, (key, queued.ticket, queued))
+        self._add(queued, queued.ticket, turn, lane, key)
+
+    def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
+        """Let a pod of a strict line that waits for its next attempt keep those behind it waiting."""
+        number = self._blocking[queued.pod.uid] = next(self._tickets)
+        self._add(queued, number, turn, _BLOCKING, turn.key)
+
+    def unblock(self, uid: str) -> None:
+        """Let no pod wait for one that is gone."""
+        self._blocking.pop(uid, None)
+
+    def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, lane: int, key: Any) -> None:
+        if turn.strict:
+            self._strict.add(turn.line)
+        slopes, until = (turn.slopes, turn.until) if any(turn.slopes) else ((), turn.until)
+        name = (turn.line, lane, slopes)
+        if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
+            key = (_at(key[0], slopes, self._now), *key[1:])
+            name, until = (turn.line, lane, ()), min(until, self._now + _RESORT_SECONDS)
+        heap = self._heaps.setdefault(name, [])
+        heapq.heappush(heap, (key, number, queued))
+        self._tidy(heap)
+        if until < math.inf:
+            heapq.heappush(self._ends, (until, number, queued))
+            self._tidy(self._ends)
+
+    def _tidy(self, heap: list[tuple[Any, int, QueuedPod]]) -> None:
         if len(heap) > _STALE_SLACK and len(heap) & (len(heap) - 1) == 0:  # now and then: at powers of two
-            heap[:] = [entry for entry in heap if not _is_stale(entry)]
+            heap[:] = [entry for entry in heap if not self._is_stale(entry)]
             heapq.heapify(heap)
 
     def __bool__(self) -> bool:
@@ -56,8 +102,19 @@ class ActiveQueue:
         """Return the numbers of all entries, stale ones included."""
         return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
 
-    def pop(self) -> QueuedPod | None:
-        """Take the pod whose turn it is."""
+    def pop_ended(self, now: float) -> QueuedPod | None:
+        """Return a pod whose position has ended, so that it is to be pushed, or blocks, anew; None without any."""
+        self._now = max(self._now, now)
+        while self._ends and self._ends[0][0] <= now:
+            entry = heapq.heappop(self._ends)
+            if not self._is_stale(entry):
+                return entry[2]
+        return None
+
+    def pop(self, now: float | None = None) -> QueuedPod | None:
+        """Take the pod whose turn it is at a time, Unix seconds."""
+        if now is not None:
+            self._now = now
         found = self._next()
         if found is None:
             return None
@@ -68,22 +125,43 @@ class ActiveQueue:
                 self._served[queued.pod.priority] = key[1]
         return queued
 
-    def _next(self) -> tuple[str, int] | None:
-        """Return the line and lane whose head is to be served."""
-        heads: dict[tuple[str, int], tuple[float, float]] = {}
+    def _next(self) -> _HeapName | None:
+        """Return the heap whose head is to be served."""
+        heads: dict[str, list[_HeapName]] = {}
         for name, heap in list(self._heaps.items()):
-            while heap and _is_stale(heap[0]):
+            while heap and self._is_stale(heap[0]):
                 heapq.heappop(heap)
             if heap:
-                heads[name] = priority_sort(heap[0][2])
+                heads.setdefault(name[0], []).append(name)
             else:
                 del self._heaps[name]
-                if name == ("", _AGAIN):
+                if name == ("", _AGAIN, ()):
                     self._forget_tags()
-        fresh, again = heads.get(("", _FRESH)), heads.get(("", _AGAIN))
+        served = []
+        for line, names in heads.items():
+            if line:
+                first = min(names, key=self._key_now) if len(names) > 1 else names[0]
+                if first[1] != _BLOCKING:
+                    served.append(first)
+            else:
+                served += names
+        sorts = {name: priority_sort(self._heaps[name][0][2]) for name in served}
+        fresh, again = sorts.get(("", _FRESH, ())), sorts.get(("", _AGAIN, ()))
         if fresh is not None and again is not None and fresh[0] == again[0]:
-            del heads[("", self._last_lane)]
-        return min(heads, key=heads.__getitem__, default=None)
+            del sorts["", self._last_lane, ()]
+        return min(sorts, key=sorts.__getitem__, default=None)
+
+    def _key_now(self, name: _HeapName) -> Any:
+        """Return the key of a heap's head as it is now."""
+        key = self._heaps[name][0][0]
+        return (_at(key[0], name[2], self._now), *key[1:]) if name[2] else key
+
+    def _is_stale(self, entry: tuple[Any, int, QueuedPod]) -> bool:
+        _, number, queued = entry
+        if queued.place is Place.ACTIVE:
+            return queued.ticket != number
+        waits = queued.place in (Place.BACKOFF, Place.UNSCHEDULABLE)
+        return not waits or self._blocking.get(queued.pod.uid) != number
 
     def _tag(self, queued: QueuedPod) -> float:
         priority = queued.pod.priority
@@ -97,6 +175,6 @@ class ActiveQueue:
         self._tags.clear()
 
 
-def _is_stale(entry: tuple[Any, int, QueuedPod]) -> bool:
-    _, ticket, queued = entry
-    return queued.ticket != ticket or queued.place is not Place.ACTIVE
+def _at(bases: tuple[Any, ...], slopes: tuple[float, ...], now: float) -> tuple[Any, ...]:
+    """Return the parts of a key at a moment."""
+    return tuple(base + slope * now if slope else base for base, slope in zip(bases, slopes, strict=True))

@@ -46,6 +46,9 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 ASKED_AT_ONCE = 64
 """Gated pods that are checked in one step, if a group lets very many in: about 2 ms."""
 
+ORDERED_AT_ONCE = 500
+"""Pods that are put in order again in one step, because time has passed: about 3 ms."""
+
 COUNTED_AT_ONCE = 500
 """Pods that are counted in one step: about 0.3 ms."""
 
@@ -209,6 +212,7 @@ class SchedulingQueue:
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
+            self._active.unblock(uid)
             self._groups.quit(queued)
             queued.ticket = 0
         return queued
@@ -218,7 +222,7 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Pop the next pod; if none is active, the pod whose backoff ends first."""
         self.flush(now)
-        queued = self._active.pop() or self._backoff.pop_early()
+        queued = self._active.pop(now) or self._backoff.pop_early()
         if queued is not None:
             self._begin(queued)
         return queued
@@ -259,9 +263,10 @@ class SchedulingQueue:
         queued.rejections += 1
         queued.errors = 0
         if self._events.may_help(queued):
-            self._backoff.push(queued)
+            self._back_off(queued)
         else:
             self._unschedulable.add(queued)
+            self._keep_line(queued)
 
     def wait(self, queued: QueuedPod) -> None:
         """Let a pod that has a node wait at Permit; events do not move it."""
@@ -281,7 +286,7 @@ class SchedulingQueue:
             queued.rejections += 1
             queued.errors = 0
             queued.serves_time = True
-            self._backoff.push(queued)
+            self._back_off(queued)
 
     def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
         """Gate a pod that must wait for its groups after all."""
@@ -298,7 +303,7 @@ class SchedulingQueue:
         """Put back a pod whose attempt ended with an error, with backoff."""
         if self._land(queued, now):
             queued.errors += 1
-            self._backoff.push(queued)
+            self._back_off(queued)
 
     def done(self, uid: str) -> None:
         """Remove a pod that is bound."""
@@ -331,7 +336,7 @@ class SchedulingQueue:
     def _wake(self, queued: QueuedPod, now: float) -> None:
         self._leave(queued)
         if backoff_end(queued) > now:
-            self._backoff.push(queued)
+            self._back_off(queued)
         else:
             self._push_active(queued)
 
@@ -354,6 +359,7 @@ class SchedulingQueue:
                 self._groups.join(queued, membership(queued).groups)
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
+        self._keep_lines()
         self.recheck_gated()
 
     def recheck_gated(self) -> int:
@@ -393,9 +399,17 @@ class SchedulingQueue:
                 self._enqueue(queued)
 
     def flush(self, now: float) -> None:
-        """Move pods whose backoff has ended to the active queue."""
+        """Move pods whose backoff has ended to the active queue, and put those in order whose position has ended."""
         while (queued := self._backoff.pop_due(now)) is not None:
             self._push_active(queued)
+        for _ in range(ORDERED_AT_ONCE):
+            ended = self._active.pop_ended(now)
+            if ended is None:
+                break
+            if ended.place is Place.ACTIVE:
+                self._push_active(ended)
+            else:
+                self._keep_line(ended)
 
     def clock_was_set(self, seconds: float) -> None:
         """Shift all times by the change of the clock, so that waiting times and the order stay the same."""
@@ -406,6 +420,7 @@ class SchedulingQueue:
         self._active.clear()
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._push_active(queued)
+        self._keep_lines()
 
     def flush_leftovers(self, now: float) -> int:
         """Flush pods that have been unschedulable for too long; return their number."""
@@ -447,6 +462,22 @@ class SchedulingQueue:
 
     def _push_active(self, queued: QueuedPod) -> None:
         self._active.push(queued, self._turn(queued))
+
+    def _back_off(self, queued: QueuedPod) -> None:
+        self._backoff.push(queued)
+        self._keep_line(queued)
+
+    def _keep_lines(self) -> None:
+        for queued in self._pods.values():
+            if queued.place in (Place.BACKOFF, Place.UNSCHEDULABLE):
+                self._keep_line(queued)
+
+    def _keep_line(self, queued: QueuedPod) -> None:
+        """Keep the pods behind one waiting that waits for its next attempt, if its line is strict."""
+        turn = self._turn(queued)
+        if turn.strict:
+            queued.serves_time = True  # otherwise the back-off of pods behind it would end early
+            self._active.block(queued, turn)
 
     def _land(self, queued: QueuedPod, now: float) -> bool:
         """End an attempt; return whether the pod is still pending."""

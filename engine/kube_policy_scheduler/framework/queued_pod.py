@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -73,6 +74,13 @@ class QueuePosition:
     line: str
     """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
     key: Any
+    """A tuple; its first part is a tuple of what `slopes` speaks of, the rest settles ties."""
+    slopes: tuple[float, ...] = ()
+    """By how much the parts of the key's first part grow in a second; none: nothing changes as time passes."""
+    until: float = math.inf
+    """The position is right before this moment, Unix seconds."""
+    strict: bool = False
+    """Whether a pod that waits for its next attempt keeps those behind it waiting too."""
 
 
 def priority_turn(queued: QueuedPod) -> QueuePosition:

@@ -81,6 +81,9 @@ class Ordering:
     name: str
     keys: tuple[tuple[Typed, bool], ...]
     """Each key, and whether it descends."""
+    strict: bool
+    """Whether no pod is tried before the first one has a node."""
+    condition: Typed | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,8 +198,8 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
             given: tuple[Typed | None, ...] = (value, condition)
         case Grouping(key=key, condition=condition):
             given = (key, condition)
-        case Ordering(keys=keys):
-            given = tuple(value for value, _ in keys)
+        case Ordering(keys=keys, condition=condition):
+            given = (*(value for value, _ in keys), condition)
         case Quota(measure=measure, key=key, bound=bound, condition=condition):
             given = (measure, key, bound, condition)
         case Gang(key=key, size=size, condition=condition):

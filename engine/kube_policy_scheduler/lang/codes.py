@@ -388,10 +388,11 @@ SAME_CLAUSE = Code(
 UNSTABLE = Code(
     "P0209",
     "unstable-input",
-    "The governing policy of a pod and its position in the queue are determined when the pod arrives. They cannot"
-    " depend on the clock, a metric, or the state of the cluster.",
-    bad="order by pod.waiting desc",
-    good="order by pod.queued",
+    "The governing policy of a pod and which `order by` applies to it are determined when the pod arrives: they cannot"
+    " depend on the clock, a metric, or the state of the cluster. The keys of `order by` can depend on the clock and on"
+    " metrics, but not on nodes or other pods.",
+    bad="order by count(p in cluster.pods) desc",
+    good="order by pod.waiting desc",
 )
 MEASURE = Code(
     "P0210",

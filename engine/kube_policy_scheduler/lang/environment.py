@@ -99,6 +99,8 @@ class Field:
     """Words that people from elsewhere write behind the first dot for it, in lower case."""
     advice: str = ""
     """What to write for those."""
+    over_time: Callable[[Any], Any] | None = None
+    """From a frame to a `Line` (`compiling.over_time`), where the value changes as time passes."""
     key_words: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Of keys whose texts are known: all that they can be."""
 
@@ -127,6 +129,7 @@ def node_field(
     high: float = 1e308,
     foreign: tuple[str, ...] = (),
     advice: str = "",
+    over_time: Callable[[Any], Any] | None = None,
     key_words: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Field]:
     """Make a field with one value per node from an annotated reader; see `Field`."""
@@ -134,7 +137,9 @@ def node_field(
     def make(function: Callable[..., Any]) -> Field:
         gives = takes(get_type_hints(function, include_extras=True)["return"])
         doc, said = inspect.getdoc(function) or "", advice or f"write `{path}`"
-        return Field(path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said, key_words)
+        return Field(
+            path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said, over_time, key_words
+        )
 
     return make
 

@@ -160,6 +160,9 @@ class Builtin:
     """The kernel's second argument is what its arguments read from outside: a `QueryInput` for each metric."""
     by_column: bool = False
     """The kernel takes texts as they are, whole columns too; otherwise it is asked once per distinct text."""
+    over_time: Callable[..., Any] | None = None
+    """The same for values that change as time passes: takes the time and a `Line` for each argument
+    (`compiling.over_time`); None: it is not known when the result changes."""
     reads: tuple[str, ...] = ()
     """What the result follows from beside its arguments: fields as a policy writes them, `node.pods`,
     `node.devices`."""
@@ -190,6 +193,7 @@ def builtin(
     scores_only: bool = False,
     reads_inputs: bool = False,
     by_column: bool = False,
+    over_time: Callable[..., Any] | None = None,
     reads: tuple[str, ...] = (),
     opposite: str = "",
     plugin: str = "",
@@ -208,6 +212,7 @@ def builtin(
         scores_only: it compares nodes with each other.
         reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
         by_column: the function takes whole columns of texts.
+        over_time: the function over lines; see `Builtin`.
         reads, opposite, plugin, reads_text, foreign: for tools and messages; see `Builtin`.
         advice: what to write for a foreign name, where it is not a plain call.
     """
@@ -232,6 +237,7 @@ def builtin(
             scores_only=scores_only,
             reads_inputs=reads_inputs,
             by_column=by_column,
+            over_time=over_time,
             reads=reads,
             opposite=opposite,
             plugin=plugin,

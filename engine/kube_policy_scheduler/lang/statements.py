@@ -65,10 +65,11 @@ CLAUSES: Mapping[str, str] = {
     "default": "default",
     "by": "by",
     "for cluster": "for_cluster",
+    "strict": "strict",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
-ALONE = ("for cluster",)
+ALONE = ("for cluster", "strict")
 """Clauses that nothing stands behind."""
 
 CLAUSE_WORDS = ("nodes",)
@@ -265,15 +266,14 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="hold",
         forms=(
             StatementForm(
-                'hold if CONDITION [as NAME] [else "why"]',
+                'hold if CONDITION [as NAME] [if CONDITION] [else "why"]',
                 "PreEnqueue",
                 "Holds the pod outside the active queue while the condition is true.",
                 'hold if pod.annotation.paused == "true" else "paused"',
             ),
         ),
         rules=("hold",),
-        clauses=("as", "else"),
-        words=("if",),
+        clauses=("as", "if", "else"),
         condition=True,
         foreign=("wait", "pause", "suspend"),
         advice="write `hold if …`",
@@ -282,13 +282,16 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="order",
         forms=(
             StatementForm(
-                "order by EXPR [asc|desc], …",
+                "order by EXPR [asc|desc], … [strict] [as NAME] [if CONDITION]",
                 "QueueSort",
-                "Orders the scheduling queue. The default is `pod.priority desc, pod.queued`.",
+                "Orders the scheduling queue, also by what changes while pods wait. The default is `pod.priority desc,"
+                " pod.queued`. With `strict`, no pod is tried before the first one has a node; with `if`, it orders"
+                " only some pods.",
                 "order by pod.priority desc, pod.queued asc",
             ),
         ),
         rules=("order",),
+        clauses=("strict", "as", "if"),
         joins=("by",),
         words=("asc", "desc"),
         as_function=True,

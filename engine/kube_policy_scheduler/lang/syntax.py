@@ -198,10 +198,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """`hold if EXPR [as NAME] [else "why"]`"""
+    """`hold if EXPR [as NAME] [if COND] [else "why"]`"""
 
-    condition: expressions.Expr
+    value: expressions.Expr
     name: str | None
+    condition: expressions.Expr | None
     reason: str | None
     span: Span = field(compare=False, repr=False)
 
@@ -217,9 +218,12 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`order by EXPR [asc|desc], …`"""
+    """`order by EXPR [asc|desc], … [strict] [as NAME] [if COND]`"""
 
     keys: tuple[OrderKey, ...]
+    strict: bool
+    name: str | None
+    condition: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 

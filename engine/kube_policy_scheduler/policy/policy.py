@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
 
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.previous_nodes import workload
@@ -134,15 +133,24 @@ class Policy:
         return f"{reason}. {by_policy('Held', self.name, unnamed)}"
 
     @cached_property
-    def order(self) -> Callable[[Frame], tuple[Any, ...]] | None:
-        """Return the sort key of pods in the queue, the smallest first; None: Kubernetes' order."""
-        return next((clause.evaluate for clause in self.clauses if isinstance(clause, CompiledOrder)), None)
+    def orders(self) -> tuple[CompiledOrder, ...]:
+        """Return the `order by` clauses; the first whose condition holds orders a pod."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, CompiledOrder))
+
+    def order_of(self, frame: Frame) -> CompiledOrder | None:
+        """Return the `order by` clause that orders a pod; None: Kubernetes' order."""
+        return next((each for each in self.orders if each.condition is None or each.condition(frame)), None)
 
     def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when a pod's turn is that it governs: as `order by` says, or as Kubernetes does."""
-        if self.order is None:
+        order = self.order_of(frame)
+        if order is None:
             return priority_turn(queued)
-        return QueuePosition(self.name, (self.order(frame), *priority_sort(queued)))
+        line = self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"
+        if order.over_time is None:
+            return QueuePosition(line, (order.evaluate(frame), *priority_sort(queued)), strict=order.strict)
+        bases, slopes, until = order.over_time(frame)
+        return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until, order.strict)
 
     # --- permit ------------------------------------------------------------------------------------------
 

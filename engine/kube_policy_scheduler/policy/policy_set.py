@@ -152,7 +152,7 @@ class PolicySet:
 
     @cached_property
     def _has_orders(self) -> bool:
-        return any(policy.order is not None for policy in self.policies)
+        return any(policy.orders for policy in self.policies)
 
     def holding(self, queued: QueuedPod, frame: FrameOf) -> tuple[Policy, CompiledTest] | None:
         """Return the policy and the `hold` clause for which a pod waits outside the active queue, or None."""

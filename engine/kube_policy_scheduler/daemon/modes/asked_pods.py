@@ -92,7 +92,7 @@ class AskedPods:
         if found is None:
             found = policy.profile if self._kubernetes_rules else own_profile(policy.profile)
             self._profiles[policy] = found
-            unused = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
+            unused = [word for word, is_there in (("gang", policy.gangs), ("order", policy.orders)) if is_there]
             for word in unused:
                 logger.warning("an extender cannot use `%s`: policy %s is evaluated without it", word, policy.name)
         return found

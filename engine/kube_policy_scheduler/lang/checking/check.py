@@ -24,6 +24,8 @@ OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depe
 """What is known of a pod that runs and might be evicted."""
 SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
 """What does not change after the pod arrived."""
+ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
+"""What a queue can be ordered by: what is settled, and what changes in a way that the queue follows."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
 
@@ -284,8 +286,10 @@ class _Checker:
                 return self._test(
                     ClauseKind.SCORE, tree, name, result, self.condition(condition, scope), weight=tree.weight
                 )
-            case syntax.Hold(condition=condition):
-                clause = self._test(ClauseKind.HOLD, tree, name, self.truth(condition, self.pod_scope("hold")), None)
+            case syntax.Hold(value=value, condition=condition):
+                scope = self.pod_scope("hold")
+                held, when = self.truth(value, scope), self.condition(condition, scope)
+                clause = self._test(ClauseKind.HOLD, tree, name, held, when)
                 self._answers(clause)
                 return clause
             case syntax.Order():
@@ -356,15 +360,23 @@ class _Checker:
         self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
-        if not self.once("order by", tree.span):
+        # the first that holds for a pod orders it: behind one without a condition none is reached
+        if not self.once("order by", tree.span) if tree.condition is None else self.is_repeated("order by", tree.span):
             return None
+        condition, scope = self.condition(tree.condition, self.pod_scope("order by")), self.pod_scope("order by")
+        if condition is not None:
+            condition = self.settled(condition, "if")
         keys = []
         for key in tree.keys:
-            value = self.settled(self.inference.infer_root(key.value, self.pod_scope("order by")), "order by")
+            value = self.inference.infer_root(key.value, scope)
+            if value.info.depends & ~ORDERING:
+                message = "`order by` can use the pod, the time and metrics, but this depends on other pods or nodes"
+                advice = 'use a metric, such as `promql("…")` `by namespace as pod.namespace`'
+                self.found.append(codes.UNSTABLE.at(_unsettled(value, ORDERING).span, message, help=advice))
             if value.info.type.kind in (Kind.LIST, Kind.PODS):
                 self.found.append(operators.wrong_type(value, "a number or text to order by"))
             keys.append((value, key.descending))
-        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys))
+        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys), tree.strict, condition)
 
     def _grouping(self, tree: syntax.Spread | syntax.Pack, name: str) -> checked.Clause:
         spreads = isinstance(tree, syntax.Spread)
@@ -544,6 +556,16 @@ class _Checker:
             self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=f"write {round(value)}"))
         return value
 
+    def is_repeated(self, what: str, span: Span) -> bool:
+        """Return whether something was said before, reporting it where it was."""
+        earlier = self.said.get(what)
+        if earlier is None:
+            return False
+        label = Label(earlier, "this one has no `if`")
+        message, advice = f"this `{what}` is never used", f"put it before the `{what}` without `if`"
+        self.found.append(codes.REPEATED.at(span, message, help=advice, labels=[label]))
+        return True
+
     def once(self, what: str, span: Span) -> bool:
         """Return whether something is said for the first time, reporting it where it is not."""
         earlier = self.said.setdefault(what, span)
@@ -571,9 +593,9 @@ class _Checker:
         return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
 
 
-def _unsettled(value: typed.Typed) -> typed.Typed:
-    """Return the innermost part that changes after the pod arrived."""
+def _unsettled(value: typed.Typed, settled: Depends = SETTLED) -> typed.Typed:
+    """Return the innermost part that depends on something else than it may."""
     for part in typed.parts(value):
-        if part.info.depends & ~SETTLED:
-            return _unsettled(part)
+        if part.info.depends & ~settled:
+            return _unsettled(part, settled)
     return value

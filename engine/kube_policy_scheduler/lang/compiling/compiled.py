@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
@@ -106,12 +106,27 @@ class CompiledGrouping(_Common):
     weight: float
 
 
+class SortKey(NamedTuple):
+    """A key of the queue over time. Those with the same slopes stay in their order."""
+
+    bases: tuple[Any, ...]
+    """Sorts as the keys say among keys with the same slopes."""
+    slopes: tuple[float, ...]
+    """Of each part, per second; 0 for texts."""
+    until: float
+    """It holds before this moment, Unix seconds."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CompiledOrder(_Common):
     """`order by`"""
 
     evaluate: Evaluate
     """From a frame to a tuple that sorts as the keys say, the first pod first."""
+    over_time: Callable[[Any], SortKey] | None
+    """The same for keys that change as time passes; None: they do not."""
+    strict: bool
+    condition: Evaluate | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

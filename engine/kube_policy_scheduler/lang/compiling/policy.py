@@ -23,9 +23,11 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledTest,
     Operand,
     Part,
+    SortKey,
     Victim,
 )
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
+from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import Environment, Members
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
@@ -86,7 +88,13 @@ class _Maker:
                     weight=clause.weight,
                 )
             case checked.Ordering():
-                return CompiledOrder(**common, evaluate=self._sort_key(clause))
+                return CompiledOrder(
+                    **common,
+                    evaluate=self._sort_key(clause),
+                    over_time=self._sort_key_over_time(clause),
+                    strict=clause.strict,
+                    condition=self.compile_condition(clause.condition),
+                )
             case checked.Quota(measure=measure):
                 of_pod = self._compiler.item(measure)[0] if measure is not None else None
                 return CompiledQuota(
@@ -151,6 +159,15 @@ class _Maker:
     def _test(self, clause: checked.Test, common: dict[str, Any]) -> CompiledTest:
         value, condition = clause.value, clause.condition
         made = self._compiler.compile(value)
+        if clause.kind is ClauseKind.HOLD and condition is not None:
+            # held only where both hold; of the others, what has a false condition passes
+            value = typed.Logic(
+                Info(value.info.type, Shape.DECISION, value.info.maybe or condition.info.maybe),
+                value.span,
+                "and",
+                (condition, value),
+            )
+            made, condition = self._compiler.compile(value), None
         asks = self._compiler.compile(condition) if condition is not None else None
         maybe = value.info.maybe or (condition is not None and condition.info.maybe)
         nodes = value.info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE)
@@ -233,6 +250,21 @@ class _Maker:
 
         def key(frame: Any) -> tuple[Any, ...]:
             return tuple(_sortable(evaluate(frame), kind, down) for evaluate, kind, down in keys)
+
+        return key
+
+    def _sort_key_over_time(self, clause: checked.Ordering) -> Callable[[Any], SortKey] | None:
+        if not any(value.info.depends & CHANGING for value, _ in clause.keys):
+            return None
+        keys = [(moving(self._compiler, value), value.info.type.kind, down) for value, down in clause.keys]
+
+        def key(frame: Any) -> SortKey:
+            lines = [line(frame) for line, _, _ in keys]
+            return SortKey(
+                tuple(_sortable(line.base, kind, down) for line, (_, kind, down) in zip(lines, keys, strict=True)),
+                tuple(-line.slope if down else line.slope for line, (_, _, down) in zip(lines, keys, strict=True)),
+                min(line.until for line in lines),
+            )
 
         return key
 

@@ -148,8 +148,8 @@ class _Printer:
         match clause:
             case syntax.Require(value=value) | syntax.Filter(value=value) | syntax.Score(value=value):
                 return self.show(value)
-            case syntax.Hold(condition=condition):
-                return self.show(condition)
+            case syntax.Hold(value=value):
+                return self.show(value)
             case _:
                 return self.show_statement(clause)
 
@@ -161,10 +161,11 @@ class _Printer:
                 return f"filter {self.show(value)}" + self._clauses("filter", clause)
             case syntax.Score(value=value):
                 return f"score {self.show(value)}" + self._clauses("score", clause)
-            case syntax.Hold(condition=condition):
-                return f"hold if {self.show(condition)}" + self._clauses("hold", clause)
+            case syntax.Hold(value=value):
+                return f"hold if {self.show(value)}" + self._clauses("hold", clause)
             case syntax.Order(keys=keys):
-                return "order by " + ", ".join(self.show(k.value) + (" desc" if k.descending else "") for k in keys)
+                shown = ", ".join(self.show(k.value) + (" desc" if k.descending else "") for k in keys)
+                return f"order by {shown}" + self._clauses("order", clause)
             case syntax.Spread(key=key):
                 return f"spread by {self.show(key)}" + self._clauses("spread", clause)
             case syntax.Pack(key=key):

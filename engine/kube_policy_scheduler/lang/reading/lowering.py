@@ -432,8 +432,9 @@ class Statements:
         return syntax.OrderKey(items[0], len(items) > 1 and items[1].type == "DESC", whole(items))
 
     def order(self, items: list[Any]) -> syntax.Statement:
-        keys = tuple(item for item in items if isinstance(item, syntax.OrderKey))
-        return syntax.Order(keys, whole(items))
+        keys, clauses = tuple(item for item in items if isinstance(item, syntax.OrderKey)), _clauses("order", items)
+        clauses["strict"] = bool(clauses["strict"])
+        return syntax.Order(keys, **clauses, span=whole(items))
 
     def spread(self, items: list[Any]) -> syntax.Statement:
         clauses = _clauses("spread", items)
@@ -486,6 +487,9 @@ class Statements:
 
     def counted(self, items: list[Any]) -> syntax.Counting:
         return syntax.Counting(tuple(str(item) for item in items[:-1:2]), whole(items))
+
+    def part_strict(self, items: list[Any]) -> Part:
+        return Part("strict", True, whole(items))
 
     def part_within(self, items: list[Any]) -> Part:
         return Part("within", items[1], whole(items))

@@ -378,7 +378,7 @@ class _Watched:
 
     def _clause(self, clause: checked.Clause, frame: Frame, compiled: CompiledClause) -> None:
         active: Active = np.ones(frame.size, np.bool_) if _per_node(clause) else _ONE
-        condition = None if isinstance(clause, checked.Ordering) else clause.condition
+        condition = clause.condition
         if condition is not None and clause.kind is not ClauseKind.HOLD:
             self._answers.visit(condition, frame, active)
             active = active & (self._answers.truth(condition, frame) == TRUE)

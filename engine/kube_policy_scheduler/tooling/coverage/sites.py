@@ -153,7 +153,7 @@ def condition_site(value: typed.Typed, given: Facts = NO_FACTS) -> Site:
 
 
 def _of_clause(clause: checked.Clause) -> Iterator[Site]:
-    condition = None if isinstance(clause, checked.Ordering) else clause.condition
+    condition = clause.condition
     given = NO_FACTS
     if condition is not None:
         yield from _walk(condition, NO_FACTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,11 +50,12 @@ def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
     """Return the case that an assignment is."""
     now = chosen.get(("now",), DEFAULT_NOW)
     nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
+    pod = _pod(chosen, "pod")
     return CaseForm(
-        pod=_pod(chosen, "pod"),
+        pod=pod,
         nodes=nodes,
         pods=tuple(_existing(chosen, nodes)),
-        metrics=dict(_metrics(chosen)),
+        metrics=dict(_metrics(chosen, (pod, *nodes))),
         now=now,
         queued_seconds=int(chosen.get(("pod", "queued"), 0)),
         attempts=int(chosen.get(("pod", "attempts"), 0)),
@@ -206,10 +207,12 @@ def _mebibytes(share: float, node: Json) -> str:
     return f"{int(share * amount('memory', node['mem'])) >> 20}Mi"
 
 
-def _metrics(chosen: Assignment) -> Iterator[tuple[str, Json | float]]:
-    """Yield what each query answers."""
-    named = ("label", "annotation", "namespace")
-    texts = {value for place, value in chosen.items() if place[1] in named and isinstance(value, str)}
+def _metrics(chosen: Assignment, things: Iterable[Json]) -> Iterator[tuple[str, Json | float]]:
+    """Yield what each query answers: one by a label for every text that the pod and the nodes have."""
+    texts = {"default"}
+    for thing in things:
+        texts.update(thing.get("labels", {}).values(), thing.get("annotations", {}).values())
+        texts.update(text for text in (thing.get("namespace"), thing.get("zone")) if text)
     for place, value in chosen.items():
         match place:
             case ("metric", promql):
@@ -217,7 +220,7 @@ def _metrics(chosen: Assignment) -> Iterator[tuple[str, Json | float]]:
             case ("cluster metric", promql):
                 yield promql, {} if value is None else value
             case ("value metric", promql):
-                yield promql, {} if value is None else dict.fromkeys(sorted(texts | {"default"}), value)
+                yield promql, {} if value is None else dict.fromkeys(sorted(texts), value)
 
 
 def _measures(value: float | None) -> Json:

@@ -12,7 +12,8 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.probe import probe
-from kube_policy_scheduler.lang import checked
+from kube_policy_scheduler.lang import checked, typed
+from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause
 from kube_policy_scheduler.policy.groupings import SpreadFilter
@@ -155,19 +156,17 @@ def queues(
         start: an assignment whose pod the policy governs and does not hold.
         frame_of: from an assignment to the inputs of its decision; None where no cluster has it.
     """
-    order = policy.order
-    ordering = next((c for c in policy.compiled.checked.clauses if isinstance(c, checked.Ordering)), None)
-    if order is None or ordering is None:
-        return
-    for key, _ in ordering.keys:
+    for order, key in [(each, key) for each in policy.orders for key in _keys(each)]:
         places = [place for place in space.read_by(key) if place in space.variables and place[0] == "pod"]
         assignments = [start, *({**start, place: value} for place in places for value in space.variables[place].values)]
         assignments += [{**start, place: _MORE[place]} for place in places if place in _MORE]
         seen: dict[tuple[object, ...], tuple[Assignment, Frame]] = {}
         for assignment in assignments:
             frame = frame_of(assignment)
-            if frame is not None and policy.governs(frame) and policy.hold_reason(frame) is None:
-                seen.setdefault(order(frame), (assignment, frame))
+            if frame is None or not policy.governs(frame) or policy.hold_reason(frame) is not None:
+                continue
+            if policy.order_of(frame) is order:
+                seen.setdefault(order.evaluate(frame), (assignment, frame))
         if len(seen) > 1:
             ends = (seen[min(seen)], seen[max(seen)])
             forms = [case_form(assignment, topologies=space.topologies) for assignment, _ in ends]
@@ -177,3 +176,8 @@ def queues(
                 (forms[0].pod, forms[1].pod),
                 (forms[0].queued_seconds, forms[1].queued_seconds),
             )
+
+
+def _keys(order: CompiledOrder) -> tuple[typed.Typed, ...]:
+    assert isinstance(order.checked, checked.Ordering)
+    return tuple(key for key, _ in order.checked.keys)

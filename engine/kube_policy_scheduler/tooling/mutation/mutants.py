@@ -319,7 +319,7 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
 def _clause(clause: syntax.Clause) -> Iterator[Mutant]:
     yield _left_out(clause.span, f"a case that this {_keyword(clause)} decides")
     condition = getattr(clause, "condition", None)
-    if condition is not None and not isinstance(clause, syntax.Hold | syntax.Preempt):
+    if condition is not None and not isinstance(clause, syntax.Preempt):
         hint = (
             f"a case where `{' '.join(condition.span.text.split())}` is false and this {_keyword(clause)} would matter"
         )
@@ -335,7 +335,7 @@ def _clause(clause: syntax.Clause) -> Iterator[Mutant]:
             if not (isinstance(value, expressions.Unary) and value.operator == "-"):
                 yield Mutant("sign", value.span, f"-({value.span.text})", "a case that this score decides")
             yield from expression(value)
-        case syntax.Hold(condition=held):
+        case syntax.Hold(value=held):
             yield from expression(held, truth=True)
         case syntax.Order(keys=keys):
             for key in keys:

@@ -475,7 +475,8 @@ def turns(pods: Sequence[Waiting]) -> tuple[str, ...]:
         if pod.held() is None:
             pod.enter(queue)
     found = []
-    while (queued := queue.pop()) is not None:
+    now = pods[0].frame.now if pods else 0.0
+    while (queued := queue.pop(now)) is not None:
         found.append(queued.pod.name)
     return tuple(found)
 
