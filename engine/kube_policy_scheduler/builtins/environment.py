@@ -4,23 +4,55 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
 from kube_policy_scheduler import builtins
+from kube_policy_scheduler.builtins.extensions import load_extensions
 from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.kubernetes import filters_needed_by_kubelet, kubernetes_filters, kubernetes_scores
-from kube_policy_scheduler.lang.environment import Environment, collect
+from kube_policy_scheduler.lang.environment import Environment, Field, collect
+from kube_policy_scheduler.lang.signature import Builtin
+
+
+def install_extensions(names: Sequence[str], *, stopwatch: Callable[[], float]) -> None:
+    """Let policies of this process call functions of installed packages, from now on; of no others.
+
+    Args:
+        names: of their entry points, as the configuration has them.
+        stopwatch: returns seconds.
+
+    Raises:
+        ExtensionError: a package is not installed or not usable.
+    """
+    global _extensions
+    if tuple(names) != _installed():
+        _extensions = tuple(names), load_extensions(names, _own()[1], stopwatch=stopwatch)
+        environment.cache_clear()
+
+
+_extensions: tuple[tuple[str, ...], dict[str, Builtin]] = ((), {})
+
+
+def _installed() -> tuple[str, ...]:
+    return _extensions[0]
+
+
+@lru_cache(maxsize=1)
+def _own() -> tuple[dict[str, Field], dict[str, Builtin]]:
+    names = (module.name for module in pkgutil.iter_modules(builtins.__path__))
+    return collect(importlib.import_module(f"{builtins.__name__}.{name}") for name in names)
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return what a policy may name; always the same."""
-    names = (module.name for module in pkgutil.iter_modules(builtins.__path__))
-    fields, functions = collect(importlib.import_module(f"{builtins.__name__}.{name}") for name in names)
+    """Return what a policy may name; always the same, but for `install_extensions`."""
+    fields, functions = _own()
+    functions = dict(sorted((functions | _extensions[1]).items()))
     return Environment(
         fields=MappingProxyType(fields),
         builtins=MappingProxyType(functions),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,17 +136,23 @@ def owners() -> Owners | None:
 
 
 def _read(config: Path, chosen: str | None) -> Owners:
+    from kube_policy_scheduler.builtins.environment import install_extensions
+    from kube_policy_scheduler.builtins.extensions import ExtensionError
     from kube_policy_scheduler.cli.files import rendered
-    from kube_policy_scheduler.documents.owner_settings import owner_of, read_owners
+    from kube_policy_scheduler.documents.owner_settings import owner_of, read_shared
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.owners import scope_problems
 
     try:
-        document, own, settings = read_owners(config)
+        document, shared = read_shared(config)
+        install_extensions(shared.extensions, stopwatch=time.perf_counter)
+        own, settings = shared.path, shared.owners
         if problems := tuple(scope_problems(document, settings)):
             raise DocumentError(problems)
     except DocumentError as error:
         raise click.ClickException(rendered(error.diagnostics, err=True)) from error
+    except ExtensionError as error:
+        raise click.ClickException(f"{config}: {error}") from error
     found = tuple(owner_of(each, owners=len(settings)) for each in settings)
     names = [owner.name for owner in found]
     if chosen is not None and chosen not in names:

@@ -176,7 +176,7 @@ class Daemon:
             prepare=self._prime,
             report=self._report_reload,
             former=partial(self._writers.former_policies, proof=None),
-            checker=PolicyChecker(),
+            checker=PolicyChecker(extensions=settings.policies.extensions),
             api=OwnersApi(self._transport, self._random, Fence(fence.allows) if settings.mode == "scheduler" else None),
             loops=loops,
         )

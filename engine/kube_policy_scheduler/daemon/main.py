@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -226,7 +227,7 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
     random, loops = Random(), Loops()
-    checker = PolicyChecker()
+    checker = PolicyChecker(extensions=settings.policies.extensions)
     with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
         checker.start()  # it imports what we do, on another core
     try:
@@ -256,14 +257,16 @@ async def _decide(
     from kube_policy_scheduler.adapters.rotating_file import FileError
     from kube_policy_scheduler.adapters.serving_certificate import CertificateError
     from kube_policy_scheduler.daemon.daemon import Daemon
+    from kube_policy_scheduler.policy.extensions import ExtensionError, install_extensions
 
     try:
+        install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
         daemon = Daemon(
             settings, api_server, checker=checker, version=version(DISTRIBUTION), random=random, loops=loops
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
-    except (CertificateError, FileError, OutputError, ServerError, TracingUnavailable) as error:
+    except (CertificateError, ExtensionError, FileError, OutputError, ServerError, TracingUnavailable) as error:
         return _fail(f"policy-scheduler: {error}")
 
 

@@ -119,15 +119,16 @@ def owner_of(settings: OwnerSettings, *, owners: int) -> Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Policies:
+class SharedSettings:
+    """What the scheduler's configuration says of policies that `policyctl` has to know, too."""
+
     path: Path | None = None
+    extensions: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
     owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": MAX_OWNERS})] = ()
 
 
-def read_owners(path: Path) -> tuple[Document, Path | None, tuple[OwnerSettings, ...]]:
-    """Read a configuration file: return the document, the path of the administrator's policies, and the owners.
-
-    Its other settings are not looked at.
+def read_shared(path: Path) -> tuple[Document, SharedSettings]:
+    """Read a configuration file; its other settings are not looked at.
 
     Raises:
         DocumentError: it cannot be read, or the owners are not as they should be.
@@ -137,15 +138,15 @@ def read_owners(path: Path) -> tuple[Document, Path | None, tuple[OwnerSettings,
     if found:
         raise DocumentError(found)
     policies = document.value.get("policies") if isinstance(document.value, dict) else None
-    known = {key: value for key, value in (policies or {}).items() if key in ("path", "owners")}
-    built = build(_Policies, known, folder=path.parent)
+    known = {key: value for key, value in (policies or {}).items() if key in ("path", "extensions", "owners")}
+    built = build(SharedSettings, known, folder=path.parent)
     problems = [*check_owners(document, built.owners)]
     if problems:
         raise DocumentError(problems)
-    return document, built.path, built.owners
+    return document, built
 
 
 @cache
 def _schema() -> DocumentSchema:
-    policies = schema_of(_Policies) | {"additionalProperties": True, "type": ["object", "null"]}
+    policies = schema_of(SharedSettings) | {"additionalProperties": True, "type": ["object", "null"]}
     return DocumentSchema({"type": "object", "properties": {"policies": policies}})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from kube_policy_scheduler.cli.listing import Entry, completing, show
+from kube_policy_scheduler.cli.owners import owner_options, owners
 
 EPILOG = """
 \b
 Examples:
   policyctl functions           # list all
   policyctl functions clamp     # show one
+  policyctl functions --config config.yaml   # also those of the extensions that the configuration names
 """
 
 
@@ -24,6 +26,8 @@ def _entries() -> list[Entry]:
 @click.argument(
     "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
 )
+@owner_options
 def command(names: tuple[str, ...]) -> int:
     """Show the functions of the policy language, with their parameters and results."""
+    owners()
     return show(_entries(), names, kind="function")

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
-from kube_policy_scheduler.daemon.configuration.settings import LogSettings
+from kube_policy_scheduler.daemon.configuration.settings import LogSettings, PolicySettings, load_settings
 from kube_policy_scheduler.daemon.ending import end_on_signals
 from kube_policy_scheduler.daemon.replicas.coordinator import own_namespace
 from kube_policy_scheduler.documents.yaml_document import DocumentError
@@ -60,6 +60,7 @@ class _Options:
     address_file: Path | None
     proof: PolicyProof | None
     owners: Mapping[str, Owner] | None
+    extensions: Sequence[str]
 
 
 @click.command(epilog=EPILOG, short_help="Reject ConfigMaps whose policies contain errors.")
@@ -126,11 +127,11 @@ def webhook(
     logs.configure(LogSettings(format=log_format))
     proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
     try:
-        owners = _owners(config) if config is not None else None
+        policies = load_settings(config).policies if config is not None else None
     except DocumentError as error:
         click.echo(str(error), err=True)
         sys.exit(2)
-    options = _Options(*host_and_port(address, hint="--address"), address_file, proof, owners)
+    options = _Options(*host_and_port(address, hint="--address"), address_file, proof, *_owners(policies))
     home = namespace or own_namespace()
     if self_managed_certificate and home is None:
         raise click.UsageError("outside a pod, --self-managed-certificate requires --namespace")
@@ -145,23 +146,20 @@ def webhook(
         sys.exit(1)
 
 
-def _owners(config: Path) -> dict[str, Owner]:
-    """Return the owners in a configuration by what holds their policies, as `judge` takes them.
-
-    Raises:
-        DocumentError: the file has errors.
-    """
-    from kube_policy_scheduler.daemon.configuration.settings import load_settings
+def _owners(policies: PolicySettings | None) -> tuple[dict[str, Owner] | None, tuple[str, ...]]:
+    """Return the owners in a configuration by what holds their policies, as `judge` takes them, and the extensions."""
     from kube_policy_scheduler.documents.owner_settings import owner_of
 
-    owners = load_settings(config).policies.owners
+    if policies is None:
+        return None, ()
+    owners = policies.owners
     found = {}
     for each in owners:
         if each.config_map is not None:
             found[f"configMap {each.config_map}"] = owner_of(each, owners=len(owners))
         if each.scheduling_policies is not None:
             found[each.scheduling_policies] = owner_of(each, owners=len(owners))
-    return found
+    return found, policies.extensions
 
 
 async def _run(
@@ -195,7 +193,10 @@ async def _serve(
         host=options.host,
         port=options.port,
         certificate=certificate,
-        checkers=[ReviewChecker(options.proof, owners=options.owners) for _ in range(CHECKS_AT_ONCE)],
+        checkers=[
+            ReviewChecker(options.proof, owners=options.owners, extensions=options.extensions)
+            for _ in range(CHECKS_AT_ONCE)
+        ],
         version=version("kube-policy-scheduler"),
         loops=loops,
     )

@@ -68,6 +68,9 @@ class PolicySettings:
     public_key_file: Path | None = None
     """Accept policies only if `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key, in
     PEM. Implies `checksums`. Store the key where policy authors cannot write."""
+    extensions: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
+    """Installed Python packages whose functions policies may call, by their entry points of the group
+    `kube_policy_scheduler.builtins`. They run in the scheduler's process: see policies/EXTENDING.md."""
     owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": 100})] = ()
     """Teams whose policies apply beside these, each within the limits that you set here. An error in the policies of
     one owner affects no others. If policies of one priority match a pod, those of owners come first, in this order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from kube_policy_scheduler.adapters.worker_process import serve
 from kube_policy_scheduler.daemon.policies.checking import CheckRequest, CheckResult, dump_tree
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.policy.extensions import install_extensions
 from kube_policy_scheduler.policy.policy_set import load
 
 MOST_SHOWN = 100
@@ -28,6 +30,7 @@ class PolicyChecks:
     def check(self, work: bytes) -> bytes:
         """Return the verdict about a set."""
         request = _decode(work)
+        install_extensions(request.extensions, stopwatch=time.perf_counter)
         owner = request.owner.name if request.owner is not None else ""
         memo = Memo(self._known.get(owner, {}))
         sources = [Source(name, text) for name, text in request.files]

@@ -39,6 +39,8 @@ class CheckRequest(msgspec.Struct, array_like=True):
     trees: Sequence[str]
     """Names of the files whose trees are wanted."""
     owner: Owner | None = None
+    extensions: Sequence[str] = ()
+    """Whose functions policies may call."""
 
 
 class CheckResult(msgspec.Struct, array_like=True):
@@ -54,8 +56,14 @@ class CheckResult(msgspec.Struct, array_like=True):
 class PolicyChecker:
     """Checks sets of policies, one after another."""
 
-    def __init__(self, worker: WorkerProcess | None = None) -> None:
-        """worker: the process; None: one with the usual limits."""
+    def __init__(self, worker: WorkerProcess | None = None, *, extensions: Sequence[str] = ()) -> None:
+        """Set up.
+
+        Args:
+            worker: the process; None: one with the usual limits.
+            extensions: whose functions policies may call.
+        """
+        self._extensions = extensions
         self._worker = worker or WorkerProcess(MODULE)
 
     def start(self) -> None:
@@ -89,7 +97,7 @@ class PolicyChecker:
         Raises:
             WorkerLost: there is no process, or it ended, for no fault of the set.
         """
-        request = CheckRequest(sources.files, sorted(default_schedulers), trees, owner)
+        request = CheckRequest(sources.files, sorted(default_schedulers), trees, owner, self._extensions)
         try:
             self._worker.ask(msgspec.msgpack.encode(request))
             return msgspec.msgpack.decode(self._worker.receive(), type=CheckResult)

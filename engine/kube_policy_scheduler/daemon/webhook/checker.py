@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -11,13 +12,16 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.worker_process import serve
 from kube_policy_scheduler.daemon.webhook.admission import judge
 from kube_policy_scheduler.daemon.webhook.checking import Result, ReviewResult, ReviewWork
+from kube_policy_scheduler.policy.extensions import install_extensions
 
 _decode = msgspec.msgpack.Decoder(ReviewWork).decode
 
 
 def check(work: bytes) -> bytes:
     """Return what comes of a review."""
-    return msgspec.msgpack.encode(_reviewed(_decode(work)))
+    decoded = _decode(work)
+    install_extensions(decoded.extensions, stopwatch=time.perf_counter)
+    return msgspec.msgpack.encode(_reviewed(decoded))
 
 
 def _reviewed(work: ReviewWork) -> ReviewResult:

@@ -6,7 +6,7 @@ checker's process (`checker`), within limits of time and memory. This process on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -36,6 +36,8 @@ class ReviewWork(msgspec.Struct, array_like=True):
     public_key_file: str | None = None
     owners: Mapping[str, Owner] | None = None
     """By what holds their policies, as `judge` takes them."""
+    extensions: Sequence[str] = ()
+    """Whose functions policies may call."""
 
 
 class ReviewResult(msgspec.Struct, array_like=True):
@@ -58,17 +60,20 @@ class ReviewChecker:
         proof: PolicyProof | None = None,
         *,
         owners: Mapping[str, Owner] | None = None,
+        extensions: Sequence[str] = (),
         worker: WorkerProcess | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
             proof: what has to vouch for policies; None: nothing.
+            extensions: whose functions policies may call.
             owners: by what holds their policies, as `judge` takes them.
             worker: the process; None: one with the usual limits.
         """
         self._proof = proof
         self._owners = owners
+        self._extensions = extensions
         self._worker = worker or WorkerProcess(MODULE, cpu_seconds=CPU_SECONDS, idle_seconds=IDLE_SECONDS)
 
     def start(self) -> None:
@@ -93,6 +98,6 @@ class ReviewChecker:
         """
         proof = self._proof
         key_file = str(proof.public_key_file) if proof is not None and proof.public_key_file is not None else None
-        work = ReviewWork(body, proof is not None, key_file, self._owners)
+        work = ReviewWork(body, proof is not None, key_file, self._owners, self._extensions)
         self._worker.ask(msgspec.msgpack.encode(work), within_seconds=seconds)
         return msgspec.msgpack.decode(self._worker.receive(), type=ReviewResult)

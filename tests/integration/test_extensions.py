@@ -1,0 +1,36 @@
+"""A function of an installed package in a running scheduler: its faults concern the pods of its policy only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.objects import node, pod
+
+FOLDER = Path(__file__).parents[1] / "fakes" / "extension"
+DAEMON = ("-m", "kube_policy_scheduler.daemon")
+
+
+def test_a_fault_of_a_package_stops_nothing_else(cluster: Cluster, scheduler: StartScheduler, tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "default.policy").write_text("filter licensed(node.name)\n")
+    (folder / "odd.policy").write_text(
+        "for pods where pod label odd\npriority 1\nscore broken(node.used_fraction.cpu)\n"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies: {extensions: [example]}\n"
+    )
+    cluster.add_nodes(node("lic-1"), node("other"))
+    path = os.pathsep.join((str(FOLDER), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep)
+    arguments = (f"--config={config}", f"--policies={folder}")
+    process = scheduler(*arguments, environment={"PYTHONPATH": path}, command=DAEMON).start_ready()
+    cluster.add_pods(pod("odd", labels={"odd": "yes"}), pod("plain"))
+
+    assert cluster.wait_bound("plain") == {"plain": "lic-1"}
+    eventually(lambda: "function `broken` of extension example failed" in process.log(), else_=process.log)
+    assert not cluster.pod("odd")["spec"].get("nodeName")
