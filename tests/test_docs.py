@@ -27,6 +27,7 @@ PAGES = [
         "policies/TESTING.md",
         "policies/CANARY.md",
         "policies/EXPLAINING.md",
+        "policies/EXTENDING.md",
         "policies/SIMULATING.md",
         "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",
