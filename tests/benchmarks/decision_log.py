@@ -6,6 +6,7 @@ import sys
 import time
 from statistics import fmean, median
 
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.observers import Decided
@@ -30,12 +31,9 @@ def main() -> None:
     policy = loaded.policy_set.policies[0]
     for share in SHARES:
         log = DecisionLog(
-            size=DECISIONS,
+            DecisionLogSettings(kept=DECISIONS, detail_share=share),
             seed=0,
             replica="benchmark",
-            detail_share=share,
-            best_nodes=3,
-            repeat_seconds=300.0,
             stopwatch=time.perf_counter,
             counts=ClauseCounts(),
         )

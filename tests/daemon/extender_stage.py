@@ -22,12 +22,10 @@ from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
+from tests.fakes.scheduler_context import context_of
 
 RECORDINGS = Path(__file__).parent / "extender_requests"
 NOW = 1_800_000_000.0
@@ -95,15 +93,9 @@ class Stage:
         self.cluster = Cluster()
         nobody = cast(Any, object())
         self.scheduler = Scheduler(
-            SchedulerContext(
+            context_of(
+                nobody,
                 self.cluster,
-                SchedulingQueue(),
-                cycle=Cycle(),
-                binder=nobody,
-                evictor=nobody,
-                volumes=nobody,
-                claims=nobody,
-                reporter=nobody,
                 observer=Observer(),
                 clock=lambda: NOW,
             )

@@ -13,12 +13,9 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from tests.fakes.scheduler_context import context_of
 from tests.simulation.chaos import policies_of
 from tests.simulation.virtual_time import run
 
@@ -32,16 +29,16 @@ class Told:
     def __init__(self) -> None:
         self.times: Counter[str] = Counter()
         self.texts: dict[str, list[str]] = defaultdict(list)
-        """By pod, each as often as it was told."""
+        """By pod, every report."""
 
     def unschedulable(self, decision: Any) -> None:
-        self._tell("unschedulable", decision.pod, decision.message)
+        self._note("unschedulable", decision.pod, decision.message)
 
     def held(self, pod: Any, why: str) -> None:
-        self._tell("held", pod, why)
+        self._note("held", pod, why)
 
     def waiting(self, pod: Any, why: str) -> None:
-        self._tell("waiting", pod, why)
+        self._note("waiting", pod, why)
 
     def failed(self, pod: Any, why: str) -> None:
         raise AssertionError(why)
@@ -55,7 +52,7 @@ class Told:
     def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
         self.times["bound"] += 1
 
-    def _tell(self, what: str, pod: Any, why: str) -> None:
+    def _note(self, what: str, pod: Any, why: str) -> None:
         self.times[what] += 1
         self.texts[pod.name].append(why)
 
@@ -75,15 +72,8 @@ class GangStage:
         told: Any = self.told
         steady, ticks = asyncio.get_running_loop().time, itertools.count()
         self.scheduler = Scheduler(
-            SchedulerContext(
-                Cluster(),
-                SchedulingQueue(),
-                cycle=Cycle(),
-                binder=told,
-                evictor=told,
-                volumes=told,
-                claims=told,
-                reporter=told,
+            context_of(
+                told,
                 observer=Observer(),
                 clock=lambda: START + steady(),
                 stopwatch=lambda: next(ticks) * 1e-5,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
@@ -66,9 +67,12 @@ class Scene:
         stage.signals = Signals.of([reading(query, loads, at=NOW - 7)])
         self._close_nodes()
         self.log = DecisionLog(
-            size=1000, seed=0, replica="policy-scheduler-7d9f_4be1", detail_share=1.0, best_nodes=3,
-            repeat_seconds=300, stopwatch=time.perf_counter, counts=self.counts,
-        )  # fmt: skip
+            DecisionLogSettings(kept=1000, detail_share=1.0),
+            seed=0,
+            replica="policy-scheduler-7d9f_4be1",
+            stopwatch=time.perf_counter,
+            counts=self.counts,
+        )
         self.log.use_policies(stage.policy_set, hash="9f3a77c0d1e24b58")
         self.policy_status.use_policies(stage.policy_set, hash="9f3a77c0d1e24b58")
         for number in range(self.nodes * 3):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import MOST_CREDIT_SECONDS
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_in_steps
@@ -29,16 +30,10 @@ LOADS = {"n0": 0.1, "n1": 0.5, "n2": 0.95}
 
 
 def log(**changes: Any) -> DecisionLog:
-    given: dict[str, Any] = {
-        "size": 100,
-        "seed": 7,
-        "replica": "host_1",
-        "detail_share": 1.0,
-        "best_nodes": 2,
-        "repeat_seconds": 300.0,
-        "stopwatch": lambda: 0.0,
-    }
-    return DecisionLog(**given | changes)
+    stopwatch = changes.pop("stopwatch", lambda: 0.0)
+    hands = {name: changes.pop(name) for name in ("counts", "hand_on") if name in changes}
+    settings = DecisionLogSettings(**{"kept": 100, "detail_share": 1.0, "best_nodes": 2} | changes)
+    return DecisionLog(settings, seed=7, replica="host_1", stopwatch=stopwatch, **hands)
 
 
 @pytest.fixture
@@ -171,7 +166,7 @@ def test_the_story_of_a_pod_is_kept(stage: Stage) -> None:
 
 
 def test_the_oldest_go_first_and_no_more_is_kept_than_asked_for(stage: Stage) -> None:
-    kept = used(stage, size=3)
+    kept = used(stage, kept=3)
     for number in range(7):
         stage.decide(stage.pod(f"p{number}", cpu="64", app="web"), kept)
     assert [entry.pod.name for entry in kept.entries()] == ["p4", "p5", "p6"]
@@ -180,7 +175,7 @@ def test_the_oldest_go_first_and_no_more_is_kept_than_asked_for(stage: Stage) ->
 
 def test_nothing_is_kept_where_none_is_asked_for_but_files_get_all(stage: Stage) -> None:
     handed: list[Entry] = []
-    kept = used(stage, size=0, hand_on=handed.append)
+    kept = used(stage, kept=0, hand_on=handed.append)
     stage.decide(stage.pod(app="web"), kept)
     assert (kept.entries(), len(handed)) == ([], 1)
 
@@ -206,7 +201,7 @@ def test_close_looks_take_no_more_than_their_share(stage: Stage) -> None:
         return now
 
     now = 0.0
-    kept = used(stage, detail_share=0.1, stopwatch=read, size=1000)
+    kept = used(stage, detail_share=0.1, stopwatch=read, kept=1000)
     for _ in range(1000):
         before = now
         stage.decide(stage.pod(cpu="64", app="web"), kept)
@@ -262,7 +257,7 @@ def test_the_newest_that_match_are_selected_in_their_order(names: list[str], wan
 def test_noting_a_decision_costs_little() -> None:
     """A guard against blow-ups: it takes about 3 µs; the goal is 20."""
     stage = Stage(policies(WEB))
-    kept = used(stage, detail_share=0.0, size=1000)
+    kept = used(stage, detail_share=0.0, kept=1000)
     pods = [stage.pod(cpu="64", app="web") for _ in range(2000)]
     profile = stage.policy_set.policies[0].profile
     from kube_policy_scheduler.daemon.observing.observers import Decided

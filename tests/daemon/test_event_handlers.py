@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
-from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from tests.fakes.scheduler_context import context_of
 
 OURS = "policy-scheduler"
 
@@ -33,16 +32,10 @@ class World:
         self.cluster, self.queue = Cluster(), SchedulingQueue()
         self.served = {OURS}
         nobody: Any = None
-        context = SchedulerContext(
+        context = context_of(
+            nobody,
             self.cluster,
             self.queue,
-            cycle=Cycle(),
-            binder=nobody,
-            evictor=nobody,
-            volumes=nobody,
-            claims=nobody,
-            reporter=nobody,
-            observer=nobody,
             clock=lambda: self.now,
         )
         self.algorithm = algorithm = Algorithm(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_policy_scheduler.adapters.kube.binding import Reason, Refused
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.serving.status_words import explained
@@ -24,9 +25,12 @@ def logged(**more: Any) -> tuple[Stage, DecisionLog]:
     stage.add_node("hdd", disk="hdd", speed="fast")
     ticks = iter(range(10**6))
     log = DecisionLog(
-        size=100, seed=0, replica="r1", detail_share=1.0, best_nodes=3, repeat_seconds=300,
-        stopwatch=lambda: float(next(ticks)), counts=ClauseCounts(),
-    )  # fmt: skip
+        DecisionLogSettings(detail_share=1.0),
+        seed=0,
+        replica="r1",
+        stopwatch=lambda: float(next(ticks)),
+        counts=ClauseCounts(),
+    )
     policies = stage.scheduler.algorithm.policies
     log.use_policies(policies.policy_set, hash="abc")  # type: ignore[union-attr]
     stage.observer.add(log)

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
@@ -81,9 +82,8 @@ score promql("load") as calm
         self.shadow = ShadowReport(self.metrics.shadow, kept=1, clock=lambda: NOW)
         counts = ClauseCounts()
         self.log = DecisionLog(
-            size=1, seed=0, replica="a", detail_share=1.0, best_nodes=1, repeat_seconds=0, stopwatch=count().__next__,
-            counts=counts,
-        )  # fmt: skip
+            DecisionLogSettings(detail_share=1.0), seed=0, replica="a", stopwatch=count().__next__, counts=counts
+        )
         registry = self.metrics.registry
         self.canaries = Canaries(registry, decide=self.stage.cycle.decide, stopwatch=lambda: 0.0)
         registry.register(LiveMetrics(lambda: LiveState(**self.live)))
@@ -222,11 +222,11 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),
     "policy_scheduler_decisions": (Given.decide, "_total{policy=next,result=placed}", 1),
     "policy_scheduler_invariant_violations": (lambda g: g.metrics.violated("pod"), "_total{kind=pod}", 1),
-    "policy_scheduler_policy_last_reload_successful": (Given.reload, "{}", 1),
-    "policy_scheduler_policy_last_reload_success_timestamp_seconds": (Given.reload, "{}", 100.0),
-    "policy_scheduler_policy_reloads": (Given.reload, "_total{result=accepted}", 1),
+    "policy_scheduler_policy_last_reload_successful": (Given.reload, "{owner=}", 1),
+    "policy_scheduler_policy_last_reload_success_timestamp_seconds": (Given.reload, "{owner=}", 100.0),
+    "policy_scheduler_policy_reloads": (Given.reload, "_total{owner=,result=accepted}", 1),
     "policy_scheduler_policy_reload_duration_seconds": (Given.reload, "_sum{}", 0.1),
-    "policy_scheduler_policy_info": (Given.reload, "{generation=2,hash=abc}", 1),
+    "policy_scheduler_policy_info": (Given.reload, "{generation=2,hash=abc,owner=}", 1),
     "policy_scheduler_build_info": (lambda g: None, "{version=1}", 1),
     "policy_scheduler_clause_decisions": (Given.decide, "_total{clause=ready,policy=next}", 1),
     "policy_scheduler_clause_nodes": (Given.decide, "_total{clause=ready,policy=next,result=asked}", 4),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -43,6 +43,15 @@ CASES: dict[str, tuple[str, object, str]] = {
     "policies.configMap": ("kube-system/policies", "kube-system/policies", "policies"),
     "policies.checksums": ("true", True, "1"),
     "policies.publicKeyFile": ("key.pem", FOLDER / "key.pem", "[]"),
+    "policies.owners[].name": ("team-b", "team-b", "Team_B"),
+    "policies.owners[].path": ("team-b", FOLDER / "team-b", "7"),
+    "policies.owners[].schedulingPolicies": ("team-b", "team-b", "team-*"),
+    "policies.owners[].configMap": ("team-b/policies", "team-b/policies", "policies"),
+    "policies.owners[].namespaces": ("[team-b-*]", ("team-b-*",), "[]"),
+    "policies.owners[].pods": ("pod label tier=web", "pod label tier=web", "pod label"),
+    "policies.owners[].maxPriority": ("10", 10, "1.5"),
+    "policies.owners[].statements": ("[filter, score]", ("filter", "score"), "[policy]"),
+    "policies.owners[].schedulerNames": ("[batch]", ("batch",), "[Batch_]"),
     "prometheus.url": ("https://prometheus.monitoring:9090/x", "https://prometheus.monitoring:9090/x", "p:9090"),
     "prometheus.bearerTokenFile": ("/var/run/token", Path("/var/run/token"), "true"),
     "prometheus.caFile": ("ca.pem", FOLDER / "ca.pem", "[]"),
@@ -89,34 +98,37 @@ CASES: dict[str, tuple[str, object, str]] = {
     "tracing.sampledShare": ("0.5", 0.5, "50"),
 }
 """By setting: a valid value as it is written, the same as it is read, and an invalid one."""
-NEEDED = {
-    "prometheus": "url: http://p",
-    "prometheus.clientCertificateFile": "clientKeyFile: k",
-    "prometheus.clientKeyFile": "clientCertificateFile: c",
-    "http.tls.certificateFile": "keyFile: k",
-    "http.tls.keyFile": "certificateFile: c",
-    "http.tls.clientNames": "clientCaFile: ca",
-    "tracing": "endpoint: http://c",
+NEEDED: dict[str, dict[str, str]] = {
+    "policies.owners[]": {"name": "team-a", "namespaces": "[team-a]", "path": "team-a"},
+    "policies.owners[].schedulingPolicies": {"path": "null"},
+    "prometheus": {"url": "http://p"},
+    "prometheus.clientCertificateFile": {"clientKeyFile": "k"},
+    "prometheus.clientKeyFile": {"clientCertificateFile": "c"},
+    "http.tls.certificateFile": {"keyFile": "k"},
+    "http.tls.keyFile": {"certificateFile": "c"},
+    "http.tls.clientNames": {"clientCaFile": "ca"},
+    "tracing": {"endpoint": "http://c"},
 }
 """What else must be set, by section or setting."""
 
 
 def keys(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Every setting as the file names it, with its sections."""
+    """Every setting as the file names it, with its sections; `[]` marks a list of sections."""
     hints = get_type_hints(kind)
     for field in fields(kind):
-        key = prefix + camel_case(field.name)
-        sections = [each for each in (hints[field.name], *get_args(hints[field.name])) if is_dataclass(each)]
-        yield from keys(sections[0], f"{key}.") if sections else [key]
+        key, hint = prefix + camel_case(field.name), hints[field.name]
+        sections = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
+        many = "[]" if get_origin(hint) is tuple else ""
+        yield from keys(sections[0], f"{key}{many}.") if sections else [key]
 
 
 def written(key: str, value: str) -> str:
     """A file that sets one setting, and what it needs beside it."""
     *sections, name = key.split(".")
-    beside = [text for at in (sections[0] if sections else "", key) if (text := NEEDED.get(at, ""))]
-    text = ", ".join([f"{name}: {value}", *(each for each in beside if not each.startswith(f"{name}:"))])
+    given = {**NEEDED.get(".".join(sections), {}), **NEEDED.get(key, {}), name: value}
+    text = ", ".join(f"{each}: {set_to}" for each, set_to in given.items())
     for section in reversed(sections):
-        text = f"{section}: {{{text}}}"
+        text = f"{section[:-2]}: [{{{text}}}]" if section.endswith("[]") else f"{section}: {{{text}}}"
     return text
 
 
@@ -130,8 +142,9 @@ def test_each_setting_is_read(key: str) -> None:
     found: Any = settings(written(key, text))
     default: Any = Settings()
     for name in key.split("."):
-        snake = re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name)
+        snake = re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name.removesuffix("[]"))
         found, default = getattr(found, snake), getattr(default, snake, None)
+        found = found[0] if name.endswith("[]") else found
     assert found == value
     assert found != default
 

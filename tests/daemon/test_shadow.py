@@ -10,19 +10,18 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes.shadow import Nobody, ShadowScheduler
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Observers
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import pod_violations
-from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.decision_record import decode, encode
+from tests.fakes.scheduler_context import context_of
 
 NOW = 1_800_000_000.0
 RULES = """
@@ -56,27 +55,13 @@ class Stage:
     def __post_init__(self) -> None:
         self.metrics = SchedulerMetrics(version="1")
         self.report = ShadowReport(self.metrics.shadow, kept=10, clock=lambda: self.now, names=("default-scheduler",))
-        self.log = DecisionLog(
-            size=100,
-            seed=0,
-            replica="r",
-            detail_share=1.0,
-            best_nodes=3,
-            repeat_seconds=300.0,
-            stopwatch=lambda: 0.0,
-        )
+        self.log = DecisionLog(DecisionLogSettings(detail_share=1.0), seed=0, replica="r", stopwatch=lambda: 0.0)
         self.cluster = Cluster()
         nobody = Nobody()
         self.shadow = ShadowScheduler(
-            SchedulerContext(
+            context_of(
+                nobody,
                 self.cluster,
-                SchedulingQueue(),
-                cycle=Cycle(),
-                binder=nobody,
-                evictor=nobody,
-                volumes=nobody,
-                claims=nobody,
-                reporter=nobody,
                 observer=Observers([self.ear, self.report, self.log]),
                 clock=lambda: self.now,
                 stopwatch=lambda: 0.0,

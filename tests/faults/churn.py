@@ -27,19 +27,20 @@ from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusW
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
+from tests.fakes.scheduler_context import context_of
 
 POLICY = """
 gang by pod.label.job size 2 within 30s if pod.label.job
@@ -82,12 +83,9 @@ class Churn:
         self.metrics = SchedulerMetrics(version="1")
         counts = ClauseCounts()
         self.log = DecisionLog(
-            size=2000,
+            DecisionLogSettings(kept=2000, detail_share=0.02),
             seed=0,
             replica="r",
-            detail_share=0.02,
-            best_nodes=3,
-            repeat_seconds=300.0,
             stopwatch=time.perf_counter,
             counts=counts,
         )
@@ -97,14 +95,11 @@ class Churn:
         self.cluster, self.queue = Cluster(), SchedulingQueue()
         groups = PodGroupStatusWriter(answers, find=partial(self.cluster.get, objects.PodGroup), random=random)
         self.scheduler = Scheduler(
-            SchedulerContext(
+            context_of(
+                answers,
                 self.cluster,
                 self.queue,
                 cycle=Cycle(seed=0),
-                binder=answers,
-                evictor=answers,
-                volumes=answers,
-                claims=answers,
                 reporter=ApiReporter(self.events, self.statuses, groups),
                 observer=self.observers,
             )

@@ -17,15 +17,13 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Bound
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.context import Reporter
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
+from tests.fakes.scheduler_context import context_of
 
 Json = dict[str, Any]
 NOW = 1_800_000_000.0
@@ -40,8 +38,8 @@ gang by pod.label.job size 3 if pod.label.job
 _MERGED = ("metadata", "spec", "status")
 
 
-class _Quiet(Observer):
-    """Binder, evictor, volumes, reporter and observer in one: all goes well, and nothing is told."""
+class _Quiet(Reporter, Observer):
+    """Binder, evictor, volumes, reporter and observer in one: everything succeeds, and nothing is reported."""
 
     async def bind(self, *_: Any, **named: Any) -> Any:
         return Bound(named["node"]) if "node" in named else ""
@@ -49,23 +47,8 @@ class _Quiet(Observer):
     async def evict(self, victim: Any) -> None:
         pass
 
-    def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
-        pass
-
-    def unschedulable(self, decision: Any) -> None:
-        pass
-
-    def held(self, pod: Any, why: str) -> None:
-        pass
-
     def failed(self, pod: Any, why: str) -> None:
         raise AssertionError(why)
-
-    def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
-        pass
-
-    def nominated(self, pod: Any, node_name: str) -> None:
-        pass
 
 
 @cache
@@ -83,16 +66,8 @@ class Stage:
         self.now = NOW
         ticks = itertools.count()
         self.scheduler = Scheduler(
-            SchedulerContext(
-                Cluster(),
-                SchedulingQueue(),
-                cycle=Cycle(),
-                binder=quiet,
-                evictor=quiet,
-                volumes=quiet,
-                claims=quiet,
-                reporter=quiet,
-                observer=quiet,
+            context_of(
+                quiet,
                 clock=lambda: self.now,
                 stopwatch=lambda: next(ticks) * 1.0,  # each batch is one decision
             )

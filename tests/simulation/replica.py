@@ -14,19 +14,18 @@ from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
 from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place
+from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine
@@ -136,16 +135,11 @@ class Replica:
         self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
         view = Freshness(self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady)
         self.scheduler = Scheduler(
-            SchedulerContext(
-                Cluster(),
-                SchedulingQueue(),
+            context_of(
+                self.told,
                 cycle=Cycle(seed=1 if shares else seed),
                 binder=self,
                 evictor=Evictor(transport, controller="policy-scheduler", clock=clock, fence=Fence(fence.allows, view)),
-                volumes=self.told,
-                claims=self.told,
-                reporter=self.told,
-                observer=self.told,
                 nominator=self.statuses if shares else None,
                 sharding=Sharding(self.name) if shares else None,
                 view=view,

@@ -160,7 +160,7 @@ def _unplaced(note: _Note, verdict: ShadowOutcome, now: float) -> Compared:
 
 
 class Nobody:
-    """Does nothing for a scheduler, and breaks where it is asked to change the cluster: that must not happen."""
+    """Reports nothing, and raises if it is asked to change the cluster, which must not happen."""
 
     async def bind(
         self,
@@ -198,22 +198,22 @@ class Nobody:
         raise AssertionError("a shadow evicts nobody")
 
     def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def unschedulable(self, decision: Decision) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def held(self, pod: PodInfo, why: str) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def waiting(self, pod: PodInfo, why: str) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def failed(self, pod: PodInfo, why: str) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
-        """Tell nobody."""
+        """Report nothing."""
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
-        """Tell nobody."""
+        """Report nothing."""

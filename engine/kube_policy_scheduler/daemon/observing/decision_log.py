@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import CloseLook
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, Readings, counted, recorded
@@ -38,13 +39,10 @@ class DecisionLog(Observer):
 
     def __init__(
         self,
+        settings: DecisionLogSettings,
         *,
-        size: int,
         seed: int,
         replica: str,
-        detail_share: float,
-        best_nodes: int,
-        repeat_seconds: float,
         stopwatch: Callable[[], float],
         counts: ClauseCounts | None = None,
         hand_on: Callable[[Entry], object] = lambda entry: None,
@@ -52,17 +50,14 @@ class DecisionLog(Observer):
         """Make an empty log.
 
         Args:
-            size: entries kept in memory; fewer where pods are large (`MOST_BYTES`).
+            settings: the size in memory (fewer entries if pods are large: `MOST_BYTES`) and the share of details.
             seed: of the cycle, for records.
             replica: identity of this scheduler, for records.
-            detail_share: of the time, spent on close looks at most; 0 to 1.
-            best_nodes: how many nodes a close look keeps.
-            repeat_seconds: for so long a repeated refusal of one pod is only counted.
             stopwatch: seconds, never going back.
             counts: receives what close looks find.
             hand_on: given every new entry; must return at once.
         """
-        self._size = size
+        self._size = settings.kept
         self._entries: deque[Entry] = deque()
         self._templates: dict[PodTemplate, int] = {}
         """How many entries are about a pod of each template."""
@@ -73,8 +68,10 @@ class DecisionLog(Observer):
         """Decisions so far, repeated refusals included."""
         self._seed = seed
         self._replica = replica
-        self._close_look = CloseLook(share=detail_share, best_nodes=best_nodes, stopwatch=stopwatch, counts=counts)
-        self._repeat_seconds = repeat_seconds
+        self._close_look = CloseLook(
+            share=settings.detail_share, best_nodes=settings.best_nodes, stopwatch=stopwatch, counts=counts
+        )
+        self._repeat_seconds = settings.repeat_after
         self._hand_on = hand_on
         self._policies: dict[str, Policy] = {}
         self._hash = ""
@@ -154,7 +151,7 @@ class DecisionLog(Observer):
         self._keep(entry)
 
     def on_answered(self, answered: Answered) -> None:
-        """Keep what kube-scheduler was told."""
+        """Keep an answer to kube-scheduler."""
         self.decided += 1
         at = answered.frame.now
         if self._is_repeated(answered.pod, answered.outcome, answered.message, at):

@@ -61,12 +61,9 @@ class DecisionRecorder:
                 settings.directory, FILE_NAME, file_bytes=settings.file_mebibytes * 2**20, files=settings.files
             )
         self.log = DecisionLog(
-            size=settings.kept,
+            settings,
             seed=seed,
             replica=replica,
-            detail_share=settings.detail_share,
-            best_nodes=settings.best_nodes,
-            repeat_seconds=settings.repeat_after,
             stopwatch=time.perf_counter,
             counts=counts,
             hand_on=self._write if self._file is not None else lambda entry: None,
