@@ -149,6 +149,22 @@ CLAUSES: list[tuple[str, Callable[[list[PodInfo], float], float]]] = [
     ),
     ("(min(p.running for p in node.pods) / 1s) ?? -1", lambda ps, now: min((ran(p, now) for p in ps), default=-1)),
     (
+        "(max(p.running for p in node.pods where p.ready or p.running < 45s) / 1s) ?? -1",
+        lambda ps, now: max((ran(p, now) for p in ps if p.ready or ran(p, now) < 45), default=-1),
+    ),
+    (
+        "sum(if p.running > 30s then 5 else if p.ready then 2 else 1 for p in node.pods where p.started)",
+        lambda ps, now: sum(5 if ran(p, now) > 30 else 2 if p.ready else 1 for p in ps if p.all_started),
+    ),
+    (
+        "(avg(p.running for p in node.pods) / 1s) ?? -1",
+        lambda ps, now: sum(ran(p, now) for p in ps) / len(ps) if ps else -1,
+    ),
+    (
+        "count(distinct p.label.app for p in node.pods where p.started)",
+        lambda ps, now: len({p.labels["app"] for p in ps if p.all_started}),
+    ),
+    (
         "sum(p.request.cpu for p in node.pods where p.started)",
         lambda ps, now: 0.1 * sum(p.all_started for p in ps),
     ),
@@ -244,3 +260,20 @@ def test_kept_answers_follow_the_state_of_pods(events: list[tuple[Any, ...]], da
         assert decision.feasible == len(wanted.feasible)
         if len(wanted.feasible) > 1:
             assert decision.score == np.max(wanted.totals)
+
+
+def test_the_pod_that_started_last_in_a_zone_or_the_cluster_is_known() -> None:
+    cluster = made()
+    for number, (name, since) in enumerate([("a", 90), ("b", 20), ("b", 40), ("c", 70)]):
+        cluster.confirm(running_pod(cluster, f"p{number}", since=NOW - since), name)
+    frame = Frame(pod(cluster, "new"), cluster, NOW)
+
+    def values(text: str) -> list[float]:
+        (clause,) = policy(f"score ({text} / 1s) ?? -1").clauses
+        found: list[float] = clause.evaluate(frame).tolist()  # type: ignore[union-attr]
+        return found
+
+    assert values("min(p.running for p in zone.pods)") == [20, 20, 70]
+    assert values("max(p.running for p in zone.pods)") == [90, 90, 70]
+    assert values("min(p.running for p in cluster.pods where p.ready)") == [-1, -1, -1]
+    assert values("max(p.running for p in cluster.pods)") == [90, 90, 90]

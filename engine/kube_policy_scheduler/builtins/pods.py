@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import reduced
-from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold, StateReads
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,28 @@ class MemberStateSet:
 
     members: Members
     thresholds: tuple[float, ...]
+    value: Members | None = None
+    """What each counts for; None: 1."""
 
-    def holds(self, template: PodTemplate, state: PodState, now: float) -> bool:
-        """Return whether a pod of the template in a state belongs to the set, at a time in Unix seconds."""
-        return bool(self.members.test(Item(template, self.members.captured, state, now)))
+    def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
+        """Return what a pod of the template in a state counts for, at a time in Unix seconds; None: nothing."""
+        if not self.members.test(Item(template, self.members.captured, state, now)):
+            return None
+        if self.value is None:
+            return 1.0
+        worth = float(self.value.test(Item(template, self.value.captured, state, now)))
+        return worth if worth == worth else None
+
+
+def _state_set(members: Members, value: Members | None = None) -> MemberStateSet | None:
+    """Return the set whose counts follow each change; None where running times are used in a way that allows none."""
+    edges: set[float] = set()
+    for each in (members, value):
+        if each is not None and each.state is not None:
+            if each.state.thresholds is None:
+                return None
+            edges.update(each.state.thresholds)
+    return MemberStateSet(members, tuple(sorted(edges)), value)
 
 
 class CountedPods:
@@ -87,7 +105,7 @@ class CountedPods:
     def per_node(self, frame: Frame, members: Members) -> Any:
         """Return `int32[nodes]`: members on each node."""
         if members.state is not None:
-            return _by_state(frame, members, members.state)
+            return _by_state(frame, members)
         return frame.cluster.counters.counter(MemberSet(members), terminating=False).per_node()
 
     def count(self, frame: Frame, members: Members, *, topology: str | None) -> FloatArray | float:
@@ -102,10 +120,30 @@ class CountedPods:
         Pods without a value are left out. Without any, a sum and a number are 0 and the others are missing.
         """
         if members.state is not None or value.state is not None:
-            return _fold_by_state(frame, members, value, function=function, topology=topology)
+            return self._fold_by_state(frame, members, value, function=function, topology=topology)
         if function == "distinct":
             return _different_values(frame, MemberValues(members, value), topology)
-        groups = _by_value(frame, members, value)
+        return self._fold_groups(frame, _by_value(frame, members, value), function, topology)
+
+    def _fold_by_state(
+        self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
+    ) -> FloatArray | float:
+        """Return `fold` of pods, or values, that follow from the state of each pod now."""
+        pods, size = _state_set(members), frame.cluster.nodes.size
+        if pods is not None and value.state is not None and value.state.is_running and function in ("min", "max"):
+            states = frame.cluster.pod_states()
+            column = states.running(pods, now=frame.now, longest=function == "max")[:size]
+            return _extreme(frame, column, function, topology)
+        pods = _state_set(members, value)
+        if pods is None or function == "distinct":
+            return _fold_each_pod(frame, members, value, function=function, topology=topology)
+        groups = frame.cluster.pod_states().per_node(pods, now=frame.now)
+        return self._fold_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
+
+    def _fold_groups(
+        self, frame: Frame, groups: Iterable[tuple[float, Any]], function: str, topology: str | None
+    ) -> FloatArray | float:
+        """Return `fold` of values, each with how many pods on each node have it."""
         size = frame.size if topology != CLUSTER else 1
         total, number = np.zeros(size), np.zeros(size)
         low, high = np.full(size, np.inf), np.full(size, -np.inf)
@@ -127,18 +165,33 @@ def _folded(function: str, number: FloatArray, total: FloatArray, low: FloatArra
     return np.where(number > 0, result, np.nan)
 
 
-def _by_state(frame: Frame, members: Members, reads: StateReads) -> Any:
+def _by_state(frame: Frame, members: Members) -> Any:
     """Return `int32[nodes]`: members on each node, by the state of each pod now."""
     states, size = frame.cluster.pod_states(), frame.cluster.nodes.size
-    if reads.thresholds is not None:
-        return states.per_node(MemberStateSet(members, reads.thresholds), now=frame.now)[:size]
-    column = np.zeros(size, np.int32)
-    for row, pods in states.on_rows():
-        column[row] = sum(bool(members.of_pod(pod, frame.now)) for pod in pods)
+    pods, column = _state_set(members), np.zeros(size, np.int32)
+    if pods is not None:
+        return next((found[:size] for _, found in states.per_node(pods, now=frame.now)), column)
+    for row, there in states.on_rows():
+        column[row] = sum(bool(members.of_pod(pod, frame.now)) for pod in there)
     return column
 
 
-def _fold_by_state(
+def _extreme(frame: Frame, column: FloatArray, function: str, topology: str | None) -> FloatArray | float:
+    """Return the smallest or largest value of the nodes in each row's domain, NaN where none has one."""
+    if topology is None:
+        return column[frame.rows]
+    merge = np.fmin if function == "min" else np.fmax
+    if topology == CLUSTER:
+        return float(merge.reduce(column, initial=np.nan))
+    domains = topology_of(frame.cluster.nodes, topology)
+    found = np.full(domains.slots, np.nan)
+    merge.at(found, domains.index, column)
+    found[domains.nothing] = np.nan
+    result: FloatArray = found[domains.index[frame.rows]]
+    return result
+
+
+def _fold_each_pod(
     frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
 ) -> FloatArray | float:
     """Return `CountedPods.fold` of values that follow from the state of each pod now; looks at each pod."""

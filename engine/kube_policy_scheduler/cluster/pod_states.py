@@ -1,6 +1,6 @@
 """Counts of pods by what they are just now (ready, started, for how long running), kept up to date by every change.
 
-What a template decides is asked once per template (`StateSet.weights`), for every state that its pods can be in. A
+What a template decides is asked once per template (`StateSet.worth`), for every state that its pods can be in. A
 pod then counts by a look into that table: when it comes or goes, when its status changes, and when time passes one of
 the durations that the set compares with. Made only when somebody asks; without sets nothing is kept.
 """
@@ -8,13 +8,17 @@ the durations that the set compares with. Made only when somebody asks; without 
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from kube_policy_scheduler.cluster.counter import CountArray, Tally
+from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
 _MOST_SETS = 256
@@ -43,21 +47,24 @@ class StateSet(Hashable, Protocol):
         """Return the running times at which pods may come in or go, in seconds, ascending, none negative."""
         ...
 
-    def holds(self, template: PodTemplate, state: PodState, now: float) -> bool:
-        """Return whether a pod of the template in a state belongs to the set, at a time in Unix seconds."""
+    def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
+        """Return what a pod of the template in a state counts for, at a time in Unix seconds.
+
+        None where it does not belong to the set.
+        """
         ...
 
 
-def memberships(pods: StateSet, template: PodTemplate) -> tuple[bool, ...] | None:
-    """Return whether pods of a template belong to a set, by their `kind_of`; None where none ever does."""
+def worths(pods: StateSet, template: PodTemplate) -> tuple[float | None, ...] | None:
+    """Return what pods of a template count for in a set, by their `kind_of`; None where none ever belongs to it."""
     edges = pods.thresholds
     table = tuple(
-        pods.holds(template, PodState(ready, all_started, 0.0), running)
+        pods.worth(template, PodState(ready, all_started, 0.0), running)
         for ready in (False, True)
         for all_started in (False, True)
         for running in _examples(edges)
     )
-    return table if any(table) else None
+    return table if any(worth is not None for worth in table) else None
 
 
 def _examples(edges: Sequence[float]) -> list[float]:
@@ -70,7 +77,7 @@ def _examples(edges: Sequence[float]) -> list[float]:
 
 
 def kind_of(pod: PodInfo, edges: Sequence[float], now: float) -> int:
-    """Return which of the kinds of `memberships` a pod is of."""
+    """Return which of the kinds of `worths` a pod is of."""
     running = running_seconds(pod.started, now)
     at = bisect_left(edges, running)
     place = 2 * at + (at < len(edges) and edges[at] == running)
@@ -91,34 +98,110 @@ class _Placed:
     gone: bool = False
 
 
+class _Starts:
+    """When the first and the last pod of a set started, on each node."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._by_row: dict[int, dict[str, float]] = {}
+        self._dirty: set[int] = set()
+        self._first = np.full(capacity, np.nan)
+        self._last = np.full(capacity, np.nan)
+
+    def add(self, placed: _Placed) -> None:
+        """Take note of a pod; one that has not started counts as one that starts after all others."""
+        started = placed.pod.started
+        self._by_row.setdefault(placed.row, {})[placed.pod.uid] = math.inf if started is None else started
+        self._dirty.add(placed.row)
+
+    def drop(self, placed: _Placed) -> None:
+        """Forget a pod."""
+        self._by_row[placed.row].pop(placed.pod.uid)
+        self._dirty.add(placed.row)
+
+    def columns(self) -> tuple[FloatArray, FloatArray]:
+        """Return `float64[capacity]` twice: Unix seconds of the first and of the last start, NaN without pods."""
+        for row in self._dirty:
+            there = self._by_row.get(row)
+            if not there:
+                self._by_row.pop(row, None)
+            self._first[row] = min(there.values()) if there else math.nan
+            self._last[row] = max(there.values()) if there else math.nan
+        self._dirty.clear()
+        return self._first, self._last
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        there = self._by_row.pop(source, None)
+        if there is not None:
+            self._by_row[target] = there
+        self._dirty |= {source, target}
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        more = np.full(capacity - self._capacity, np.nan)
+        self._first, self._last = (np.concatenate((each, more)) for each in (self._first, self._last))
+        self._capacity = capacity
+
+
 @dataclass(slots=True, eq=False)
 class _StateCounter:
-    """How many pods of one set are on each node."""
+    """How many pods of one set are on each node, by what they count for."""
 
     pods: StateSet
-    tally: Tally
+    capacity: int
     edges: tuple[float, ...]
     now: float = float("-inf")
     """When it was true."""
-    counted: dict[str, tuple[_Placed, tuple[bool, ...], bool]] = field(default_factory=dict)
-    """Pods of templates that may match by uid, with what their kinds mean, and whether they count."""
+    tallies: dict[float, Tally] = field(default_factory=dict)
+    """By what pods count for."""
+    totals: dict[float, int] = field(default_factory=dict)
+    """Pods on all nodes, likewise."""
+    starts: _Starts | None = None
+    """When they started, once somebody asked for that."""
+    counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = field(default_factory=dict)
+    """Pods of templates that may match by uid, with what their kinds count for, and what they count for."""
     changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
     """A heap: when running time takes which pod over the next threshold."""
     serials: count[int] = field(default_factory=count)
 
-    def add(self, placed: _Placed, table: tuple[bool, ...]) -> None:
+    def add(self, placed: _Placed, table: tuple[float | None, ...]) -> None:
         """Take note of a pod."""
-        counts = table[kind_of(placed.pod, self.edges, self.now)]
-        self.counted[placed.pod.uid] = placed, table, counts
-        if counts:
-            self.tally.add(placed.row, 1)
+        worth = table[kind_of(placed.pod, self.edges, self.now)]
+        self.counted[placed.pod.uid] = placed, table, worth
+        self._count(placed, worth, 1)
         self._wait_for(placed)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
         known = self.counted.pop(uid, None)
-        if known is not None and known[2]:
-            self.tally.add(known[0].row, -1)
+        if known is not None:
+            self._count(known[0], known[2], -1)
+
+    def _count(self, placed: _Placed, worth: float | None, step: int) -> None:
+        if worth is None:
+            return
+        tally = self.tallies.get(worth)
+        if tally is None:
+            tally = self.tallies[worth] = Tally(self.capacity)
+        tally.add(placed.row, step)
+        total = self.totals[worth] = self.totals.get(worth, 0) + step
+        if not total:
+            del self.tallies[worth], self.totals[worth]
+        if self.starts is not None:
+            if step > 0:
+                self.starts.add(placed)
+            else:
+                self.starts.drop(placed)
+
+    def follow_starts(self) -> _Starts:
+        """Return when pods started, followed from now on."""
+        if self.starts is None:
+            self.starts = _Starts(self.capacity)
+            for placed, _, worth in self.counted.values():
+                if worth is not None:
+                    self.starts.add(placed)
+        return self.starts
 
     def _wait_for(self, placed: _Placed) -> None:
         """Look at a pod again when it passes the next threshold."""
@@ -147,12 +230,28 @@ class _StateCounter:
         for placed in due:
             if placed.gone:
                 continue
-            _, table, counted = self.counted[placed.pod.uid]
-            counts = table[kind_of(placed.pod, self.edges, now)]
-            if counts != counted:
-                self.tally.add(placed.row, 1 if counts else -1)
-                self.counted[placed.pod.uid] = placed, table, counts
+            _, table, before = self.counted[placed.pod.uid]
+            worth = table[kind_of(placed.pod, self.edges, now)]
+            if worth != before:
+                self._count(placed, before, -1)
+                self._count(placed, worth, 1)
+                self.counted[placed.pod.uid] = placed, table, worth
             self._wait_for(placed)
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        for tally in self.tallies.values():
+            tally.move(source, target)
+        if self.starts is not None:
+            self.starts.move(source, target)
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        self.capacity = capacity
+        for tally in self.tallies.values():
+            tally.extend(capacity)
+        if self.starts is not None:
+            self.starts.extend(capacity)
 
 
 class PodStates:
@@ -164,22 +263,40 @@ class PodStates:
         self._by_row: dict[int, dict[str, _Placed]] = {}
         self._counters: dict[StateSet, _StateCounter] = {}
         """Those asked for recently are last."""
-        self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[bool, ...]]]] = {}
+        self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[float | None, ...]]]] = {}
         """Of templates of placed pods: the counters that may count their pods."""
 
-    def per_node(self, pods: StateSet, *, now: float) -> CountArray:
-        """Return `int32[capacity]`: pods of a set on each node, at a time in Unix seconds."""
+    def per_node(self, pods: StateSet, *, now: float) -> list[tuple[float, CountArray]]:
+        """Return what pods of a set count for, each time with `int32[capacity]`: how many of those are on each node.
+
+        now: Unix seconds.
+        """
+        return [(worth, tally.column()) for worth, tally in self._counter(pods, now).tallies.items()]
+
+    def running(self, pods: StateSet, *, now: float, longest: bool) -> FloatArray:
+        """Return `float64[capacity]`: for how many seconds the pods of a set have run on each node, NaN without pods.
+
+        Args:
+            pods: the set.
+            now: Unix seconds.
+            longest: the one that has run longest, else the one that started last.
+        """
+        first, last = self._counter(pods, now).follow_starts().columns()
+        result: FloatArray = np.maximum(now - (first if longest else last), 0.0)
+        return result
+
+    def _counter(self, pods: StateSet, now: float) -> _StateCounter:
         counter = self._counters.pop(pods, None)
         if counter is None:
             counter = self._make(pods, now)
         self._counters[pods] = counter
         counter.advance(now)
-        return counter.tally.column()
+        return counter
 
     def _make(self, pods: StateSet, now: float) -> _StateCounter:
-        counter = _StateCounter(pods, Tally(self._capacity), pods.thresholds, now)
+        counter = _StateCounter(pods, self._capacity, pods.thresholds, now)
         for template, there in self._by_template.items():
-            table = memberships(pods, template)
+            table = worths(pods, template)
             if table is not None:
                 self._tables[template].append((counter, table))
                 for placed in there.values():
@@ -203,7 +320,7 @@ class PodStates:
             self._tables[template] = [
                 (counter, table)
                 for counter in self._counters.values()
-                if (table := memberships(counter.pods, template)) is not None
+                if (table := worths(counter.pods, template)) is not None
             ]
         there[pod.uid] = self._by_row.setdefault(row, {})[pod.uid] = placed
         for counter, table in self._tables[template]:
@@ -233,7 +350,7 @@ class PodStates:
     def move(self, source: int, target: int) -> None:
         """Follow a node from row `source` to the empty row `target`."""
         for counter in self._counters.values():
-            counter.tally.move(source, target)
+            counter.move(source, target)
         there = self._by_row.pop(source, None)
         if there is not None:
             self._by_row[target] = there
@@ -244,7 +361,7 @@ class PodStates:
         """Make room for so many rows."""
         self._capacity = capacity
         for counter in self._counters.values():
-            counter.tally.extend(capacity)
+            counter.extend(capacity)
 
 
 def differs(old: PodInfo, new: PodInfo) -> bool:

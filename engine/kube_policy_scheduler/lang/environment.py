@@ -208,6 +208,8 @@ class StateReads:
 
     thresholds: tuple[float, ...] | None
     """Seconds that running times are compared with, ascending; None where they are used in another way too."""
+    is_running: bool = False
+    """Whether it is the running time itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -646,7 +646,9 @@ def _state_reads(value: typed.Typed) -> StateReads:
     edges: set[float] = set()
     is_compared = _find_thresholds(value, edges)
     thresholds = tuple(sorted(edge for edge in edges if edge >= 0)) if len(edges) <= MOST_THRESHOLDS else None
-    return StateReads(thresholds if is_compared else None)
+    read = typed.inner(value)
+    is_running = isinstance(read, typed.Read) and read.field.path == _RUNNING
+    return StateReads(thresholds if is_compared else None, is_running)
 
 
 def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
