@@ -314,3 +314,51 @@ def test_in_any_interleaving_no_group_is_partly_bound_and_one_that_fits_gets_on(
             assert bound
 
     story(GANG + "preempt never\n", tell, cpus=tuple(cpus))
+
+
+# --- roles -------------------------------------------------------------------------------------------------
+
+ROLES = "gang by pod.label.job size 3 with 1 of role=driver, 2 of role=worker within 60s if pod label job\n"
+
+
+def test_workers_wait_for_their_driver_however_many_there_are() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(5):
+            calm.pod(f"w{number}", job="a", size="3", role="worker")
+        await calm.after(10)
+        assert (calm.on_nodes(), calm.waiting()) == ([], [])
+        calm.pod("d", job="a", size="3", role="driver")
+        await calm.after(10)
+        assert calm.on_nodes() == ["d", "w0", "w1", "w2", "w3", "w4"]
+
+    story(ROLES, tell, cpus=(8,))
+
+
+def test_members_beyond_what_the_gang_needs_hold_no_place_until_it_is_complete() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"w{number}", job="a", size="3", role="worker")
+        calm.pod("d", job="a", size="3", role="driver", millis=4000)  # no node has so much yet
+        await calm.after(5)
+        assert calm.on_nodes() == []
+        assert len(calm.waiting()) == 2
+        (surplus, *_) = [name for name in ("w0", "w1", "w2", "w3") if name not in calm.waiting()]
+        assert "enough members with role=worker have a node" in calm.told.why[surplus]
+        calm.server.set_node("n9", cpu=4, labels={})
+        await calm.after(10)
+        assert calm.on_nodes() == ["d", "w0", "w1", "w2", "w3"]
+
+    story(ROLES, tell, cpus=(3, 2))
+
+
+def test_a_member_that_joins_a_complete_gang_starts_at_once() -> None:
+    async def tell(calm: Calm) -> None:
+        for name, role in (("d", "driver"), ("w0", "worker"), ("w1", "worker")):
+            calm.pod(name, job="a", size="3", role=role)
+        await calm.after(5)
+        calm.pod("w2", job="a", size="3", role="worker")
+        calm.pod("x", job="a", size="3")
+        await calm.after(5)
+        assert calm.on_nodes() == ["d", "w0", "w1", "w2", "x"]
+
+    story(ROLES, tell, cpus=(8,))

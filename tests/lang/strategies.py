@@ -200,6 +200,9 @@ _PARTS: dict[str, SearchStrategy[Tokens]] = {
     "counting": st.sampled_from(["all", "tainted", "tainted, filtered"]).map(
         lambda which: ["max skew", "1", f"counting {which} nodes"]
     ),
+    "with": st.sampled_from(["1 of role=driver", '1 of "a/b" , 2 of c in (d, "e")', "pod.priority of x!=y"]).map(
+        lambda roles: [f"with {roles}"]
+    ),
     "within": expressions(0).map(lambda tokens: ["within", *tokens]),
     "every": expressions(0).map(lambda tokens: ["every", *tokens]),
     "stale after": expressions(0).map(lambda tokens: ["stale after", *tokens]),
@@ -269,7 +272,7 @@ def _one(draw: DrawFn) -> Tokens:
             if draw(st.booleans()):
                 evict = ["evict where", *_expr(draw, 2)] if draw(st.booleans()) else []
                 return draw(st.sampled_from([["preempt", "never"], ["preempt", "if", *_expr(draw, 2), *evict]]))
-            return ["gang", "by", *_expr(draw, 1), "size", *_expr(draw, 1), *_parts(draw, "within", "as", "if")]
+            return ["gang", "by", *_expr(draw, 1), "size", *_expr(draw, 1), *_parts(draw, "with", "within", "as", "if")]
 
 
 @st.composite

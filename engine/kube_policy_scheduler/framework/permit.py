@@ -29,6 +29,24 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """Some members of a gang of which it needs a number, such as its driver."""
+
+    text: str
+    """Which pods have it, as written: `role=driver`."""
+    number: int
+    """No member may bind before this many of them have a place."""
+    group: Group
+    """The members of the gang that have it."""
+    group_of: GroupOf
+    """Returns that group for pods that have the role."""
+
+
+NumberOf = Callable[[GroupOf, Group], int]
+"""How many pods of a group there are; of which, the function knows: on nodes, pending, or both."""
+
+
+@dataclass(frozen=True, slots=True)
 class GangRequirement:
     """What one `gang` clause, or one PodGroup, asks for one of its pods."""
 
@@ -45,6 +63,39 @@ class GangRequirement:
     """The name of the clause's policy; "" for a PodGroup."""
     is_settled: bool = True
     """Whether the size stays as it is while neither the pod nor its PodGroup changes."""
+    roles: tuple[Role, ...] = ()
+    """They need at most `size` members together; the others can be any."""
+    role: Role | None = None
+    """The pod's own; None: it has none of them."""
+
+    def filled(self, number_of: NumberOf, *, joining: int = 0) -> int:
+        """Return how many members there are, as far as the gang needs them.
+
+        Below the size it is how many of the places that the gang needs are filled: a second driver fills none, so the
+        number is the size only if every role has its number. From the size on it is the size and how many members,
+        whichever they are, the gang can do without.
+
+        Args:
+            number_of: the members that are looked at.
+            joining: 1 to look at the pod itself too.
+        """
+        total = number_of(self.group_of, self.group) + joining
+        if not self.roles:
+            return total
+        spare, filled = total - self.size, 0
+        for role in self.roles:
+            number = number_of(role.group_of, role.group) + (joining if role is self.role else 0)
+            spare = min(spare, number - role.number)
+            filled += min(number, role.number)
+        if spare >= 0:
+            return self.size + spare
+        open_to_all = self.size - sum(role.number for role in self.roles)
+        return filled + min(total - filled, open_to_all)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups that the pod is in: its gang, and those with its role."""
+        return (self.group,) if self.role is None else (self.group, self.role.group)
 
     def __str__(self) -> str:
         rule = f"policy {self.policy}: {self.text}" if self.policy else self.text

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
-from kube_policy_scheduler.framework.permit import Group, Placed
+from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.queued_groups import GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
@@ -73,7 +73,7 @@ class SchedulingQueue:
         self._turn = turn
         self._hold = hold
         self._membership: MembershipOf = lambda queued: Membership()
-        self._placed: Placed = lambda requirement: 0
+        self._placed: NumberOf = lambda group_of, group: 0
         self._pods: dict[str, QueuedPod] = {}
         self._tickets = count(1)
         self._active = ActiveQueue(self._tickets)
@@ -346,11 +346,11 @@ class SchedulingQueue:
         turn: TurnOf,
         hold: HoldReason,
         membership: MembershipOf = lambda queued: Membership(),
-        placed: Placed = lambda requirement: 0,
+        placed: NumberOf = lambda group_of, group: 0,
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.
 
-        placed: how many members of a gang's group have a place.
+        placed: how many members of a group have a place.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared
@@ -379,7 +379,9 @@ class SchedulingQueue:
         """Ungate the pods of a group that is large enough now."""
         requirement = self._missing_members.requirement(group)
         if requirement is not None:
-            number = self._groups.without_place(group) + self._placed(requirement)
+            number = requirement.filled(
+                lambda group_of, other: self._groups.without_place(other) + self._placed(group_of, other)
+            )
             self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.ready(group, number))
             self.ask_again()
 

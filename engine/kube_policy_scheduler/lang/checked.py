@@ -101,6 +101,17 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Role:
+    """A role of a gang: pods with some labels, and how many of them it needs."""
+
+    text: str
+    """The selector as written: `role=driver`."""
+    number: Typed
+    test: Typed
+    """Of the pod's template."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Gang:
     """`gang`."""
 
@@ -109,6 +120,8 @@ class Gang:
     name: str
     key: Typed
     size: Typed
+    roles: tuple[Role, ...]
+    """A pod has the first of them whose test it passes."""
     within_seconds: float
     condition: Typed | None
 
@@ -202,8 +215,8 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
             given = (*(value for value, _ in keys), condition)
         case Quota(measure=measure, key=key, bound=bound, condition=condition):
             given = (measure, key, bound, condition)
-        case Gang(key=key, size=size, condition=condition):
-            given = (key, size, condition)
+        case Gang(key=key, size=size, roles=roles, condition=condition):
+            given = (key, size, *(value for role in roles for value in (role.number, role.test)), condition)
         case Preemption(condition=condition, evict=evict):
             given = (condition, evict)
     return tuple(value for value in given if value is not None)

@@ -59,6 +59,7 @@ CLAUSES: Mapping[str, str] = {
     "max skew": "max_skew",
     "min domains": "min_domains",
     "counting": "counting",
+    "with": "roles",
     "within": "within",
     "every": "every",
     "stale after": "stale_after",
@@ -72,7 +73,7 @@ CLAUSES: Mapping[str, str] = {
 ALONE = ("for cluster", "strict")
 """Clauses that nothing stands behind."""
 
-CLAUSE_WORDS = ("nodes",)
+CLAUSE_WORDS = ("nodes", "of")
 """Further words inside clauses."""
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
@@ -412,14 +413,15 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="gang",
         forms=(
             StatementForm(
-                "gang by KEY size EXPR [within DURATION] [as NAME] [if CONDITION]",
+                "gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [as NAME] [if CONDITION]",
                 "Permit",
-                "All or nothing: no member is bound until `size` members have a node.",
+                "All or nothing: no member is bound until `size` members have a node, and N of them for each role after"
+                " `with`.",
                 "gang by pod.label.job size 4 within 5min",
             ),
         ),
         rules=("gang",),
-        clauses=("within", "as", "if"),
+        clauses=("with", "within", "as", "if"),
         joins=("by", "size"),
         groups=True,
     ),

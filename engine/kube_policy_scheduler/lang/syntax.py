@@ -285,11 +285,22 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """`N of LABEL=VALUE` in `gang … with …`."""
+
+    number: expressions.Expr
+    label: expressions.LabelTest
+    """Of the pod."""
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
-    """`gang by KEY size EXPR [within DURATION] [as NAME] [if COND]`"""
+    """`gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [as NAME] [if COND]`"""
 
     key: expressions.Expr
     size: expressions.Expr
+    roles: tuple[Role, ...] | None
     within: expressions.Expr | None
     name: str | None
     condition: expressions.Expr | None

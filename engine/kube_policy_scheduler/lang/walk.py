@@ -10,7 +10,14 @@ from typing import Any, get_args
 from kube_policy_scheduler.lang import expressions, syntax
 
 TREE_TYPES = frozenset(
-    {*get_args(expressions.Expr), expressions.Named, syntax.OrderKey, syntax.PluginWeight, syntax.SeriesKey}
+    {
+        *get_args(expressions.Expr),
+        expressions.Named,
+        syntax.OrderKey,
+        syntax.PluginWeight,
+        syntax.Role,
+        syntax.SeriesKey,
+    }
 )
 _LEAVES = frozenset({"str", "str | None", "float", "bool", "tuple[str, ...]", "Span"})
 """Annotations of fields that hold no trees."""

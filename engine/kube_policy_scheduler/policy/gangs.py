@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf, Role
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
@@ -33,6 +33,32 @@ class GangOf:
         return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
 
 
+@dataclass(frozen=True, slots=True)
+class RoleOf:
+    """Tells who has one role of a gang: the first of its clause whose test the pod passes."""
+
+    gang_of: GangOf
+    place: int
+    """Which role of the clause."""
+
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the members of the gang with the role; None where pods of this template do not have it."""
+        gang = self.gang_of(template)
+        if gang is None or role_of(self.gang_of.clause, template) != self.place:
+            return None
+        return self.group(gang)
+
+    def group(self, gang: Group) -> Group:
+        """Return the members of a gang that have the role."""
+        return replace(gang, rule=f"{gang.rule} with {self.gang_of.clause.roles[self.place].text}")
+
+
+def role_of(clause: CompiledGang, template: PodTemplate) -> int | None:
+    """Return which role of a clause pods of a template have; None where they have none."""
+    item = Item(template)
+    return next((place for place, role in enumerate(clause.roles) if role.holds(item)), None)
+
+
 def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRequirement | None:
     """Return what the clause asks for a pod; None where it does not concern the pod, or one pod is enough.
 
@@ -47,18 +73,56 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
     if size <= 1:
         return None
     gang_of = GangOf(clause, policy)
+    group, most = gang_of.group(frame.template, clause.key(frame)), math.ceil(size)
+    roles = _roles(clause, frame, gang_of, group, size=most)
+    own = role_of(clause, frame.template)
     return GangRequirement(
-        gang_of.group(frame.template, clause.key(frame)),
-        math.ceil(size),
+        group,
+        most,
         clause.within_seconds,
         gang_of,
         clause.text,
         policy=policy,
         is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.QUEUE),
+        roles=roles,
+        role=roles[own] if own is not None else None,
     )
 
 
+def _roles(clause: CompiledGang, frame: Frame, gang_of: GangOf, group: Group, *, size: int) -> tuple[Role, ...]:
+    """Return the roles of a pod's gang.
+
+    Raises:
+        ValueError: a number has no value, or together they are more than the size.
+    """
+    found = []
+    for place, role in enumerate(clause.roles):
+        number = float(role.number(frame))
+        if math.isnan(number):
+            raise ValueError(f"{clause.text}: the number of {role.text} has no value for this pod")
+        of_role = RoleOf(gang_of, place)
+        found.append(Role(role.text, max(0, math.ceil(number)), of_role.group(group), of_role))
+    needed = sum(role.number for role in found)
+    if needed > size:
+        raise ValueError(f"{clause.text}: the roles need {needed} pods, but the size is {size} for this pod")
+    return tuple(found)
+
+
 # --- how far a gang has come -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """The members of one gang that have a role, at one moment."""
+
+    text: str
+    """`role=driver`"""
+    number: int
+    """How many of them the gang needs."""
+    placed: int
+    """Those that have a place."""
+    there: int
+    """Those that there are, with a place or without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +143,13 @@ class GangState:
     """Members without a place."""
     until: float | None = None
     """Unix seconds at which those that hold places give them back; None where none does, or that is not known."""
+    roles: tuple[RoleState, ...] = ()
 
     @property
     def missing(self) -> int:
         """Return how many pods there are too few, whatever room there is."""
-        return max(0, self.size - self.placed - self.pending)
+        lacking = sum(max(0, role.number - role.there) for role in self.roles)
+        return max(0, self.size - self.placed - self.pending, lacking)
 
     def sentence(self) -> str:
         """Return it in one sentence, without an end."""
@@ -92,12 +158,20 @@ class GangState:
             parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
         if self.missing:
             parts.append(f"{self.missing} {'is' if self.missing == 1 else 'are'} missing")
+        parts += [
+            f"{role.placed} of {role.number} with {role.text}" for role in self.roles if role.placed < role.number
+        ]
         held = f", held until {rfc3339(self.until)}" if self.until is not None and self.placed < self.size else ""
         return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
 
 
 def gang_state(
-    requirement: GangRequirement, *, placed: int, pending: int, holding: int = 0, since: float | None = None
+    requirement: GangRequirement,
+    *,
+    placed: NumberOf,
+    pending: NumberOf,
+    holding: int = 0,
+    since: float | None = None,
 ) -> GangState:
     """Return the state of a requirement's gang.
 
@@ -109,4 +183,18 @@ def gang_state(
         since: Unix seconds at which the first of those began, None where there is none.
     """
     until = since + requirement.within_seconds if since is not None else None
-    return GangState(str(requirement.group), requirement.text, requirement.size, placed, holding, pending, until)
+    roles = []
+    for role in requirement.roles:
+        on_nodes = placed(role.group_of, role.group)
+        there = on_nodes + pending(role.group_of, role.group)
+        roles.append(RoleState(role.text, role.number, on_nodes, there))
+    return GangState(
+        str(requirement.group),
+        requirement.text,
+        requirement.size,
+        placed(requirement.group_of, requirement.group),
+        holding,
+        pending(requirement.group_of, requirement.group),
+        until,
+        tuple(roles),
+    )

@@ -116,6 +116,12 @@ class GangPacing:
         record = self._record(group, now)
         self._want(group, record, min(record.rests_until, max(record.tried_again_at, now + after_seconds)))
 
+    def look_at(self, group: Group, at: float) -> None:
+        """Have `due` name a gang at a time, unix seconds, unless it is to be named anyway."""
+        record = self._record(group, at)
+        if record.wanted_at is None:
+            self._want(group, record, at)
+
     # --- time ----------------------------------------------------------------------------------------
 
     def due(self, now: float) -> Group | None:

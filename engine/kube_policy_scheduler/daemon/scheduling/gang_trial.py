@@ -46,8 +46,18 @@ class GangTrial:
         self._algorithm = algorithm
 
     def placed(self, requirement: GangRequirement) -> int:
-        """Return how many members of a group have a place, those that wait included."""
-        return self._cluster.counters.group_size(requirement.group_of, requirement.group)
+        """Return how many members of a group have a place, as far as it needs them, those that wait included."""
+        return requirement.filled(self._cluster.counters.group_size)
+
+    def is_surplus(self, requirement: GangRequirement) -> bool:
+        """Return whether a pod would fill no place that its group needs, which is not complete."""
+        placed = self.placed(requirement)
+        return placed < requirement.size and placed == requirement.filled(self._cluster.counters.group_size, joining=1)
+
+    def _is_surplus(self, member: QueuedPod, group: Group) -> bool:
+        """Return whether a member would fill no place that a group needs."""
+        own = (each for each in self._algorithm.gang_requirements(member) if each.group == group)
+        return any(self.is_surplus(requirement) for requirement in own)
 
     def siblings(self, requirements: Sequence[GangRequirement]) -> list[QueuedPod]:
         """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
@@ -123,6 +133,8 @@ class GangTrial:
                 break
             if member.pod.uid in attempt.placed:
                 continue
+            if requirement.roles and self._is_surplus(member, requirement.group):
+                continue
             host = attempt.decide(member, preempts=False).host
             if host is not None:
                 attempt.place(member.pod, host)
@@ -148,6 +160,8 @@ class GangTrial:
                 return None
             left = self._place_free(attempt, members, requirement, most_left=len(members))
             for number, member in enumerate(left):
+                if requirement.roles and self._is_surplus(member, requirement.group):
+                    continue
                 placed = self.placed(requirement)
                 if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
                     break

@@ -92,7 +92,7 @@ class Scheduler:
             turn=lambda queued: policies.turn(queued, frame),
             hold=lambda queued: policies.hold(queued, frame),
             membership=self.waiting_pods.membership,
-            placed=self.waiting_pods.trial.placed,
+            placed=self.cluster.counters.group_size,
         )
         self.waiting_pods.withdraw_all()
         self.event_handlers.policies_changed()

@@ -71,7 +71,7 @@ class WaitingPods:
             return Membership(why=str(error))
         if not requirements:
             return Membership()
-        groups = tuple(requirement.group for requirement in requirements)
+        groups = tuple(group for requirement in requirements for group in requirement.groups)
         for requirement in requirements:
             if self._there(requirement, queued) < requirement.size:
                 # kube-scheduler's words; no number of those that are there: it would change with each that comes
@@ -81,9 +81,12 @@ class WaitingPods:
         return Membership(groups, requirements)
 
     def _there(self, requirement: GangRequirement, queued: QueuedPod) -> int:
-        """Return how many pods of a group there are, with a place or without, a pending one of it included."""
-        pending = self._queue.without_place(requirement.group) + (requirement.group not in queued.groups)
-        return self.trial.placed(requirement) + pending
+        """Return how many pods that a group needs there are, with a place or without, a pending one included."""
+        size_of = self._cluster.counters.group_size
+        return requirement.filled(
+            lambda group_of, group: size_of(group_of, group) + self._queue.without_place(group),
+            joining=int(requirement.group not in queued.groups),
+        )
 
     def next(self) -> QueuedPod | None:
         """Take the next member of a group that is being placed; None where none is."""
@@ -104,6 +107,10 @@ class WaitingPods:
         now = self._clock()
         for requirement in requirements:
             group = requirement.group
+            if requirement.roles and self.trial.is_surplus(requirement):
+                self.pacing.look_at(group, now + REST_LOOK_SECONDS)
+                mine = f"with {requirement.role.text} " if requirement.role is not None else ""
+                return f"{requirement}; enough members {mine}have a node, so this one waits until the gang is complete"
             if not self.pacing.rests(group, now) or self.trial.placed(requirement) >= requirement.size:
                 continue
             if self._try_whole(queued, requirement, now):
@@ -190,6 +197,9 @@ class WaitingPods:
             self._queue.resume(each.queued)
             for requirement in each.requirements:
                 self.pacing.complete(requirement.group)
+        if released:  # those that were too many may start now
+            started = [requirement for requirement in assumed.requirements if requirement.roles]
+            self._next.extend(other.pod.uid for other in self.trial.siblings(started))
         if not released and not self._next:
             self._gather(assumed.requirements, now)
         return released
@@ -233,11 +243,11 @@ class WaitingPods:
 
     def _state(self, requirement: GangRequirement, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""
-        since = self.permit.since(requirement.group)
+        since, size_of = self.permit.since(requirement.group), self._cluster.counters.group_size
         return gang_state(
             requirement,
-            placed=self.trial.placed(requirement) + joining,
-            pending=self._queue.without_place(requirement.group) - joining,
+            placed=lambda group_of, group: size_of(group_of, group) + joining * (group in requirement.groups),
+            pending=lambda _, group: self._queue.without_place(group) - joining * (group in requirement.groups),
             holding=self.permit.number(requirement.group) + joining,
             since=self._clock() if since is None and joining else since,
         )

@@ -16,7 +16,7 @@ from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inf
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
-from kube_policy_scheduler.lang.formatting.show import clause_text
+from kube_policy_scheduler.lang.formatting.show import clause_text, show
 from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
 
@@ -452,18 +452,42 @@ class _Checker:
 
     def _gang(self, tree: syntax.Gang, name: str) -> checked.Clause:
         scope = self.pod_scope("gang")
-        size = self.inference.infer_root(tree.size, scope)
-        if not operators.has_unknown(size):
-            if size.info.type.kind is not Kind.NUMBER:
-                self.found.append(operators.wrong_type(size, "a number of pods"))
-            elif size.info.depends & Depends.SIGNAL:
-                message, advice = "the size of a gang cannot follow a metric", "use a constant, or a label of the pod"
-                self.found.append(codes.UNSTABLE.at(size.span, message, help=advice))
-            elif in_unit(size, PLAIN, self.found):
-                self._in_range(size, "size", low=1, whole=True)
+        size = self._number_of_pods(tree.size, "size", scope)
+        roles = tuple(self._role(role, scope) for role in tree.roles or ())
+        self._check_roles(roles, tree, size)
         within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
         condition = self.condition(tree.condition, scope)
-        return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, within, condition)
+        return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, roles, within, condition)
+
+    def _number_of_pods(self, tree: expressions.Expr, what: str, scope: Scope) -> typed.Typed:
+        value = self.inference.infer_root(tree, scope)
+        if not operators.has_unknown(value):
+            if value.info.type.kind is not Kind.NUMBER:
+                self.found.append(operators.wrong_type(value, "a number of pods"))
+            elif in_unit(value, PLAIN, self.found):
+                self._in_range(value, what, low=1, whole=True)
+        return value
+
+    def _role(self, tree: syntax.Role, scope: Scope) -> checked.Role:
+        text = show(tree.label).removeprefix("pod label ")
+        number = self._number_of_pods(tree.number, f"number of {text}", scope)
+        return checked.Role(text, number, self.truth(tree.label, scope))
+
+    def _check_roles(self, roles: Sequence[checked.Role], tree: syntax.Gang, size: typed.Typed) -> None:
+        """Report a role that appears twice, and roles that need more pods than the gang has."""
+        earlier: dict[str, Span] = {}
+        for role, written in zip(roles, tree.roles or (), strict=True):
+            before = earlier.setdefault(role.text, written.label.span)
+            if before is not written.label.span:
+                message, label = f"the role `{role.text}` appears twice", Label(before, "the other one")
+                advice = "keep one of them, with the sum of both numbers"
+                self.found.append(codes.REPEATED.at(written.label.span, message, help=advice, labels=[label]))
+        numbers = [constant_of(role.number) for role in roles]
+        needed, most = sum(number for number in numbers if isinstance(number, int | float)), constant_of(size)
+        if isinstance(most, int | float) and needed > most >= 1:
+            message = f"the roles need {needed:g} pods, but the size is {most:g}"
+            advice = f"write `size {needed:g}`, or smaller numbers after `with`"
+            self.found.append(codes.OUT_OF_RANGE.at(size.span, message, help=advice))
 
     def _preempt(self, tree: syntax.Preempt, name: str) -> checked.Clause | None:
         if not self.once("preempt", tree.span):

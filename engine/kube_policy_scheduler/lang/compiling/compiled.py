@@ -142,12 +142,25 @@ class CompiledQuota(_Common):
     condition: Evaluate | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledRole:
+    """A role of a gang."""
+
+    text: str
+    """`role=driver`"""
+    number: Evaluate
+    """How many of its pods the gang needs."""
+    holds: Evaluate
+    """From a frame or an `Item`: whether a pod has it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CompiledGang(_Common):
     """`gang`"""
 
     key: Evaluate
     size: Evaluate
+    roles: tuple[CompiledRole, ...]
     within_seconds: float
     condition: Evaluate | None
 

@@ -19,6 +19,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledPolicy,
     CompiledPreemption,
     CompiledQuota,
+    CompiledRole,
     CompiledScore,
     CompiledTest,
     Operand,
@@ -111,6 +112,10 @@ class _Maker:
                     **common,
                     key=self._compiler.compile(clause.key),
                     size=self._compiler.compile(clause.size),
+                    roles=tuple(
+                        CompiledRole(each.text, self._compiler.compile(each.number), self._compiler.compile(each.test))
+                        for each in clause.roles
+                    ),
                     within_seconds=clause.within_seconds,
                     condition=self.compile_condition(clause.condition),
                 )

@@ -187,16 +187,29 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
+    def role(self, role: syntax.Role) -> str:
+        """Return the canonical text of a role: `2 of role=worker`."""
+        return f"{self.show(role.number)} of {self._label_test(role.label).removeprefix('pod label ')}"
+
     def _part(
         self,
         word: str,
-        value: expressions.Expr | syntax.Topology | syntax.Counting | syntax.SeriesKey | str | bool | None,
+        value: expressions.Expr
+        | syntax.Topology
+        | syntax.Counting
+        | syntax.SeriesKey
+        | tuple[syntax.Role, ...]
+        | str
+        | bool
+        | None,
     ) -> str:
         match value:
             case None | False:
                 return ""
             case True:
                 return f" {word}"
+            case tuple():
+                return f" {word} {', '.join(self.role(each) for each in value)}"
             case syntax.SeriesKey(label=label, value=key):
                 return f" {word} {label}" + (f" as {self.show(key)}" if key is not None else "")
             case syntax.Topology(key=key):

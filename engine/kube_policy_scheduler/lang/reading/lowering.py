@@ -491,6 +491,18 @@ class Statements:
     def part_strict(self, items: list[Any]) -> Part:
         return Part("strict", True, whole(items))
 
+    def part_with(self, items: list[Any]) -> Part:
+        return Part("with", items[1], current().span(items[0], items[1][-1]))
+
+    def roles(self, items: list[Any]) -> tuple[syntax.Role, ...]:
+        return tuple(items[::2])
+
+    def role(self, items: list[Any]) -> syntax.Role:
+        number, _, key, condition = items
+        span = current().span(key, condition if condition.span else key)
+        label = expressions.LabelTest("pod", key.key, condition.operator, condition.values, span)
+        return syntax.Role(number, label, current().span(number, label))
+
     def part_within(self, items: list[Any]) -> Part:
         return Part("within", items[1], whole(items))
 

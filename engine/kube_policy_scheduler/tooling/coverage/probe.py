@@ -403,9 +403,9 @@ class _Watched:
                 self._answers.visit(bound, frame, active)
                 if measure is not None:
                     self._answers.over(measure, frame, [Item(template) for template in templates(frame)])
-            case checked.Gang(key=key, size=size):
-                self._answers.visit(key, frame, active)
-                self._answers.visit(size, frame, active)
+            case checked.Gang(key=key, size=size, roles=roles):
+                for value in (key, size, *(role.number for role in roles)):
+                    self._answers.visit(value, frame, active)
             case checked.Preemption(evict=evict):
                 if evict is not None:
                     lower = [p for p in frame.cluster.pods.values() if p.priority < frame.pod.priority]

@@ -172,8 +172,8 @@ def _of_clause(clause: checked.Clause) -> Iterator[Site]:
             below = tuple(key for key, _ in keys)
         case checked.Quota(measure=measure, key=key, bound=bound):
             below = (measure, key, bound)
-        case checked.Gang(key=key, size=size):
-            below = (key, size)
+        case checked.Gang(key=key, size=size, roles=roles):
+            below = (key, size, *(role.number for role in roles))
         case checked.Preemption(evict=evict):
             below = (evict,)
     for value_below in below:

@@ -657,15 +657,24 @@ class CaseRunner:
             return Outcome(frame.pod.name, nodes=nodes, error=str(error))
         outcome = decide(frame, policy, self._cycle, in_full=in_full)
         self.open_to |= outcome.totals.keys()
-        short = [each for each in requirements if self._members(each) + 1 < each.size]
+        short = [each for each in requirements if self._members(each, joining=1) < each.size]
         if outcome.host is None or not short:
             return outcome
-        first = short[0]
-        waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a node'
+        for each in short:
+            if each.roles and self._members(each, joining=1) == self._members(each):
+                mine = f"with {each.role.text} " if each.role is not None else ""
+                waits = f"enough members {mine}have a node, so this one waits until the gang is complete"
+                return Outcome(frame.pod.name, nodes=nodes, message=f'gang "{each.group}": {waits}')
+        first, size_of = short[0], self._case_cluster.cluster.counters.group_size
+        number = size_of(first.group_of, first.group) + 1
+        waits = f'gang "{first.group}": {number} of {first.size} members have a node'
+        for role in first.roles:
+            there = size_of(role.group_of, role.group) + (role is first.role)
+            waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
         return replace(outcome, waits=waits)
 
-    def _members(self, requirement: GangRequirement) -> int:
-        return self._case_cluster.cluster.counters.group_size(requirement.group_of, requirement.group)
+    def _members(self, requirement: GangRequirement, *, joining: int = 0) -> int:
+        return requirement.filled(self._case_cluster.cluster.counters.group_size, joining=joining)
 
     # --- what follows from it ------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.gangs import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
@@ -140,7 +142,8 @@ def _gangs(
     inputs: DecisionInputs, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
 ) -> tuple[tuple[GangState, ...], str]:
     """Return the pod's groups, and why it must wait for them whatever room there is."""
-    policy, counters, own = inputs.rules.policy, inputs.cluster.counters, frame.pod.uid
+    policy, counters = inputs.rules.policy, inputs.cluster.counters
+    others = [pod for pod in pending if pod.uid != frame.pod.uid]
     try:
         requirements = (
             *pod_group_requirements(frame),
@@ -150,11 +153,24 @@ def _gangs(
         return (), str(error)
     found = []
     for requirement in requirements:
-        placed = counters.group_size(requirement.group_of, requirement.group)
-        others = [pod for pod in pending if pod.uid != own and requirement.group_of(pod.template) == requirement.group]
-        found.append(gang_state(requirement, placed=placed + is_placed, pending=len(others) + (not is_placed)))
+        found.append(_gang_state(requirement, counters.group_size, others, is_placed=is_placed))
     missing = next((gang for gang in found if gang.missing), None)
     return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""
+
+
+def _gang_state(
+    requirement: GangRequirement, on_nodes: NumberOf, others: Sequence[PodInfo], *, is_placed: bool
+) -> GangState:
+    """Return how far a gang has come, with the pod that is asked about and the other pending ones."""
+
+    def pending(group_of: GroupOf, group: Group) -> int:
+        members = sum(group_of(pod.template) == group for pod in others)
+        return members + (not is_placed and group in requirement.groups)
+
+    def placed(group_of: GroupOf, group: Group) -> int:
+        return on_nodes(group_of, group) + (is_placed and group in requirement.groups)
+
+    return gang_state(requirement, placed=placed, pending=pending)
 
 
 def _whole(asked: Refusals) -> bool:
