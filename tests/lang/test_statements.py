@@ -67,7 +67,7 @@ WHOLE = {
     "spread": 'spread by pod.qos over a max skew 1 min domains 2 counting all nodes as b if true else "" weight 2',
     "pack": "pack by pod.label.a over rack as tight if pod.label.b weight 2",
     "limit": 'limit count() by pod.label.a to 3 as quota if pod.label.b else "why"',
-    "gang": "gang by pod.label.a size 3 within 5min as team if pod.label.b",
+    "gang": "gang by pod.label.a size 3 with 1 of b=c, 2 of d within 5min as team if pod.label.b",
 }
 """Statements with all of their clauses."""
 

@@ -129,7 +129,8 @@ class Place:
         """Return what could stand here; of suffixes, those that the statement takes."""
         accepts = self.accepts
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
-            taken = BY_KEYWORD[self.keyword].clauses if self.keyword in BY_KEYWORD else ()
+            statement = BY_KEYWORD.get(self.keyword)
+            taken = (*statement.clauses, *statement.joins) if statement is not None else ()
             accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
         parts = []
         quiet = _QUIET
