@@ -464,6 +464,9 @@ class _Checker:
         if not operators.has_unknown(value):
             if value.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(value, "a number of pods"))
+            elif value.info.depends & Depends.SIGNAL:
+                message, advice = "the size of a gang cannot follow a metric", "use a constant, or a label of the pod"
+                self.found.append(codes.UNSTABLE.at(value.span, message, help=advice))
             elif in_unit(value, PLAIN, self.found):
                 self._in_range(value, what, low=1, whole=True)
         return value
