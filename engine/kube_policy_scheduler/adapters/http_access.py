@@ -1,4 +1,4 @@
-"""Who may use a route: a token or a certificate in, yes or a refusal out.
+"""Authorization of HTTP routes: takes a token or a certificate, allows or rejects.
 
 Knows neither routes nor how tokens are judged.
 """

@@ -100,7 +100,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.accepted = asyncio.get_running_loop().time()
-        transport.pause_reading()  # until somebody can read
+        transport.pause_reading()  # until the reader continues
         if self._limits.admit(self):
             self._task = asyncio.create_task(self._hand_over(transport), name="connection")
             self._task.add_done_callback(self._handed_over)
@@ -158,7 +158,7 @@ class _Connection(asyncio.Protocol):
         if error is None:
             return
         self.end()
-        if not isinstance(error, OSError):  # of TLS and of connections that broke: nobody's business
+        if not isinstance(error, OSError):  # errors of TLS and of broken connections are not logged
             log.error("failed to serve a connection", exc_info=error)
 
 

@@ -1,4 +1,4 @@
-"""A serving certificate with an authority of its own, whose key is thrown away: nobody can sign another one by it."""
+"""A serving certificate with its own CA, whose key is discarded: no other certificate can be signed with it."""
 
 from __future__ import annotations
 

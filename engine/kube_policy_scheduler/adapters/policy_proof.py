@@ -1,4 +1,4 @@
-"""Whether policies are those that somebody vouches for: a list of checksums beside them, and its signature.
+"""Verifies policies with a list of checksums beside them, and the signature of the list.
 
 Both are made with common tools:
 
@@ -23,7 +23,7 @@ _SIGNATURE_BYTES = 64
 
 
 class ProofError(Exception):
-    """The policies are not those that were vouched for, or nobody says so; the text names the file."""
+    """The policies do not match the checksums or the signature, or these are missing; the text names the file."""
 
 
 @dataclass(frozen=True, slots=True)

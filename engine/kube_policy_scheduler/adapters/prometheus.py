@@ -94,7 +94,7 @@ class PrometheusClient:
         self._response: requests.Response | None = None
         self._decode: Callable[[bytes], Scalar | Vector] = decode_answer
         self._labels: WeakValueDictionary[str, LabelSets] = WeakValueDictionary()
-        """Of the last answer to each query, while somebody keeps it."""
+        """Of the last answer to each query, while it is in use."""
         self._session = requests.Session()
         self._session.max_redirects = 3
         # the library reads all of an answer into dictionaries and returns `data.result` alone
@@ -248,7 +248,7 @@ class PrometheusClient:
 
 
 class _Answer(requests.Response):
-    """An answer whose JSON is ours: the library takes `data.result` out of it and hands that on."""
+    """A response whose JSON is decoded here: the library takes `data.result` from it."""
 
     def __init__(self, response: requests.Response, content: bytes, decode: Callable[[bytes], Scalar | Vector]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The certificate of our own port: from files, read again when they change, or made by ourselves.
+"""The serving certificate: from files, which are read again when they change, or self-signed.
 
 A self-signed certificate keeps tokens from being read on the way, but proves nothing: clients must skip its check, as
 they do with kube-scheduler's.

@@ -140,7 +140,7 @@ class SignalSource:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop at once; a request under way is left to end by itself."""
+        """Stop at once; a request in flight ends on its own."""
         if self._refreshing is not None:
             await self._loops.end(self._refreshing)
             self._refreshing = None
@@ -260,7 +260,7 @@ class SignalSource:
         except PrometheusError:
             raise
         except Exception as error:
-            # a fault of ours or of a library must not end the refreshing of every other query
+            # a bug here or in a library must not end the refreshing of all other queries
             log.exception("unexpected error while querying Prometheus")
             raise PrometheusError(f"unexpected error: {type(error).__name__}") from error
 

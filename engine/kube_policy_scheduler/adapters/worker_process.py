@@ -246,7 +246,7 @@ def serve(handle: Callable[[bytes], bytes]) -> NoReturn:
             connected.settimeout(None)
             _limit_time(cpu_seconds)
             _send(connected, *_done(handle, work))
-        except (OSError, EOFError):  # TimeoutError is one: nobody asks, or nobody is left who could
+        except (OSError, EOFError):  # also TimeoutError: no request came, or the parent process ended
             os._exit(0)
 
 

@@ -36,7 +36,7 @@ class WorkerThread:
                 give: Callable[[], None] = partial(future.set_exception, error)
             else:
                 give = partial(future.set_result, result)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(settle, give)
 
         self._calls.put(run)

@@ -51,7 +51,7 @@ def canaries(policies: PolicySet) -> tuple[Pair, ...]:
 
 
 def promoted(pair: Pair, sources: Sequence[Source]) -> Outcome:
-    """Return the sources where the canary's rules stand in the stable policy's file, under its header."""
+    """Return the sources with the canary's rules in the file of the stable policy, under its header."""
     new = Source(pair.stable.source.name, _as_stable(pair))
     left = tuple(new if each.name == new.name else each for each in sources if each.name != pair.canary.source.name)
     return Outcome(left, (new,), (pair.canary.source,))

@@ -72,7 +72,7 @@ class Rollout:
     """Its hash."""
     replicas: tuple[ReplicaState, ...]
     expected: int | None
-    """How many replicas there should be; None where nobody knows."""
+    """The wanted number of replicas; None if unknown."""
 
     @property
     def live(self) -> int:
@@ -92,7 +92,7 @@ class Rollout:
 
     @property
     def is_refused(self) -> bool:
-        """Return whether waiting cannot help: somebody has it and does not take it."""
+        """Return whether waiting cannot help: a replica has the policies and rejects them."""
         return any(each.state is State.REFUSED for each in self.replicas)
 
 

@@ -21,7 +21,7 @@ from kube_policy_scheduler.policy.policy_set import PolicySet
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """Policies, or Kubernetes' own rules where there are none. Nobody is evicted: what is asked is where pods fit."""
+    """Policies, or Kubernetes' own rules where there are none. No pod is evicted: the question is where pods fit."""
 
     name: str
     """What the reader calls it: the path it comes from."""

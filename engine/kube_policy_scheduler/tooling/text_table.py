@@ -33,7 +33,7 @@ class Terminal:
     """Columns; None: as wide as a line may be, as in files and pipes."""
 
     def paint(self, style: str, text: str) -> str:
-        """Return the text in a style, or alone where nobody wants colours."""
+        """Return the text in a style, or plain if colours are off."""
         text = printable(text)
         return f"{style}{text}{_RESET}" if self.colour and style else text
 

@@ -1,4 +1,4 @@
-"""Binds pods to nodes and finds out what happened to it. Knows no policy; decides nothing.
+"""Binds pods to nodes, and resolves unknown outcomes of bindings. Decides nothing.
 
 A POST whose answer was lost may have worked, or may still be carried out. So after anything uncertain the pod itself is
 asked, and only a pod that is unbound is tried again, on the same node: the API server's refusal to bind twice makes
@@ -47,7 +47,7 @@ LINGER_SECONDS = 75.0
 MOST_CONFLICTS = 2
 """Refusals with 409 that the pod does not explain, after which it is not tried again."""
 MOST_FAULTS = 3
-"""Unexpected errors of ours in one binding, after which it is not tried again."""
+"""Unexpected errors in one binding, after which it is not retried."""
 
 
 class Reason(enum.Enum):
@@ -85,7 +85,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The truth could not be had in time: keep the reservation until the pod's watch tells, or ask again with this."""
+    """The outcome is unknown: keep the pod assumed until the watch shows it, or ask again with this value."""
 
     message: str
     since: float
@@ -213,7 +213,7 @@ class Binder:
         body: bytes = b"",
         fence: Fence | None = None,
     ) -> bytes:
-        async with self._slots:  # for the request alone: a binding that pauses holds nobody up
+        async with self._slots:  # for the request alone: a binding that pauses delays no other
             return await self._transport.request(
                 verb, path, body=body, resource=resource, timeout_seconds=self._timeout_seconds, fence=fence
             )

@@ -1,4 +1,4 @@
-"""One ConfigMap: read, and changed only if nobody else changed it meanwhile."""
+"""One ConfigMap: read, and written only if it has not changed since (optimistic concurrency)."""
 
 from __future__ import annotations
 

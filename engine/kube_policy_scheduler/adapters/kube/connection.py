@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Parse; bytes that nobody asked for end the connection."""
+        """Parse; unsolicited bytes end the connection."""
         if self._waiter is None and self._stream is None:
             self.close()
             return

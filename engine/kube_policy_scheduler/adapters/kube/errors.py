@@ -23,7 +23,7 @@ import msgspec
 from kube_policy_scheduler.wording import one_line
 
 DENIALS = ('admission webhook "', "Internal error occurred: failed calling webhook ")
-"""How the API server begins to tell that an admission webhook stands in the way, under whatever status it chose."""
+"""How the API server's message starts if an admission webhook rejects or fails, whatever the status code."""
 MESSAGE_CHARACTERS = 400  # enough for any one reason; an admission webhook may answer with pages
 
 
@@ -32,7 +32,7 @@ class KubeError(Exception):
 
 
 class CredentialsError(KubeError):
-    """The cluster's address or our identity could not be established; the text names the file and the remedy."""
+    """The address of the cluster or the credentials cannot be determined; the text names the file and what to do."""
 
 
 class Unreachable(KubeError):

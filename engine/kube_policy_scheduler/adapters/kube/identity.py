@@ -52,7 +52,7 @@ class TlsFiles:
     """Files in PEM, and how the server is to be verified by them."""
 
     authority: str | None = None
-    """Whom to trust; None: whom the system trusts."""
+    """The CA certificates; None: those of the system."""
     authority_name: str = ""
     """What an operator calls the authority."""
     certificate: str | None = None

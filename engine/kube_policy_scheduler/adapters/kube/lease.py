@@ -97,7 +97,7 @@ class HeldLease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether we may act at this moment. Turns false by itself when a renewal is overdue."""
+        """Whether this replica may write now. Turns false when a renewal is overdue."""
         return self.is_held and asyncio.get_running_loop().time() < self.until
 
 
@@ -163,7 +163,7 @@ class LeaderElector:
         self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
         self.follows_nobody = False
-        """Whether nobody has led before us, as far as can be known."""
+        """Whether no replica has led before, as far as is known."""
         self.vouched: Mapping[str, int] = {}
         """What the leader before us says that it had seen, by resource; nothing where it did not end in order."""
         self._trouble = ""  # why the Lease cannot be read or written, "" where it can
@@ -298,7 +298,7 @@ class LeaderElector:
             lease = await self._request("GET", f"{settings.collection}/{settings.name}")
         except NotFound:
             if self.leader not in ("", settings.identity):
-                # somebody deleted it; its holder may have renewed it until then, and makes it again if it still leads
+                # deleted; its holder may have renewed it until then, and creates it again if it still leads
                 self._note_state((self.leader, "deleted", None))
                 if not self._has_expired():
                     return False
@@ -322,7 +322,7 @@ class LeaderElector:
         try:
             self._note(await self._request("PUT", f"{settings.collection}/{settings.name}", lease))
         except Conflict:
-            return False  # somebody else wrote in between
+            return False  # another client wrote in between
         return True
 
     def _inherit(self, *, follows_nobody: bool = False, vouched: Mapping[str, int] | None = None) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SETTLE_SECONDS = 2.0
 """From the unexpected end of a Lease until its holder's part is taken: bindings may be on the way to our watch."""
 HURRY_SECONDS = 0.1
-"""Between two looks while somebody waits."""
+"""Between two looks while a replica waits."""
 LEAVE_SECONDS = 3.0
 """How long our end may be delayed by what is on the way to our watch."""
 
@@ -144,7 +144,7 @@ class Membership:
             await asyncio.sleep(self._until_next_look())
 
     def _until_next_look(self) -> float:
-        """Return seconds: half a retry period, less where somebody waits or a Lease ends before that."""
+        """Return seconds: half a retry period, less if a replica waits or a Lease ends before that."""
         if not self.is_ready or self._published != self.members:
             return HURRY_SECONDS
         now = asyncio.get_running_loop().time()
@@ -201,7 +201,7 @@ class Membership:
                 # who had not renewed for so long when we looked last had stopped by then: nothing but its end is near
                 had_stopped = self._asked - at > self._settings.renew_deadline_seconds
                 settled, ends = now + SETTLE_SECONDS, at + lease.lease_seconds
-                # a Lease that somebody deletes under its holder does not end what that may do
+                # a deleted Lease does not end what its holder may do
                 self._free_at[identity] = min(settled, ends) if had_stopped else max(settled, ends)
         found = {}
         for identity, lease in leases.items():

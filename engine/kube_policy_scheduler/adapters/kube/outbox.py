@@ -54,7 +54,7 @@ FAILING_PER_SECOND = 20.0
 MOST_FORBIDDEN = 5
 """Tries of what is answered with 403; some ten seconds."""
 MOST_FAULTS = 3
-"""Tries of what ends in an unexpected error of ours."""
+"""Attempts of an item that ends in an unexpected error."""
 MOST_LOOKS = 64
 """Namespaces looked at for one that may send, at a time."""
 WARN_EVERY_SECONDS = 60.0

@@ -178,7 +178,7 @@ class PodStatusWriter:
         return await self._write(write) is not None
 
     async def _write(self, write: _Write) -> int | None:
-        """Send until the pod's status is as wanted; return its version, None where that can't be had any more."""
+        """Send until the pod's status is as wanted; return its version, None if that is no longer possible."""
         pod = write.pod
 
         def read(answer: bytes) -> PodView | None:

@@ -124,7 +124,11 @@ class PolicyHistory:
         for item in items:
             try:
                 found.append(_revision(_decode_revision(item)))
-            except (msgspec.MsgspecError, binascii.Error, ValueError) as error:  # not ours: one of them spoils no other
+            except (
+                msgspec.MsgspecError,
+                binascii.Error,
+                ValueError,
+            ) as error:  # others stay usable
                 logger.warning("cannot read an earlier version of ConfigMap %s: %s", self._name, error)
         return tuple(sorted(found, key=lambda each: each.number, reverse=True))
 

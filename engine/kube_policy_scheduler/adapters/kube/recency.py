@@ -22,7 +22,7 @@ class Recency:
     required: float = NEVER
     """How new the view must be for it to count as current."""
     promised: float = NEVER
-    """How much of that somebody asked for who cannot do with less."""
+    """How recent the view must be for a caller that needs it."""
     target: int | None = None
     """The version that shows that the view is as new as the last question; None where no question is open."""
     asked: float = NEVER
@@ -35,7 +35,7 @@ class Recency:
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether the view is as new as somebody needs it who cannot do with less."""
+        """Whether the view is as recent as a caller needs it."""
         return self.as_of >= self.promised
 
     def require(self, at: float) -> None:
@@ -45,7 +45,7 @@ class Recency:
             self.target = None  # a question of before says too little
 
     def promise(self, at: float) -> None:
-        """The same, for somebody who cannot do with less."""
+        """The same, for a caller that needs it."""
         self.promised = max(self.promised, at)
         self.require(at)
 

@@ -204,7 +204,7 @@ class Reflector(Generic[T]):
         self._proof_wanted.set()
 
     def doubt(self) -> None:
-        """Let the view count as current only once it is known to be: the way to the API server was cut, for somebody.
+        """Let the view count as current only once it is known to be: a connection to the API server was cut.
 
         A watch that was open then says nothing, whether it goes on or not.
         """
@@ -261,7 +261,7 @@ class Reflector(Generic[T]):
         except KubeError as error:
             return self._pause_after(error)
         except Exception:
-            # A fault in ours or in the handler: its view may be half changed, so it gets all objects again.
+            # A bug here or in the handler: its view may be half changed, so it gets all objects again.
             logger.exception("unexpected error in the reflector of %s; restarting it", self.resource)
             self._version, self._deliver_whole = "", True
             self._fail(Phase.RETRYING, "internal error, see the log")
@@ -542,7 +542,7 @@ class Reflector(Generic[T]):
         self._enter(phase, problem)
 
     def _is_brief(self) -> bool:
-        """Return whether a refusal may pass soon: what could be had before is refused for no long time yet."""
+        """Return whether a rejection may be temporary: the resource was available until a short time ago."""
         now = asyncio.get_running_loop().time()
         if not self.counts.lists:
             return False
@@ -550,7 +550,7 @@ class Reflector(Generic[T]):
         return now - self._refused_at < BRIEF_REFUSAL_SECONDS
 
     def _set_aside(self, phase: Phase, problem: str) -> None:
-        """Note that the resource cannot be had; objects already delivered stay, for they may still be right."""
+        """Note that the resource is not available; delivered objects stay, because they may still be right."""
         self._fail(phase, problem)
         self._version = ""
         self._is_unavailable = True

@@ -35,7 +35,7 @@ from kube_policy_scheduler.cluster.objects import AllocationResult, ResourceClai
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""
 MOST_CONFLICTS = 5
-"""As kube-scheduler: so often a claim is read again because somebody else has written to it."""
+"""As in kube-scheduler: how often a claim is read again because another client has written to it."""
 PATIENCE_SECONDS = 60.0
 """How long one claim is tried."""
 LINGER_SECONDS = 75.0

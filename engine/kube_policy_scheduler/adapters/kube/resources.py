@@ -1,4 +1,4 @@
-"""The API resources that the scheduler knows, in one table: where they are, what they decode into, who reads them."""
+"""The API resources that the scheduler knows, in one table: paths, types, and which parts read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Read(Enum):
-    """By whom all objects of a resource are read; a cluster without the resource has no such objects."""
+    """Which part reads all objects of a resource; a cluster without the resource has no such objects."""
 
     FIRST = "first"
     """The daemon watches it, and commands list it; nothing is decided without it."""

@@ -37,7 +37,7 @@ class Access(Enum):
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
-    """Nobody that the API server knows."""
+    """A user that the API server does not know."""
     FORBIDDEN = "forbidden"
     UNDECIDED = "undecided"
     """The API server could not be asked."""

@@ -1,4 +1,4 @@
-"""Schedulers that lead under our lease's name, but not under our lease: in another namespace, or beside us.
+"""Finds rival schedulers: they lead with a Lease of the same name that is not ours, for example in another namespace.
 
 Two of them place pods on the same nodes, by two sets of policies, and neither sees the other. Whether a Lease is alive
 is seen, not read: its holder renews it while we look. No two clocks are compared.

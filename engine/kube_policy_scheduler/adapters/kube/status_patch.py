@@ -1,4 +1,4 @@
-"""Brings the status of one object to what it should say, no matter who else writes to it meanwhile. Knows no kind."""
+"""Writes the status of one object, and retries if other clients write to it. Works for every kind."""
 
 from __future__ import annotations
 

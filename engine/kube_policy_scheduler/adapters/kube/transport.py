@@ -238,7 +238,7 @@ class Transport:
         self._key = credentials.connection_key
 
     async def _is_renewed(self, refused: Credentials) -> bool:
-        """Whether a 401 is worth another try: there are others now, or to be had, than those that were refused."""
+        """Whether to retry after a 401: there are other credentials than those that were rejected."""
         found = self._credentials.current
         if found is refused:
             try:

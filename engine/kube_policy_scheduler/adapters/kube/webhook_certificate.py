@@ -26,7 +26,7 @@ from kube_policy_scheduler.adapters.kube.transport import JSON, STRATEGIC_MERGE_
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 60.0
-"""How late a certificate may be noticed that another replica made, or trust that somebody took away."""
+"""How late the scheduler notices a certificate of another replica, or a removed CA bundle."""
 RETRY_SECONDS = 2.0
 _TRIES = 5
 _CERTIFICATE, _KEY, _AUTHORITIES = "tls.crt", "tls.key", "ca.crt"

@@ -165,7 +165,7 @@ Path: TypeAlias = tuple[str | int, ...]
 _FIXED = frozenset({"name", "node", "apiVersion", "kind"})
 """Keys without which a form means nothing."""
 _SIZES = frozenset({"cpu", "mem"})
-"""Of nodes and of the pod to decide: a test without them may still hold, but nobody would see why."""
+"""Of nodes and of the pod to decide: a test without them may pass, but would be hard to understand."""
 _IDENTITY = frozenset({("metadata",), ("metadata", "name"), ("metadata", "namespace")})
 _NOWHERE = Document(Source("<capture>", ""), value={}, root=None)
 MOST_TRIALS = 4000
@@ -174,7 +174,7 @@ MOST_TRIALS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Nodes, pods, and the pod to decide, as they stand in a test file."""
+    """Nodes, pods, and the pod to decide, as in a test file."""
 
     nodes: tuple[Json, ...]
     placed: tuple[Json, ...]

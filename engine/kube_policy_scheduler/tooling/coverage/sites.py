@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.lint.facts import NO_FACTS, Facts, always, assume, never
 
 SpanKey: TypeAlias = tuple[str, int, int]
-"""File, start and end: what stands in a file that several policies use is covered by any of them."""
+"""File, start and end: code in a file that several policies include is covered by any of them."""
 
 
 class Outcome(Enum):

@@ -293,7 +293,7 @@ class SearchSpace:
                     yield ("now",)
 
     def _compared(self) -> Mapping[Place, tuple[str, ...]]:
-        """Return the constants that stand in one comparison with a label or the like."""
+        """Return the constants that are compared with a label or a similar value."""
         found: dict[Place, dict[str, None]] = {}
         for part in self._every:
             if isinstance(part, typed.Same):

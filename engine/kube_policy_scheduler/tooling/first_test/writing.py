@@ -14,7 +14,7 @@ from kube_policy_scheduler.wording import shortened
 
 _LONGEST_NAME = 110
 _SHARED_KEYS = ("name", "cpu", "mem", "zone")
-"""Of nodes: what most of them have stands in the file, and in a case only where it differs."""
+"""Of nodes: the file has what most of them share, and a case only the differences."""
 
 
 def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str, without: Collection[str] = ()) -> str:

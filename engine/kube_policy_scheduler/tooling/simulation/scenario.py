@@ -41,7 +41,7 @@ class Scenario:
     workload: Sequence[tuple[objects.Pod, int]] = ()
     """Which pods are to be expected, with how many of each; none: policies learn it from the pods that come."""
     drops: bool = False
-    """A pod that fits nowhere is dropped, nobody leaves, and time does not matter; else it waits for room."""
+    """Unschedulable pods are dropped, no pod ends, and time does not matter; otherwise they wait for room."""
     until: float | None = None
     """The share of the main resource whose arrival ends it, as far as the list was made for one."""
     marks: tuple[float, ...] = field(default=())

@@ -50,11 +50,11 @@ RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, 
 """Annotations that the scheduler reads whatever the policies say."""
 
 _WRITERS = ("resourceVersion", "generation", "finalizers")
-"""Of metadata: only who writes to the API server needs them."""
+"""Of metadata: only clients that write to the API server need them."""
 
 
 def recorded_objects(things: Iterable[Any], *, annotations: Collection[str] = ()) -> list[Json]:
-    """Return objects as they stand in a fixture file, in the order given.
+    """Return objects as in a fixture file, in the given order.
 
     Args:
         things: structs of `cluster.objects`.

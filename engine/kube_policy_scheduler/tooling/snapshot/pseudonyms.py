@@ -91,7 +91,7 @@ _PREFIXES: Mapping[str, str] = {
     "priorityClassName": "priority",
     "nodeID": "id",
 }
-"""What a pseudonym begins with, by the field that the text first stands in."""
+"""The prefix of a pseudonym, by the field in which the text occurs first."""
 _KIND_PREFIXES: Mapping[str, str] = {
     "Namespace": "ns",
     "PersistentVolume": "volume",

@@ -17,7 +17,7 @@ from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, did_you_
 from kube_policy_scheduler.wording import listed, some
 
 _MOST_NAMES = 12
-"""More in a row nobody reads."""
+"""Longer lists are cut."""
 
 
 def is_pattern(text: str) -> bool:
@@ -270,7 +270,7 @@ class Expected:
     """Its key in `expect`, such as `node`."""
     path: Path
     value: Expectation | None
-    """None: nobody wrote it, it always holds."""
+    """None: implicit; it always holds."""
 
 
 class ExpectReader:

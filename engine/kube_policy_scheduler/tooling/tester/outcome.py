@@ -211,7 +211,7 @@ class Outcome:
     held: str | None = None
     """Why it waits outside the active queue; None where it does not."""
     waits: str | None = None
-    """For whom it waits though it has a place; None where it does not."""
+    """What a pod with a node waits for; None if it does not wait."""
     victims: frozenset[str] = frozenset()
     """Names of the pods that would be evicted to make room."""
     degraded: frozenset[str] = frozenset()

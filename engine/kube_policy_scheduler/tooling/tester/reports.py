@@ -427,6 +427,6 @@ def _position(suite: Suite, result: CaseResult) -> tuple[str, int]:
 FORMATS: Mapping[str, Callable[[Run], str]] = MappingProxyType(
     {"json": as_json, "junit": as_junit, "tap": as_tap, "github": as_github}
 )
-"""By name; text is shown as it comes and stands in `tooling.tester.report`."""
+"""By name; the text form is in `tooling.tester.reports`."""
 SUFFIXES: Mapping[str, str] = MappingProxyType({".json": "json", ".xml": "junit", ".tap": "tap"})
 """Which format a file's name asks for."""

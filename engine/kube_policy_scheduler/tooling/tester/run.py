@@ -270,7 +270,7 @@ def ended(case: AnyCase, failures: Sequence[Failure], outcomes: tuple[Outcome, .
 
 
 _SOURCE = "policy"
-"""The name of a policy that stands in the test file itself."""
+"""The name of a policy that is written in the test file."""
 
 
 def refusal(case: Invalid, fixtures: Fixtures) -> list[Failure]:
@@ -389,7 +389,7 @@ class SuiteRun:
             *suite.invalid,
             *(_property(each, self._fixtures) for each in suite.forall),
         )
-        """In the order in which they stand in the file."""
+        """In the order of the file."""
         self._with(policies, observe)
 
     def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:

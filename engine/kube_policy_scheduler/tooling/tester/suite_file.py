@@ -63,11 +63,11 @@ class Kind(Enum):
 
     ONE = "one"
     SEQUENCE = "sequence"
-    """One after the other: who has a place is there for the next."""
+    """One after the other: a placed pod is in the cluster for the next one."""
     QUEUE = "queue"
     """Not at all: they wait, and are asked for their turns."""
     FORALL = "forall"
-    """Each by itself, in the same world."""
+    """Each alone, in the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,7 +549,7 @@ _ORDER = (
 )
 _CASE_ORDER = ("name", "skip", "todo", "each", "now", "at", "tie", "queued", "attempts", "nodes", "pods", "metrics")
 _WRITTEN_OUT = frozenset({"nodes", "pods", "metrics", "templates", "cases", "forall", "invalid"})
-"""Keys of a file whose entries stand in lines of their own."""
+"""Keys of a file whose entries are on separate lines."""
 _WHOLE = 1e15
 """Below this, whole floats are written as whole numbers."""
 _SCHEMA_LINE = "# yaml-language-server: $schema={}\n"

@@ -93,7 +93,7 @@ def _thresholds(inputs: DecisionInputs, clause: CompiledClause, tree: Test, fits
 
 
 def _bounds(inputs: DecisionInputs, tree: Quota) -> Iterator[PolicyEdit]:
-    """Raise a limit as far as the pod takes it."""
+    """Raise a limit as far as the pod needs it."""
     bound = tree.bound
     plugin = next((p for p in inputs.profile.filters if isinstance(p, LimitClause) and p.name == tree.name), None)
     if plugin is None or _number(bound.span.text) is None:

@@ -1,4 +1,4 @@
-"""`policyctl why`: one pod's decision explained by the scheduler's own core. Pure; decides nothing by itself."""
+"""`policyctl why`: one pod's decision explained by the scheduler's own core. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cause:
     words: str
     refused: int
     only: int
-    """Nodes on which nothing else stands in the way."""
+    """Nodes that no other filter rejects."""
 
 
 @dataclass(frozen=True, slots=True)

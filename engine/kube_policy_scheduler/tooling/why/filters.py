@@ -67,7 +67,7 @@ class Refusals:
     """`int64[nodes]`: obstacles on each node."""
 
     def only(self, obstacle: str) -> int:
-        """Return on how many nodes nothing else stands in the way."""
+        """Return how many nodes no other filter rejects."""
         return int((self.obstacles[obstacle] & (self.count == 1)).sum())
 
     def dominant(self) -> str | None:
@@ -124,7 +124,7 @@ def refusals(inputs: DecisionInputs) -> Refusals:
             narrowed = plugin.name in evaluation.pre_filtered.narrowed_by[:1]
             mine = [index for index, name in enumerate(diagnosis.plugins) if name == plugin.name]
             alike = [other for other in inputs.profile.filters if other.name == plugin.name]
-            if len(alike) > 1:  # clauses of one name stand in the order in which they are asked
+            if len(alike) > 1:  # clauses of one name are in the order of evaluation
                 at = alike.index(plugin)
                 mine = mine[at : at + 1]
             for index in (*mine, *(i for i, name in enumerate(diagnosis.plugins) if narrowed and not name)):
