@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "policies.configMap": ("kube-system/policies", "kube-system/policies", "policies"),
     "policies.checksums": ("true", True, "1"),
     "policies.publicKeyFile": ("key.pem", FOLDER / "key.pem", "[]"),
+    "policies.extensions": ("[our-functions]", ("our-functions",), "[Our_Functions]"),
     "policies.owners[].name": ("team-b", "team-b", "Team_B"),
     "policies.owners[].path": ("team-b", FOLDER / "team-b", "7"),
     "policies.owners[].schedulingPolicies": ("team-b", "team-b", "team-*"),

@@ -48,13 +48,13 @@ class Tokens:
         self._users.pop(token, None)
 
     def user_of(self, authorization: str) -> User | None:
-        """Return whose an Authorization header is; None for a token nobody has."""
+        """Return the user of an Authorization header; None for an unknown token."""
         scheme, _, token = authorization.partition(" ")
         return self._users.get(token.strip()) if scheme.lower() == "bearer" else None
 
 
 def impersonated(user: User, name: str | None, groups: Sequence[str]) -> User:
-    """Return whom a user acts as (`kubectl --as`)."""
+    """Return the impersonated user (`kubectl --as`)."""
     return user if not name else User(name, (*groups, AUTHENTICATED))
 
 

@@ -103,7 +103,7 @@ class ActiveQueue:
         return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
 
     def pop_ended(self, now: float) -> QueuedPod | None:
-        """Return a pod whose position has ended, so that it is to be pushed, or blocks, anew; None without any."""
+        """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
         self._now = max(self._now, now)
         while self._ends and self._ends[0][0] <= now:
             entry = heapq.heappop(self._ends)

@@ -41,7 +41,7 @@ class BackoffQueue:
         return heapq.heappop(self._heap)[2]
 
     def next_due(self) -> float | None:
-        """Return when the next wait ends, unix seconds; None where nobody waits."""
+        """Return when the next backoff ends, in Unix seconds; None if no pod is in backoff."""
         head = self._head()
         return head[0] if head is not None else None
 

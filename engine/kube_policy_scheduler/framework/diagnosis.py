@@ -53,7 +53,7 @@ class Diagnosis:
         return tuple(sorted({r.reason for _, r in self.refusals if r.code is Code.ERROR}))
 
     def rejectors(self) -> frozenset[str]:
-        """Return the names of the plugins that stand between the pod and a node."""
+        """Return the names of the plugins that reject the pod."""
         if self.rejection is not None:
             return frozenset((self.rejection.plugin,))
         return frozenset(self.plugins[i] for i in np.unique(self.first) if i != _PASSED)

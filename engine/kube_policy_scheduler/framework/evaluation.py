@@ -96,7 +96,7 @@ def named_nodes(frame: Frame, names: frozenset[str]) -> BoolArray:
 
 
 def passes(frame: Frame, profile: Profile, row: int) -> bool:
-    """Return whether one node passes every filter as the cluster stands."""
+    """Return whether one node passes every filter in the current cluster."""
     one = frame.at(np.array([row]))
     prepared = pre_filter(frame, profile.filters)
     if prepared.rejection is not None:

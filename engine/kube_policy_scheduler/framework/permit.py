@@ -128,11 +128,11 @@ class Permit:
         return iter(self._requirements)
 
     def groups(self) -> tuple[Group, ...]:
-        """Return the groups of which somebody waits, longest first."""
+        """Return the groups with waiting pods, the longest wait first."""
         return tuple(self._since)
 
     def since(self, group: Group) -> float | None:
-        """Return when the first of those who wait came, unix seconds; None where nobody waits."""
+        """Return when the first waiting pod came, in Unix seconds; None if no pod waits."""
         return self._since.get(group)
 
     def members(self, group: Group) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Permit:
         return requirements is not None
 
     def release(self, uid: str, placed: Placed) -> list[str]:
-        """Return who may bind now that a pod has come, itself included, and forget them; nobody: it goes on waiting.
+        """Return the pods that may bind after a pod has come, including itself, and forget them; empty: it waits on.
 
         A pod may bind if every group of it is complete without those who must go on waiting themselves.
         """

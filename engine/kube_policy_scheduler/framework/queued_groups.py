@@ -149,15 +149,15 @@ class GroupsMissingMembers:
                 del self._named[group.rule, str(group)]
 
     def groups(self) -> list[Group]:
-        """Return the groups that somebody waits for."""
+        """Return the groups that have waiting pods."""
         return list(self._by_size)
 
     def named(self, rule: str, name: str) -> list[Group]:
-        """Return the groups of a rule with the name `namespace/key` that somebody waits for."""
+        """Return the groups of a rule with the name `namespace/key` that have waiting pods."""
         return list(self._named.get((rule, name), ()))
 
     def requirement(self, group: Group) -> GangRequirement | None:
-        """Return what one of the pods that wait for a group asks for; None where nobody knows."""
+        """Return what one of the waiting pods of a group requires; None if unknown."""
         return self._requirements.get(group)
 
     def waiting(self, group: Group) -> list[QueuedPod]:

@@ -288,7 +288,7 @@ class TemplateCaches:
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
-        """Return the answers for the frame's template, true to the cluster as it stands."""
+        """Return the results for the frame's template in the current cluster."""
         key = frame.template, profile
         cache = self._by_template.get(key)
         if cache is None or not cache.refresh(frame, profile):

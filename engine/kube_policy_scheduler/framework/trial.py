@@ -170,7 +170,7 @@ class Trial:
 
 
 class _Spared:
-    """Pods of lower priority on some rows that a policy lets nobody evict."""
+    """Pods of lower priority on some rows that a policy protects from preemption."""
 
     def __init__(self, frame: Frame, rows: IntArray, spares: Callable[[Frame, PodInfo], bool]) -> None:
         cluster, priority = frame.cluster, frame.pod.priority

@@ -302,7 +302,7 @@ class Settings:
                 assert_never(self.mode)
 
     def effective(self) -> Settings:
-        """Return the settings as the mode has them: who places no pods elects nobody, and a shadow writes nothing."""
+        """Return the settings for the mode: only replicas that place pods elect a leader; a shadow writes nothing."""
         if self.mode == "scheduler":
             return replace(self, http=self.http.in_force())
         return replace(

@@ -69,7 +69,7 @@ class AskedPods:
         return known
 
     def add(self, pod: PodInfo) -> AskedPod:
-        """Keep a pod that nobody has asked about yet."""
+        """Keep a pod that was not asked about before."""
         known = AskedPod(pod, self._clock())
         self._pods.set(pod.uid, known)
         return known

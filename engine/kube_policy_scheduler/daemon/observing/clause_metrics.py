@@ -36,7 +36,7 @@ class Counts:
 
 
 class ClauseCounts:
-    """Counts by plugin. A new policy set has new plugins, hence begins at 0."""
+    """Counts by plugin. A new policy set has new plugins, so its counts start at 0."""
 
     def __init__(self) -> None:
         self._counts: dict[int, Counts] = {}

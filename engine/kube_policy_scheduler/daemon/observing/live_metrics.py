@@ -21,7 +21,7 @@ from kube_policy_scheduler.wording import amount, one_line
 
 _REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
 MAX_QUERY_LABEL = 120
-"""Characters of a query in a label; the text comes from policy files, hence is bounded in number, not length."""
+"""Characters of a query in a label; the text comes from policy files, so the number is bounded, but not the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class LeaseState:
     leads: bool
     """Whether this replica holds it, and may act."""
     holder: str = ""
-    """Identity in the lease, as seen last; empty where nobody holds it, or it was not seen yet."""
+    """Identity in the lease, as last seen; empty if it has no holder, or was not seen yet."""
     trouble: str = ""
     """Why the lease cannot be read or written; empty where it can."""
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SLEPT_SECONDS = 0.5
 """Less is how exactly two clocks can be read one after the other."""
 RIVALS_EVERY_SECONDS = 300.0
-"""Between two looks of a replica in a pod at whether somebody else leads under the same name."""
+"""Interval at which a replica in a pod looks for another leader under the same name."""
 
 
 def slept() -> float:

@@ -25,7 +25,7 @@ from kube_policy_scheduler.framework.victims import Budgets, Victims
 MOST_FREE_SECONDS = 0.1
 """For so long at a time it is tried whether a gang finds free nodes, or places that others give back."""
 MOST_EVICTING_SECONDS = 1.0
-"""For so long at a time it is tried whom to evict for a gang: a few hundred members on 5,000 nodes."""
+"""Time limit for a search for the victims of a gang: enough for a few hundred members on 5,000 nodes."""
 
 
 class GangTrial:
@@ -254,7 +254,7 @@ class _Attempt:
         return self._stopwatch() > self._end
 
     def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
-        """Decide about a member as things would stand."""
+        """Decide a member on the changed cluster."""
         return self._algorithm.decide(queued, preempts=preempts, memo=self._refused)
 
     def keep_candidates(self, queued: QueuedPod, decision: Decision) -> None:

@@ -57,7 +57,7 @@ class WaitingPods:
         self.pacing = GangPacing(in_use=lambda group: bool(context.queue.group(group)))
         self._next: deque[str] = deque()
         self._gathered_at: dict[Group, float] = {}
-        """When the others of a group of which somebody waits were last taken out of turn."""
+        """When the other pods of a group with waiting pods were last moved forward in the queue."""
 
     # --- before a member is decided ------------------------------------------------------------------
 

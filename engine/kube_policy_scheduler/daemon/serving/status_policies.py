@@ -60,7 +60,7 @@ def _lines(source: Source, notes: dict[tuple[str, int], list[shown.ClauseNote]])
 
 
 def _span(plugin: object) -> Span | None:
-    """Return where a clause stands; None for a rule of Kubernetes."""
+    """Return the place of a clause; None for a rule of Kubernetes."""
     span = getattr(getattr(plugin, "clause", None), "span", None)
     return span if isinstance(span, Span) else None
 

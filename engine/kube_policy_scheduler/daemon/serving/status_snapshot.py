@@ -104,7 +104,7 @@ class Snapshot:
     pending: Sequence[PendingPod]
     """Those that were looked at."""
     every: int
-    """One pod that was looked at stands for so many that wait."""
+    """One sampled pod represents this number of pending pods."""
     gangs: Sequence[GangState]
     policies: PolicySet | None
     plugins: Sequence[PluginCounts]

@@ -25,7 +25,7 @@ from kube_policy_scheduler.wording import amount, percent, plural, signed, some
 MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
 _ROLES = {"shadow": "shadow mode", "extender": "answering kube-scheduler"}
-"""By mode; who places pods decides, or stands by."""
+"""By mode: a replica that places pods leads or stands by."""
 _EACH_DOES = {"shadow": "each replica observes", "extender": "each replica answers"}
 _NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
 

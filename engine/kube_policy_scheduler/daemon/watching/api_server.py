@@ -30,7 +30,7 @@ class ApiServer:
     """A context manager: lists begin when it is entered; when it is left, requests under way fail."""
 
     def __init__(self, settings: Settings, *, random: Random, loops: Loops) -> None:
-        """Set up; nothing is read and nobody is asked yet. loops: of the process."""
+        """Set up; nothing is read or requested yet. loops: of the process."""
         kubernetes = settings.kubernetes
         self.credentials = find_credentials(
             kubeconfig=str(kubernetes.kubeconfig) if kubernetes.kubeconfig else None, context=kubernetes.context

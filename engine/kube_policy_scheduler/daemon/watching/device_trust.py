@@ -21,7 +21,7 @@ FIRST_LOOK_SECONDS = 5.0
 
 
 class DeviceTrust:
-    """Has annotations count while nobody but the scheduler can write them."""
+    """Trusts the devices annotation while only the scheduler can write it."""
 
     def __init__(self, transport: Transport, devices: Devices) -> None:
         self._transport = transport

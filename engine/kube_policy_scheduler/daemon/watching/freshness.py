@@ -41,7 +41,7 @@ class View(Protocol):
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether it has been as new as somebody needs it who cannot do with less."""
+        """Whether the view is as recent as a caller needs it."""
         ...
 
 
@@ -59,7 +59,7 @@ class ClusterView(Protocol):
 
 
 class AlwaysCurrent:
-    """Of a cluster that nobody watches."""
+    """Of a cluster without watches."""
 
     losses = 0
 

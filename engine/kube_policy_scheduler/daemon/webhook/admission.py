@@ -21,7 +21,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.wording import plural
 
 MESSAGE_CHARACTERS = 16_000
-"""Of a refusal; nobody reads more, and API servers answer with it as it is."""
+"""Of a rejection: longer texts are not read, and API servers return the text unchanged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,7 +393,7 @@ class Deallocation:
 
 
 def _is_free_for(claim: objects.ResourceClaim, pod_uid: str) -> bool:
-    """Return whether nobody but the pod may be using a claim."""
+    """Return whether only this pod may use a claim."""
     users = claim.status.reserved_for or ()
     return not users or (len(users) == 1 and users[0].uid == pod_uid)
 

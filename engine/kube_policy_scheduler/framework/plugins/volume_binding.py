@@ -90,7 +90,7 @@ class PodClaims:
     selected: Claims
     """Unbound, and a node was selected for them before."""
     matching: Claims
-    """Unbound, smallest first; existing volumes may do for them."""
+    """Unbound, smallest first; existing volumes may match them."""
     matches: Matches
     """The existing volumes for `matching`."""
     out_of_reach: BoolArray

@@ -27,7 +27,7 @@ _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """What stands in the way of a pod's volumes."""
+    """Conflicts of a pod's volumes."""
 
     rows: frozenset[int]
     """Rows with a pod that has one of the pod's disks, where the two cannot share it."""

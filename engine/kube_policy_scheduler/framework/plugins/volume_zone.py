@@ -26,7 +26,7 @@ _KEYS: Mapping[str, str] = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels that are looked at, each with the one of a node that stands in for it."""
+"""Zone and region labels of volumes, each with the node label that replaces it."""
 
 
 class VolumeTopology(NamedTuple):

@@ -518,11 +518,11 @@ class _Checker:
         return operators.truth(self.inference.infer_root(tree, scope), self.found)
 
     def condition(self, tree: expressions.Expr | None, scope: Scope) -> typed.Typed | None:
-        """Return what stands after `if`, where something does."""
+        """Return the condition after `if`, if there is one."""
         return None if tree is None else self.truth(tree, scope)
 
     def key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
-        """Return what stands after `by`: a text of the pod's template."""
+        """Return the key after `by`: a text of the pod's template."""
         value = self.inference.infer_root(tree, self.pod_scope(statement))
         if operators.has_unknown(value):
             return value

@@ -137,7 +137,7 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
 
 
 def remedy(cause: typed.Typed) -> str:
-    """Return the value with a place for what then holds: `promql("…") ?? …`."""
+    """Return the value with a place for a default: `promql("…") ?? …`."""
     shown = " ".join(cause.span.text.split())
     bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
     default = {Kind.NUMBER: "…", Kind.VERSION: 'version("0")'}.get(cause.info.type.kind, "true")
