@@ -200,6 +200,7 @@ _PARTS: dict[str, SearchStrategy[Tokens]] = {
     "counting": st.sampled_from(["all", "tainted", "tainted, filtered"]).map(
         lambda which: ["max skew", "1", f"counting {which} nodes"]
     ),
+    "target": st.sampled_from(["spot 70%", '"a" 0.5, b-c 20%']).map(lambda which: [f"target {which}"]),
     "with": st.sampled_from(["1 of role=driver", '1 of "a/b" , 2 of c in (d, "e")', "pod.priority of x!=y"]).map(
         lambda roles: [f"with {roles}"]
     ),

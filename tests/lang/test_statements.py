@@ -64,7 +64,20 @@ WHOLE = {
     "require": 'require pod.label.a as needs if pod.label.b else "why"',
     "filter": 'filter node.ready as fit if pod.label.b else "why"',
     "score": "score 1 as best if node.ready weight 2",
-    "spread": 'spread by pod.qos over a max skew 1 min domains 2 counting all nodes as b if true else "" weight 2',
+    "spread": "\n    ".join(
+        (
+            "spread by pod.qos",
+            "over a",
+            "target b 7%",
+            "max skew 1",
+            "min domains 2",
+            "counting all nodes",
+            "as b",
+            "if true",
+            'else ""',
+            "weight 2",
+        )
+    ),
     "pack": "pack by pod.label.a over rack as tight if pod.label.b weight 2",
     "limit": 'limit count() by pod.label.a to 3 as quota if pod.label.b else "why"',
     "gang": "gang by pod.label.a size 3 with 1 of b=c, 2 of d within 5min as team if pod.label.b",

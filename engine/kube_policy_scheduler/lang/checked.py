@@ -64,6 +64,8 @@ class Grouping:
     key: Typed
     topology: str | None
     """Label key of the domains; None is the node."""
+    targets: Mapping[str, float]
+    """Which share of the pods, 0 to 1, domains are to have; the others share the rest. Empty: all have the same."""
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]

@@ -59,6 +59,7 @@ CLAUSES: Mapping[str, str] = {
     "max skew": "max_skew",
     "min domains": "min_domains",
     "counting": "counting",
+    "target": "targets",
     "with": "roles",
     "within": "within",
     "every": "every",
@@ -358,6 +359,13 @@ STATEMENTS: tuple[Statement, ...] = (
                 "spread by pod.label.tenant over zone",
             ),
             StatementForm(
+                "spread by KEY over TOPOLOGY target VALUE SHARE, … [as NAME] [if CONDITION] [weight N]",
+                "Score",
+                "Prefers the domains that have less than their share of the pods of the same key. The other domains"
+                " share the rest evenly. The score is 0 to 100.",
+                "spread by pod.label.app over lifecycle target spot 70%",
+            ),
+            StatementForm(
                 "spread by KEY [over TOPOLOGY] max skew N [min domains N] [counting WHICH nodes]"
                 ' [as NAME] [if CONDITION] [else "why"]',
                 "Filter",
@@ -368,7 +376,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("spread",),
-        clauses=("over", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
+        clauses=("over", "target", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
         joins=("by",),
         groups=True,
         foreign=("distribute", "balance"),

@@ -244,11 +244,21 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """`VALUE SHARE` in `spread … target …`."""
+
+    value: str
+    share: expressions.Number
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
-    """`spread by KEY [over TOPOLOGY] [max skew N [min domains N] [counting WORDS nodes]] [as NAME] …`"""
+    """`spread by KEY [over TOPOLOGY] [target VALUE SHARE, …] [max skew N [min domains N] [counting WORDS nodes]] …`"""
 
     key: expressions.Expr
     topology: Topology | None
+    targets: tuple[Target, ...] | None
     max_skew: expressions.Expr | None
     min_domains: expressions.Expr | None
     counting: Counting | None

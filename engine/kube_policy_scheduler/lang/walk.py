@@ -17,6 +17,7 @@ TREE_TYPES = frozenset(
         syntax.PluginWeight,
         syntax.Role,
         syntax.SeriesKey,
+        syntax.Target,
     }
 )
 _LEAVES = frozenset({"str", "str | None", "float", "bool", "tuple[str, ...]", "Span"})

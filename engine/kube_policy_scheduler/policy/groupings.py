@@ -5,6 +5,11 @@ pods of the key in a node's domain, and `most` and `least` among the nodes that 
 / most. The emptiest domain gets 100; one more pod weighs less the more there are, so 1000 against 1001 does not
 drown other scores as 0 against 1 does; and the weight compares with those of the default scores. `pack` is
 100 * count / most. Nodes outside every domain get 0.
+
+With `target`, a domain that is to have the share `s` of `n` pods, the one that is decided included, and has `count` of
+them without it, gets 100 * (1 - (count + 1/2) / (2 * s * n)), at least 0: 100 at most, about 50 at its target, 0 from
+twice its target on. So the score falls with each pod in the domain and grows with its share, and the best domain is the
+one that the method of Webster and Sainte-Lague gives the next seat: the shares of the pods approach the targets.
 """
 
 from __future__ import annotations
@@ -73,6 +78,8 @@ class GroupingScore(_Grouping):
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`, 0 to 100."""
+        if self.clause.targets and self.clause.topology is not None:
+            return self._by_target(frame, self.clause.topology)
         counts, inside = self.domain_counts(frame)
         known = counts if inside is None else counts[inside]
         most = float(known.max()) if len(known) else 0.0
@@ -83,6 +90,24 @@ class GroupingScore(_Grouping):
         else:
             scores = np.full(len(counts), 100.0)
         return scores if inside is None or len(known) == len(counts) else np.where(inside, scores, 0.0)
+
+    def _by_target(self, frame: Frame, key: str) -> FloatArray:
+        """Return `float64[rows]`, 0 to 100: how far each row's domain is below its share of the pods."""
+        nodes, targets = frame.cluster.nodes, self.clause.targets
+        domains, column = topology(nodes, key), nodes.label(key)
+        totals = np.bincount(domains.index, weights=self._per_node(frame), minlength=domains.slots)[: domains.size]
+        there = {value: code for value in targets if (code := column.index.get(value)) is not None}
+        rest = max(0.0, 1.0 - sum(targets.values())) / max(domains.size - len(there), 1)
+        wanted = np.full(domains.size, rest)
+        for value, code in there.items():
+            wanted[domains.index[np.argmax(column.codes == code)]] = targets[value]
+        wanted *= totals.sum() + 1.0
+        scores = np.zeros(domains.size + 1)
+        with np.errstate(all="ignore"):
+            filled = (totals + 0.5) / (2.0 * wanted)
+        scores[:-1] = np.where(wanted > 0, 100.0 * np.maximum(1.0 - filled, 0.0), 0.0)
+        result: FloatArray = scores[domains.index[frame.rows]]
+        return result
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return the raw scores: they are final."""

@@ -384,7 +384,9 @@ class _Checker:
         topology = self._topology(tree.topology)
         skew = domains = None
         counting: frozenset[str] = frozenset()
+        targets: dict[str, float] = {}
         if isinstance(tree, syntax.Spread):
+            targets = self._targets(tree)
             skew = int(self.whole(tree.max_skew, "max skew", low=1)) if tree.max_skew else None
             domains = int(self.whole(tree.min_domains, "min domains", low=1)) if tree.min_domains else None
             counting = self._counting(tree.counting) if tree.counting is not None else counting
@@ -394,12 +396,42 @@ class _Checker:
             name,
             self.key(tree.key, kind.value),
             topology,
+            targets,
             skew,
             domains,
             counting,
             self.condition(tree.condition, self.pod_scope(kind.value)),
             self.number(tree.weight, "weight", low=0),
         )
+
+    def _targets(self, tree: syntax.Spread) -> dict[str, float]:
+        """Return the share of each domain that has a target, reporting those that cannot be."""
+        found: dict[str, float] = {}
+        if tree.targets and tree.topology is None:
+            advice = "write the label of the domains: `over lifecycle target spot 70%`"
+            self.found.append(codes.PART.at(tree.span, "`target` needs the domains, after `over`", help=advice))
+        if tree.targets and (tree.max_skew is not None or tree.reason is not None):
+            word = "max skew" if tree.max_skew is not None else "else"
+            advice = "write two statements: one with `target`, one with `max skew`"
+            message = f"`target` is a preference, and does not go with `{word}`"
+            self.found.append(codes.PART.at(tree.span, message, help=advice))
+        for target in tree.targets or ():
+            share, span = target.share, target.span
+            if share.suffix not in ("", "%") or not 0 <= share.value <= 1:
+                message = f"a target is a share from 0% to 100%, this is {share.text}"
+                whole = not share.suffix and 1 < share.value <= 100
+                advice = f"write `{share.text}%`" if whole else "write a share such as `70%`"
+                self.found.append(codes.OUT_OF_RANGE.at(share.span, message, help=advice))
+            elif target.value in found:
+                message = f"`{target.value}` has two targets"
+                self.found.append(codes.REPEATED.at(span, message, help="keep one of them"))
+            found.setdefault(target.value, share.value)
+        total = sum(found.values())
+        if total > 1 + 1e-9 and all(0 <= share <= 1 for share in found.values()):
+            message = f"the targets are {100 * total:g}% together, more than 100%"
+            advice = "write smaller shares; the other domains share what is left"
+            self.found.append(codes.OUT_OF_RANGE.at((tree.targets or ())[-1].span, message, help=advice))
+        return found
 
     def _counting(self, tree: syntax.Counting) -> frozenset[str]:
         for word in tree.words:

@@ -98,6 +98,8 @@ class CompiledGrouping(_Common):
     key: Evaluate
     """From a frame or an `Item`: the key, None where the pod has none."""
     topology: str | None
+    targets: Mapping[str, float]
+    """As `checked.Grouping.targets`."""
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]

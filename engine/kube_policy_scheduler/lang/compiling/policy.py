@@ -82,6 +82,7 @@ class _Maker:
                     members=self._same_key(key),
                     key=self._compiler.compile(key),
                     topology=clause.topology,
+                    targets=clause.targets,
                     max_skew=clause.max_skew,
                     min_domains=clause.min_domains,
                     counting=clause.counting,

@@ -187,8 +187,11 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def role(self, role: syntax.Role) -> str:
-        """Return the canonical text of a role: `2 of role=worker`."""
+    def _member(self, role: syntax.Role | syntax.Target) -> str:
+        """Return the canonical text of a role or a target: `2 of role=worker`, `spot 70%`."""
+        if isinstance(role, syntax.Target):
+            value = role.value if _BARE_VALUE.fullmatch(role.value) else quoted(role.value)
+            return f"{value} {self.show(role.share)}"
         return f"{self.show(role.number)} of {self._label_test(role.label).removeprefix('pod label ')}"
 
     def _part(
@@ -199,6 +202,7 @@ class _Printer:
         | syntax.Counting
         | syntax.SeriesKey
         | tuple[syntax.Role, ...]
+        | tuple[syntax.Target, ...]
         | str
         | bool
         | None,
@@ -209,7 +213,7 @@ class _Printer:
             case True:
                 return f" {word}"
             case tuple():
-                return f" {word} {', '.join(self.role(each) for each in value)}"
+                return f" {word} {', '.join(self._member(each) for each in value)}"
             case syntax.SeriesKey(label=label, value=key):
                 return f" {word} {label}" + (f" as {self.show(key)}" if key is not None else "")
             case syntax.Topology(key=key):

@@ -491,6 +491,22 @@ class Statements:
     def part_strict(self, items: list[Any]) -> Part:
         return Part("strict", True, whole(items))
 
+    def part_target(self, items: list[Any]) -> Part:
+        return Part("target", items[1], current().span(items[0], items[1][-1]))
+
+    def targets(self, items: list[Any]) -> tuple[syntax.Target, ...]:
+        return tuple(items[::2])
+
+    def target(self, items: list[Any]) -> syntax.Target:
+        value, token = items
+        text = str(token)
+        share, suffix, problem = number(text)
+        if problem:
+            current().report(codes.NUMBER, at(token), f"`{text}` is not a share", help="write a share such as `70%`")
+        return syntax.Target(
+            value.key, expressions.Number(share, suffix, text, at(token)), current().span(value, token)
+        )
+
     def part_with(self, items: list[Any]) -> Part:
         return Part("with", items[1], current().span(items[0], items[1][-1]))
 

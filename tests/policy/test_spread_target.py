@@ -1,0 +1,104 @@
+"""`spread … target`: the shares of the pods approach the targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.clauses import events_of
+from kube_policy_scheduler.policy.groupings import GroupingScore
+from tests.policy.worlds import node, pod, policy
+
+DOMAINS = ("spot", "on-demand", "reserved")
+
+
+def scores(text: str, counts: dict[str, int], *, unlabelled: bool = False) -> dict[str, float]:
+    """Return the score of each domain where so many pods of the key are in each."""
+    made = Cluster()
+    for value in DOMAINS:
+        made.set_node(node(value, cpu="1000", lifecycle=value))
+    if unlabelled:
+        made.set_node(node("none", cpu="1000"))
+    for value, number in counts.items():
+        for at in range(number):
+            made.place(pod(made, f"{value}{at}", labels={"app": "web"}), value)
+    (plugin,) = [each.plugin for each in policy(text).profile.scores if isinstance(each.plugin, GroupingScore)]
+    frame = Frame(pod(made, "me", labels={"app": "web"}), made, 0.0)
+    return dict(zip(made.nodes.names, plugin.score(frame, None).tolist(), strict=True))
+
+
+SPREAD = "require pod label app\nspread by pod.label.app over lifecycle target "
+CASES: list[tuple[str, dict[str, int], dict[str, Any]]] = [
+    ("spot 50%", {}, {"spot": 50, "on-demand": 0, "reserved": 0}),
+    ("spot 100%", {"spot": 9}, {"spot": 52.5, "on-demand": 0, "reserved": 0}),
+    (
+        "spot 70%, on-demand 30%",
+        {"spot": 7, "on-demand": 2},
+        {"spot": 46.428571, "on-demand": 58.333333, "reserved": 0},
+    ),
+    ("spot 50%", {"spot": 9}, {"spot": 5, "on-demand": 90, "reserved": 90}),
+    ("spot 20%", {"spot": 9}, {"spot": 0, "on-demand": 93.75, "reserved": 93.75}),
+    ("elsewhere 40%", {}, {"spot": 0, "on-demand": 0, "reserved": 0}),
+]
+
+
+@pytest.mark.parametrize(("targets", "counts", "expected"), CASES)
+def test_a_domain_below_its_share_is_preferred(targets: str, counts: dict[str, int], expected: dict[str, Any]) -> None:
+    if targets.startswith("elsewhere"):
+        expected = dict.fromkeys(DOMAINS, 0.0)  # each is to have a fifth: one pod is more than twice that
+    assert scores(SPREAD + targets, counts) == pytest.approx(expected)
+
+
+def test_a_node_without_the_label_gets_nothing() -> None:
+    assert scores(f"{SPREAD}spot 50%", {"spot": 3}, unlabelled=True)["none"] == 0
+
+
+COUNTS = st.fixed_dictionaries({value: st.integers(0, 12) for value in DOMAINS})
+TARGETS = st.tuples(st.integers(0, 60), st.integers(0, 40))
+
+
+@settings(max_examples=40, deadline=None)
+@given(COUNTS, TARGETS, st.sampled_from(DOMAINS))
+def test_scores_lie_between_0_and_100_and_fall_with_each_pod_of_the_domain(
+    counts: dict[str, int], shares: tuple[int, int], more: str
+) -> None:
+    text = f"{SPREAD}spot {shares[0]}%, on-demand {shares[1]}%"
+    found = scores(text, counts)
+    assert all(0 <= score <= 100 for score in found.values())
+    grown = scores(text, counts | {more: counts[more] + 1})
+    assert grown[more] <= found[more]
+    # in a domain that stays as it is, one pod elsewhere leaves more room
+    assert all(grown[other] >= found[other] for other in DOMAINS if other != more)
+
+
+@settings(max_examples=30, deadline=None)
+@given(COUNTS, st.integers(0, 90))
+def test_a_larger_share_never_lowers_the_score_of_its_domain(counts: dict[str, int], share: int) -> None:
+    less, greater = (scores(f"{SPREAD}spot {each}%", counts)["spot"] for each in (share, share + 10))
+    assert less <= greater
+
+
+@pytest.mark.parametrize("shares", [(70, 20, 10), (34, 33, 33), (90, 10, 0), (50, 25, 25)])
+def test_the_shares_of_pods_approach_the_targets(shares: tuple[int, int, int]) -> None:
+    counts = dict.fromkeys(DOMAINS, 0)
+    text = f"{SPREAD}spot {shares[0]}%, on-demand {shares[1]}%"
+    for _ in range(40):
+        found = scores(text, counts)
+        best = max(DOMAINS, key=lambda value: found[value])
+        counts[best] += 1
+    for value, share in zip(DOMAINS, shares, strict=True):
+        assert abs(counts[value] - 40 * share / 100) <= 1, counts
+
+
+def test_a_spread_to_a_target_follows_the_nodes_and_the_pods() -> None:
+    clause = policy(f"{SPREAD}spot 70%").clauses[-1]
+
+    assert {ClusterEvent.POD_DELETE, ClusterEvent.NODE_LABEL} <= events_of(clause)
+    assert not clause.depends & Depends.SIGNAL
