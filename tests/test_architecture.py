@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "framework": {"cluster"},
     "documents": {"diagnostics", "lang"},
     "builtins": {"lang", "cluster", "framework", "diagnostics"},
+    "extensions": {"lang"},
     "lint": {"lang", "diagnostics"},
     "policy": {"lang", "lint", "builtins", "framework", "cluster", "diagnostics"},
     "tooling": {"policy", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
@@ -76,6 +77,7 @@ MAY_USE: dict[str, set[str]] = {
     "framework": {"msgspec", "numpy"},
     "documents": {"jsonschema", "msgspec", "yaml"},
     "builtins": {"numpy", "re2"},
+    "extensions": {"numpy", "onnxruntime"},
     "lint": {"promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy", "promql_parser"},
@@ -127,7 +129,11 @@ WHOLE = {
 }  # fmt: skip
 """Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
 
-OPTIONAL = {"matplotlib": "pages/charts.py", "opentelemetry": "adapters/open_telemetry.py"}
+OPTIONAL = {
+    "matplotlib": "pages/charts.py",
+    "onnxruntime": "extensions/onnx_models.py",
+    "opentelemetry": "adapters/open_telemetry.py",
+}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
 DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk"}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
@@ -34,3 +37,26 @@ def test_a_fault_of_a_package_stops_nothing_else(cluster: Cluster, scheduler: St
     assert cluster.wait_bound("plain") == {"plain": "lic-1"}
     eventually(lambda: "function `broken` of extension example failed" in process.log(), else_=process.log)
     assert not cluster.pod("odd")["spec"].get("nodeName")
+
+
+def test_a_trained_model_scores_nodes(cluster: Cluster, scheduler: StartScheduler, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "extensions" / "models" / "linear.onnx", folder)
+    (folder / "default.policy").write_text(
+        'score model("linear.onnx", if label tier=good then 5 else 0, if label tier=bad then 1 else 0)\n'
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies: {extensions: [onnx]}\n"
+    )
+    cluster.add_nodes(node("a", labels={"tier": "bad"}), node("b"), node("c", labels={"tier": "good"}), node("d"))
+    process = scheduler(
+        f"--config={config}",
+        f"--policies={folder}",
+        environment={"POLICY_SCHEDULER_MODELS": str(folder)},
+    ).start_ready()
+    assert process.policies()["accepted"], process.log()
+    cluster.add_pods(pod("one"))
+    assert cluster.wait_bound("one") == {"one": "c"}

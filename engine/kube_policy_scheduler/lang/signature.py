@@ -172,6 +172,9 @@ class Builtin:
     """The default filter of Kubernetes that asks the same: where both reject a node, that is one reason."""
     reads_text: str = ""
     """What it reads a text as, with its article: a constant text that is not one is an error."""
+    problem: Callable[[Any, int], str] | None = None
+    """Takes the first constant as the kernel does, and the number of arguments that are no constants; returns what is
+    wrong with a call, "" for nothing."""
     foreign: tuple[str, ...] = ()
     """Its names in other languages, in lower case and without `_`."""
     advice: str = ""
@@ -198,6 +201,7 @@ def builtin(
     opposite: str = "",
     plugin: str = "",
     reads_text: str = "",
+    problem: Callable[[Any, int], str] | None = None,
     foreign: tuple[str, ...] = (),
     advice: str = "",
 ) -> Callable[[Callable[..., Any]], Builtin]:
@@ -214,6 +218,7 @@ def builtin(
         by_column: the function takes whole columns of texts.
         over_time: the function over lines; see `Builtin`.
         reads, opposite, plugin, reads_text, foreign: for tools and messages; see `Builtin`.
+        problem: of a call; see `Builtin`.
         advice: what to write for a foreign name, where it is not a plain call.
     """
 
@@ -242,6 +247,7 @@ def builtin(
             opposite=opposite,
             plugin=plugin,
             reads_text=reads_text,
+            problem=problem,
             foreign=foreign,
             advice=advice or f"write `{name or function.__name__.rstrip('_')}(…)`",
         )

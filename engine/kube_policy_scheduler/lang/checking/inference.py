@@ -996,6 +996,11 @@ class Binding:
         if gives.kind is not Kind.TRUTH:
             maybe = maybe or any(v.info.maybe for v in values)
         kernel = builtin.kernel
+        constant = next((each for each in positional if not isinstance(each, ArgumentSlot)), None)
+        problem = builtin.problem(constant, len(values)) if builtin.problem is not None and constant is not None else ""
+        if problem:
+            advice = f"the signature is `{builtin.signature}`"
+            self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, problem, help=advice))
         inputs = self._inputs(values) if builtin.reads_inputs else ()
         if builtin.reads_inputs and not inputs:
             message = f"`{builtin.name}` needs a metric, but its arguments contain none"
