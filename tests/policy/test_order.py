@@ -84,13 +84,10 @@ def test_each_pod_that_is_popped_is_the_first_of_a_plain_sort_at_that_time(
     waiting = {queued.pod.name: queued for queued in line.queue}
     for step in steps[: len(arrivals)]:
         line.now += step
-        expected = min(
-            waiting.values(), key=lambda queued: (order.evaluate(line.frame(queued)), *priority_sort(queued))
-        )
-        popped = waiting.pop(line.pop() or "")
-        assert popped is expected or _close(
-            order.evaluate(line.frame(popped)), order.evaluate(line.frame(expected)), keys
-        )
+        keys_now = {name: (order.evaluate(line.frame(one)), *priority_sort(one)) for name, one in waiting.items()}
+        expected, popped = min(keys_now, key=lambda name: keys_now[name]), line.pop() or ""
+        assert popped == expected or _close(keys_now[popped][0], keys_now[expected][0])
+        del waiting[popped]
 
 
 def _close(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
