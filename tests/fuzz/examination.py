@@ -109,8 +109,10 @@ def _decides(policy: Policy) -> None:
         policy.governs(frame)
         policy.hold_reason(frame)
         policy.gang_requirements(frame)
-        if policy.order is not None:
-            policy.order(frame)
+        for order in policy.orders:
+            order.evaluate(frame)
+            if order.over_time is not None:
+                order.over_time(frame)
         rule = policy.profile.preemption
         if rule is not None:
             rule.allows(frame)

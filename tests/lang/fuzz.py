@@ -167,8 +167,10 @@ def run(text: str) -> None:
     for policy in loaded.policy_set.policies:
         policy.governs(_FRAME)
         policy.hold_reason(_FRAME)
-        if policy.order is not None:
-            policy.order(_FRAME)
+        for order in policy.orders:
+            order.evaluate(_FRAME)
+            if order.over_time is not None:
+                order.over_time(_FRAME)
         found = evaluate(_FRAME, policy.profile)
         assert not (found.totals != found.totals).any(), "a total is not a number"
         for clause in policy.clauses:

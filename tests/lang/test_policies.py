@@ -256,7 +256,7 @@ def test_hold_says_why_a_pod_waits() -> None:
 def test_order_sorts_by_its_keys() -> None:
     nodes = cluster()
     ordered = policy("order by pod.label.tier desc, pod.priority desc, pod.queued")
-    assert ordered.order is not None
+    (order,) = ordered.orders
     pods = {
         "gold": Frame(pod(nodes, "1", labels={"tier": "gold"}), nodes, NOW, queued=5),
         "silver-late": Frame(pod(nodes, "2", labels={"tier": "silver"}), nodes, NOW, queued=9),
@@ -265,7 +265,7 @@ def test_order_sorts_by_its_keys() -> None:
         "none": Frame(pod(nodes, "5"), nodes, NOW, queued=0),
     }
 
-    assert sorted(pods, key=lambda name: ordered.order(pods[name])) == [  # type: ignore[misc]
+    assert sorted(pods, key=lambda name: order.evaluate(pods[name])) == [
         "silver-high", "silver-early", "silver-late", "gold", "none",
     ]  # fmt: skip
 

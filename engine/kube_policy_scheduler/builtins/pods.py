@@ -12,7 +12,7 @@ import numpy as np
 from kube_policy_scheduler.builtins.nodes import fold_nodes
 from kube_policy_scheduler.cluster.counter import DistinctCounter
 from kube_policy_scheduler.cluster.domains import topology as topology_of
-from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
 from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -222,6 +222,28 @@ def _fold_each_pod(
     total: Any = np.bincount(places, weights=given, minlength=slots)
     result = _folded(function, number, total, low, high)
     return float(result[0]) if topology == CLUSTER else result[asked]
+
+
+def outside_domains(frame: Frame, topology: str | None) -> BoolArray:
+    """Return `bool[rows]`: which nodes are in no domain."""
+    if topology is None:
+        return np.zeros(frame.size, np.bool_)
+    domains = topology_of(frame.cluster.nodes, topology)
+    outside: BoolArray = domains.index[frame.rows] == domains.nothing
+    return outside
+
+
+def held_in_domains(frame: Frame, members: Members, measure: Members | None, *, topology: str | None) -> FloatArray:
+    """Return `float64[rows]`: the members in each row's domain, or the sum of a measure; terminating ones included."""
+    if measure is None:
+        per_node = frame.cluster.counters.counter(MemberSet(members), terminating=True).per_node()
+        return np.asarray(_by_domain(frame, per_node, topology), np.float64)
+    held = np.zeros(frame.cluster.nodes.size)
+    for template, rows in frame.cluster.counters.placements(terminating=True):
+        if members(template) and (worth := float(measure(template))) == worth:
+            for row, count in rows.items():
+                held[row] += count * worth
+    return np.asarray(_by_domain(frame, held, topology), np.float64)
 
 
 def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray | float:

@@ -97,8 +97,15 @@ class Quota:
     name: str
     measure: Typed | None
     """Of each pod; None counts pods."""
-    key: Typed
+    key: Typed | None
+    """None: all pods count together."""
     bound: Typed
+    of_pods: Typed | None
+    """Over existing pods: which ones count, and have the limit; None: all of the key."""
+    per_domain: bool
+    """Whether it limits each domain; otherwise the cluster."""
+    topology: str | None
+    """Label key of the domains; None is the node."""
     condition: Typed | None
 
 
@@ -215,8 +222,8 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
             given = (key, condition)
         case Ordering(keys=keys, condition=condition):
             given = (*(value for value, _ in keys), condition)
-        case Quota(measure=measure, key=key, bound=bound, condition=condition):
-            given = (measure, key, bound, condition)
+        case Quota(measure=measure, key=key, bound=bound, of_pods=of_pods, condition=condition):
+            given = (measure, key, bound, of_pods, condition)
         case Gang(key=key, size=size, roles=roles, condition=condition):
             given = (key, size, *(value for role in roles for value in (role.number, role.test)), condition)
         case Preemption(condition=condition, evict=evict):

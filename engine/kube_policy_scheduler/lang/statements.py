@@ -68,6 +68,7 @@ CLAUSES: Mapping[str, str] = {
     "by": "by",
     "for cluster": "for_cluster",
     "strict": "strict",
+    "of pods where": "of_pods",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
@@ -403,14 +404,24 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="limit",
         forms=(
             StatementForm(
-                'limit sum(FIELD) | count() by KEY to EXPR [as NAME] [if CONDITION] [else "why"]',
+                "limit sum(FIELD) | count() [by KEY] to EXPR [of pods where CONDITION] [as NAME] [if CONDITION]"
+                ' [else "why"]',
                 "PreFilter",
-                "A quota over all pods of one key, including assumed pods.",
+                "A quota over all pods of one key, including assumed pods. `of pods where` limits and counts only pods"
+                " that meet a condition; without `by`, all pods count together.",
                 "limit sum(request.cpu) by pod.label.tenant to 100",
+            ),
+            StatementForm(
+                "limit sum(FIELD) | count() [by KEY] to EXPR over TOPOLOGY [of pods where CONDITION] [as NAME]"
+                ' [if CONDITION] [else "why"]',
+                "Filter",
+                "The same for each domain: rejects nodes whose domain would hold more. Nodes outside every domain have"
+                " no limit.",
+                'limit count() to 3 over node of pods where pod.label.tier == "batch"',
             ),
         ),
         rules=("limit",),
-        clauses=("as", "if", "else"),
+        clauses=("over", "of pods where", "as", "if", "else"),
         joins=("by", "to"),
         as_function=True,
         groups=True,

@@ -283,11 +283,13 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`limit EXPR by KEY to EXPR [as NAME] [if COND] [else "why"]`"""
+    """`limit EXPR [by KEY] to EXPR [over TOPOLOGY] [of pods where COND] [as NAME] [if COND] [else "why"]`"""
 
     measure: expressions.Expr
-    key: expressions.Expr
+    key: expressions.Expr | None
     bound: expressions.Expr
+    topology: Topology | None
+    of_pods: expressions.Expr | None
     name: str | None
     condition: expressions.Expr | None
     reason: str | None

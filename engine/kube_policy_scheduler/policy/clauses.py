@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import queries, reading_state
-from kube_policy_scheduler.builtins.pods import MemberSet, member_anchors
+from kube_policy_scheduler.builtins.pods import MemberSet, held_in_domains, member_anchors, outside_domains
 from kube_policy_scheduler.cluster.counter import AmountCounter
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
@@ -189,7 +189,7 @@ class LimitClause:
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
         clause = self.clause
-        if clause.condition is not None and not clause.condition(frame):
+        if not is_limited(clause, frame):
             return SKIP
         used, more, bound = self.usage(frame)
         if used + more <= bound:
@@ -216,6 +216,42 @@ class LimitClause:
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return nothing: the pod was refused as a whole, or not at all."""
         return []
+
+
+def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
+    """Return whether a pod is one that a limit is for."""
+    if clause.condition is not None and not clause.condition(frame):
+        return False
+    return not clause.selects or bool(clause.members(frame)(frame.template))
+
+
+class DomainLimitClause:
+    """`limit … over TOPOLOGY`: rejects nodes whose domain would hold too much with the pod."""
+
+    scope = Scope.CLUSTER
+
+    def __init__(self, clause: CompiledQuota) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.events = events_of(clause)
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection, or nothing to say where the limit is not for the pod."""
+        return Ready() if is_limited(self.clause, frame) else SKIP
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes whose domain has room; a missing bound allows nothing."""
+        clause = self.clause
+        measure = clause.measure_members(frame) if clause.measure_members is not None else None
+        bound = float(clause.bound(frame))
+        more = worth(measure, frame.template) if measure is not None else 1.0
+        held_there = held_in_domains(frame, clause.members(frame), measure, topology=clause.topology)
+        room: BoolArray = held_there + more <= (bound if bound == bound else 0.0)
+        return room | outside_domains(frame, clause.topology)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return where the domain has no room."""
+        return [Refusal(Code.UNSCHEDULABLE, self.clause.reason, ~self.filter(frame, state))]
 
 
 class ScoreClause:

@@ -32,7 +32,14 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledTest,
 )
 from kube_policy_scheduler.lang.types import Depends
-from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause, events_of
+from kube_policy_scheduler.policy.clauses import (
+    DomainLimitClause,
+    FilterClause,
+    LimitClause,
+    RequireClause,
+    ScoreClause,
+    events_of,
+)
 from kube_policy_scheduler.policy.gangs import requirement_of
 from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL, native_group
@@ -174,7 +181,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
     clauses = compiled.clauses
     filters: list[FilterPlugin] = [p for p in kubernetes_filters() if p.name not in compiled.without]
     requires = [RequireClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.REQUIRE]
-    limits = [LimitClause(c) for c in clauses if isinstance(c, CompiledQuota)]
+    limits = [LimitClause(c) for c in clauses if isinstance(c, CompiledQuota) and not c.per_domain]
     scores: list[Weighted] = []
     own = [FilterClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.FILTER]
     all_filters, following = (*filters, *own), iter(own)
@@ -182,6 +189,8 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         match clause:
             case CompiledTest(kind=ClauseKind.FILTER):
                 filters.append(next(following))
+            case CompiledQuota(per_domain=True):
+                filters.append(DomainLimitClause(clause))
             case CompiledScore(weight=weight):
                 scores.append(Weighted(ScoreClause(clause), weight))
             case CompiledGrouping(max_skew=int()):

@@ -465,8 +465,21 @@ class _Checker:
                 if common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span) is not None:
                     self._in_range(bound, "to", low=0)
             self._has_value(bound, "limit")
-        condition = self.condition(tree.condition, scope)
-        return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self.key(tree.key, "limit"), bound, condition)
+        of_pods = None
+        if tree.of_pods is not None:
+            of_pods = self.truth(tree.of_pods, Scope("of pods where", nodes=False, bare_item=True))
+        return checked.Quota(
+            ClauseKind.LIMIT,
+            tree,
+            name,
+            measure,
+            self.key(tree.key, "limit") if tree.key is not None else None,
+            bound,
+            of_pods,
+            tree.topology is not None,
+            self._topology(tree.topology),
+            self.condition(tree.condition, scope),
+        )
 
     def _measure(self, tree: expressions.Expr) -> typed.Typed | None:
         if isinstance(tree, expressions.Call) and not tree.named:

@@ -284,6 +284,8 @@ class Inference:
             self.found.append(codes.UNKNOWN_FIELD.at(expr.span, f"there is no `{expr.subject}.label` here"))
             return unknown(expr.span)
         info = source.info(expr.key)
+        if scope.bare_item and expr.subject == "pod":
+            info = replace(info, shape=Shape.ITEM)
         value: typed.Typed = typed.Read(info, expr.span, source, expr.key)
         if not self.allowed(value, scope):
             return unknown(expr.span)

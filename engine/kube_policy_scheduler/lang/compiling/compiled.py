@@ -136,7 +136,13 @@ class CompiledQuota(_Common):
     """`limit`"""
 
     members: Callable[[Any], Members]
-    key: Evaluate
+    key: Evaluate | None
+    selects: bool
+    """Whether pods that are not among the members have no limit."""
+    per_domain: bool
+    """Whether it limits each domain; otherwise the cluster."""
+    topology: str | None
+    """Label key of the domains; None is the node."""
     measure: Evaluate | None
     """From an `Item` to what the pod counts for; None: 1."""
     measure_members: Callable[[Any], Members] | None

@@ -633,9 +633,7 @@ def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], M
     if not captured:
         constant = Members(value, (), evaluate, state=state)
         return lambda frame: constant
-    return lambda frame: Members(
-        value, tuple(_comparable(capture(frame)) for capture in captured), evaluate, state=state
-    )
+    return lambda frame: Members(value, captured_values(captured, frame), evaluate, state=state)
 
 
 _RUNNING = "pod.running"
@@ -666,6 +664,11 @@ def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
     return all(_find_thresholds(part, edges) for part in typed.parts(value))
 
 
+def captured_values(captures: Sequence[Evaluate], frame: Any) -> tuple[Any, ...]:
+    """Return what an expression over existing pods takes from the decision, as values that equal themselves."""
+    return tuple(_comparable(capture(frame)) for capture in captures)
+
+
 def _comparable(value: Any) -> Any:
     """Return a captured value as one that equals itself: all missing numbers are one object."""
     return math.nan if isinstance(value, float) and value != value else value
@@ -687,7 +690,7 @@ def node_aggregate(compiler: Compiler, value: typed.NodeAggregate) -> Evaluate:
             depends |= _of_nodes(part)
             made[name] = compiler.of_each_node(part, captured)
     fold = NodeFold(value.function, value.topology, made["value"], made["where"], changes_by_row=not depends & ~_BY_ROW)
-    return lambda frame: pods.fold_nodes(frame, fold, tuple(_comparable(capture(frame)) for capture in captured))
+    return lambda frame: pods.fold_nodes(frame, fold, captured_values(captured, frame))
 
 
 def _of_nodes(value: typed.Typed) -> Depends:

@@ -27,9 +27,9 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     SortKey,
     Victim,
 )
-from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
+from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
-from kube_policy_scheduler.lang.environment import Environment, Members
+from kube_policy_scheduler.lang.environment import Environment, Item, Members
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
@@ -101,8 +101,11 @@ class _Maker:
                 of_pod = self._compiler.item(measure)[0] if measure is not None else None
                 return CompiledQuota(
                     **common,
-                    members=self._same_key(clause.key),
-                    key=self._compiler.compile(clause.key),
+                    members=self._counted(clause),
+                    key=self._compiler.compile(clause.key) if clause.key is not None else None,
+                    selects=clause.of_pods is not None,
+                    per_domain=clause.per_domain,
+                    topology=clause.topology,
                     measure=of_pod,
                     measure_members=_constant(Members(measure, (), of_pod)) if of_pod is not None else None,
                     bound=self._compiler.compile(clause.bound),
@@ -250,6 +253,25 @@ class _Maker:
             return Members(key, (wanted,), lambda item: evaluate(item) == item.captured[0], by=evaluate)
 
         return members
+
+    def _counted(self, clause: checked.Quota) -> Callable[[Any], Members]:
+        """Return the pods that a limit counts, from the frame of a pod."""
+        if clause.of_pods is None:
+            if clause.key is not None:
+                return self._same_key(clause.key)
+            everyone = Members(clause, (), lambda item: True)
+            return lambda frame: everyone
+        test, captures = self._compiler.item(clause.of_pods)
+        if clause.key is None:
+            return lambda frame: Members(clause, captured_values(captures, frame), test)
+        evaluate = self._compiler.compile(clause.key)
+
+        def counts(item: Item) -> bool:
+            if evaluate(item) != item.captured[0]:
+                return False
+            return bool(test(item._replace(captured=item.captured[1:])))
+
+        return lambda frame: Members(clause, (evaluate(frame), *captured_values(captures, frame)), counts, by=evaluate)
 
     def _sort_key(self, clause: checked.Ordering) -> Evaluate:
         keys = [(self._compiler.compile(value), value.info.type.kind, down) for value, down in clause.keys]

@@ -171,7 +171,7 @@ class _Printer:
             case syntax.Pack(key=key):
                 return f"pack by {self.show(key)}" + self._clauses("pack", clause)
             case syntax.Limit(measure=measure, key=key, bound=bound):
-                shown = f"limit {self.show(measure)} by {self.show(key)} to {self.show(bound)}"
+                shown = f"limit {self.show(measure)}{self._part('by', key)} to {self.show(bound)}"
                 return shown + self._clauses("limit", clause)
             case syntax.Gang(key=key, size=size):
                 return f"gang by {self.show(key)} size {self.show(size)}" + self._clauses("gang", clause)

@@ -449,7 +449,9 @@ class Statements:
         return syntax.Pack(items[2], **_clauses("pack", items), span=whole(items))
 
     def limit(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Limit(items[1], items[3], items[5], **_clauses("limit", items), span=whole(items))
+        key = items[3] if items[2].type == "BY" else None
+        bound = items[5] if key is not None else items[3]
+        return syntax.Limit(items[1], key, bound, **_clauses("limit", items), span=whole(items))
 
     def gang(self, items: list[Any]) -> syntax.Statement:
         return syntax.Gang(items[2], items[4], **_clauses("gang", items), span=whole(items))
@@ -487,6 +489,9 @@ class Statements:
 
     def counted(self, items: list[Any]) -> syntax.Counting:
         return syntax.Counting(tuple(str(item) for item in items[:-1:2]), whole(items))
+
+    def part_of_pods(self, items: list[Any]) -> Part:
+        return Part("of pods where", items[3], whole(items))
 
     def part_strict(self, items: list[Any]) -> Part:
         return Part("strict", True, whole(items))

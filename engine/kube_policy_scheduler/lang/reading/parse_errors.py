@@ -130,7 +130,7 @@ class Place:
         accepts = self.accepts
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
             statement = BY_KEYWORD.get(self.keyword)
-            taken = (*statement.clauses, *statement.joins) if statement is not None else ()
+            taken = (*statement.clauses, *statement.joins, *statement.words) if statement is not None else ()
             accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
         parts = []
         quiet = _QUIET

@@ -239,7 +239,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
     known = known_of(policy)
     requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
     for clause in policy.clauses:
-        if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
+        if not isinstance(clause, Quota | Gang) or clause.key is None or not clause.key.info.maybe:
             continue
         facts: Facts | None = known
         conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]

@@ -20,7 +20,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Victim
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
 from kube_policy_scheduler.lang.environment import Item, Pods
 from kube_policy_scheduler.lang.types import TRUTH, Depends, Info, Kind
-from kube_policy_scheduler.policy.clauses import LimitClause, RequireClause
+from kube_policy_scheduler.policy.clauses import DomainLimitClause, LimitClause, RequireClause
 from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -289,7 +289,7 @@ class _Watched:
         self._plugins = {
             id(plugin.clause): plugin
             for plugin in policy.profile.filters
-            if isinstance(plugin, RequireClause | LimitClause | SpreadFilter)
+            if isinstance(plugin, RequireClause | LimitClause | DomainLimitClause | SpreadFilter)
         }
         self._clauses_seen: set[SpanKey] = set()
 
@@ -379,7 +379,7 @@ class _Watched:
     def _clause(self, clause: checked.Clause, frame: Frame, compiled: CompiledClause) -> None:
         active: Active = np.ones(frame.size, np.bool_) if _per_node(clause) else _ONE
         condition = clause.condition
-        if condition is not None and clause.kind is not ClauseKind.HOLD:
+        if condition is not None:
             self._answers.visit(condition, frame, active)
             active = active & (self._answers.truth(condition, frame) == TRUE)
         if not active.any():
@@ -398,11 +398,14 @@ class _Watched:
             case checked.Ordering(keys=keys):
                 for key, _ in keys:
                     self._answers.visit(key, frame, active)
-            case checked.Quota(measure=measure, key=key, bound=bound):
-                self._answers.visit(key, frame, active)
+            case checked.Quota(measure=measure, key=key, bound=bound, of_pods=of_pods):
+                if key is not None:
+                    self._answers.visit(key, frame, active)
                 self._answers.visit(bound, frame, active)
-                if measure is not None:
-                    self._answers.over(measure, frame, [Item(template) for template in templates(frame)])
+                for over in (measure, of_pods):
+                    if over is not None:
+                        there = [Item(template) for template in (*templates(frame), frame.template)]
+                        self._answers.over(over, frame, there)
             case checked.Gang(key=key, size=size, roles=roles):
                 for value in (key, size, *(role.number for role in roles)):
                     self._answers.visit(value, frame, active)

@@ -170,8 +170,8 @@ def _of_clause(clause: checked.Clause) -> Iterator[Site]:
             below = (key,)
         case checked.Ordering(keys=keys):
             below = tuple(key for key, _ in keys)
-        case checked.Quota(measure=measure, key=key, bound=bound):
-            below = (measure, key, bound)
+        case checked.Quota(measure=measure, key=key, bound=bound, of_pods=of_pods):
+            below = (measure, key, bound, of_pods)
         case checked.Gang(key=key, size=size, roles=roles):
             below = (key, size, *(role.number for role in roles))
         case checked.Preemption(evict=evict):

@@ -231,9 +231,17 @@ class SearchSpace:
             self._roots = (policy.governs, *self._roots)
         self._every = tuple(part for root in self._roots for part in typed.below(root))
         self.topologies = frozenset(
-            clause.topology for clause in policy.clauses if isinstance(clause, checked.Grouping) and clause.topology
+            clause.topology
+            for clause in policy.clauses
+            if isinstance(clause, checked.Grouping | checked.Quota) and clause.topology
         )
-        values = Values(self._every, self._compared(), self.topologies)
+        compared = dict(self._compared())
+        for clause in policy.clauses:
+            if isinstance(clause, checked.Quota) and clause.of_pods is not None:
+                for place in self.read_by(clause.of_pods):
+                    own = ("pod", *place[1:])
+                    compared[own] = (*compared.get(place, ()), *compared.get(own, ()))
+        values = Values(self._every, compared, self.topologies)
         places: dict[Place, None] = {}
         for root in self._roots:
             places.update(dict.fromkeys(self.read_by(root)))
@@ -253,7 +261,10 @@ class SearchSpace:
             found += [("pods", "count"), ("pods", "request", "cpu"), ("pods", "where")]
             read = [place for value in values_of(clause) for place in self.read_by(value)]
             found += [("pods", *place[1:]) for place in read if place[:2] in SHARED]
-            if isinstance(clause, checked.Grouping) and clause.topology:
+            if isinstance(clause, checked.Quota) and clause.of_pods is not None:
+                # the pod itself has a limit only if it is one of those that count
+                found += [("pod", *place[1:]) for place in self.read_by(clause.of_pods) if place[0] == "pods"]
+            if isinstance(clause, checked.Grouping | checked.Quota) and clause.topology:
                 found.append(("node", "label", clause.topology))
         if clause.kind is ClauseKind.PREEMPT:
             found += [

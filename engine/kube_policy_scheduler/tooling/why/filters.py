@@ -23,7 +23,7 @@ from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import Quota
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest
 from kube_policy_scheduler.lang.types import BYTES
-from kube_policy_scheduler.policy.clauses import LimitClause
+from kube_policy_scheduler.policy.clauses import LimitClause, is_limited
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
 
@@ -341,11 +341,11 @@ def limits(frame: Frame, profile: Profile) -> Iterator[LimitState]:
         if not isinstance(plugin, LimitClause):
             continue
         clause = plugin.clause
-        if clause.condition is not None and not clause.condition(frame):
+        if not is_limited(clause, frame):
             continue
         assert isinstance(clause.checked, Quota)
         measure = clause.checked.measure
         used, adds, most = plugin.usage(frame)
         in_bytes = measure is not None and measure.info.type.unit.same_dimension(BYTES)
-        key = clause.key(frame)
+        key = clause.key(frame) if clause.key is not None else "the cluster"
         yield LimitState(clause.text, str(clause.span), key and str(key), used, adds, most, in_bytes)

@@ -1,0 +1,125 @@
+"""`limit`: of some pods, of all pods together, and in each domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota
+from tests.lang.clusters import cluster, decide, feasible, node, pod, policy
+
+ZONE = "topology.kubernetes.io/zone"
+BATCH, WEB = {"tier": "batch"}, {"tier": "web"}
+
+
+def three_nodes():  # type: ignore[no-untyped-def]
+    return cluster(
+        node("a1", labels={ZONE: "a", "disk": "x"}), node("a2", labels={ZONE: "a"}), node("b1", labels={ZONE: "b"})
+    )
+
+
+def nodes_for(text: str, labels: dict[str, str], *there: tuple[str, dict[str, str]], **more: object) -> list[str]:
+    """Return the nodes that a pod fits on, beside pods that are there: node and labels of each."""
+    nodes = three_nodes()
+    for number, (name, its) in enumerate(there):
+        nodes.place(pod(nodes, f"there-{number}", labels=its), name)
+    return feasible(decide(policy(text), pod(nodes, "new", labels=labels, **more), nodes), nodes)
+
+
+ALL = ["a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("there", "labels", "fits"),
+    [
+        ([("a1", BATCH)], BATCH, ALL),
+        ([("a1", BATCH), ("b1", BATCH)], BATCH, []),
+        ([("a1", WEB), ("a1", WEB), ("b1", BATCH)], BATCH, ALL),
+        ([("a1", BATCH), ("b1", BATCH)], WEB, ALL),
+    ],
+)
+@pytest.mark.parametrize(
+    "condition",
+    ['pod.label.tier == "batch"', 'label.tier == "batch"', "pod label tier=batch", 'not label.tier != "batch"'],
+)
+def test_only_pods_that_meet_the_condition_count_and_are_limited(
+    condition: str, there: Sequence[tuple[str, dict[str, str]]], labels: dict[str, str], fits: list[str]
+) -> None:
+    assert nodes_for(f"limit count() to 2 of pods where {condition}", labels, *there) == fits
+    assert nodes_for(f"limit count() by pod.namespace to 2 of pods where {condition}", labels, *there) == fits
+
+
+def test_a_condition_can_compare_with_the_pods_of_the_same_key() -> None:
+    text = 'limit count() by pod.label.team to 1 of pods where pod.label.tier == "batch"'
+    red, blue = {**BATCH, "team": "red"}, {**BATCH, "team": "blue"}
+
+    assert nodes_for(text, red, ("a1", red)) == []
+    assert nodes_for(text, blue, ("a1", red)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "there", "fits"),
+    [
+        ("limit count() to 1 over node", WEB, ["a1"], ["a2", "b1"]),
+        ("limit count() to 1 over zone", WEB, ["a1"], ["b1"]),
+        ("limit count() to 2 over zone", WEB, ["a1"], ALL),
+        ("limit count() to 1 over disk", WEB, ["a1", "a2"], ["a2", "b1"]),
+        ("limit count() by pod.label.tier to 1 over zone", BATCH, ["a1"], ALL),
+        ('limit count() to 1 over zone of pods where pod.label.tier == "batch"', BATCH, ["a1"], ALL),
+        ('limit count() to 1 over zone if pod.label.tier == "batch"', WEB, ["a1", "b1"], ALL),
+    ],
+)
+def test_each_domain_has_the_limit(text: str, labels: dict[str, str], there: list[str], fits: list[str]) -> None:
+    assert nodes_for(text, labels, *((name, WEB) for name in there)) == fits
+
+
+def test_a_sum_is_limited_in_each_domain() -> None:
+    nodes = three_nodes()
+    nodes.place(pod(nodes, "there", requests={"cpu": "600m"}), "a1")
+    limited = policy("limit sum(request.cpu) to 1 over zone")
+
+    assert feasible(decide(limited, pod(nodes, "p", requests={"cpu": "600m"}), nodes), nodes) == ["b1"]
+    assert feasible(decide(limited, pod(nodes, "q", requests={"cpu": "400m"}), nodes), nodes) == ALL
+
+
+@settings(max_examples=60)
+@given(
+    there=st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from(["batch", "web"])), max_size=8),
+    bound=st.integers(0, 4),
+    over=st.sampled_from(["node", "zone", None]),
+    tier=st.sampled_from(["batch", "web"]),
+    selects=st.booleans(),
+)
+def test_a_limit_counts_what_plain_python_counts(
+    there: list[tuple[str, str]], bound: int, over: str | None, tier: str, selects: bool
+) -> None:
+    text = f"limit count() to {bound}" + (f" over {over}" if over else "")
+    text += ' of pods where pod.label.tier == "batch"' if selects else ""
+
+    found = nodes_for(text, {"tier": tier}, *((name, {"tier": its}) for name, its in there))
+
+    counted = [name for name, its in there if its == "batch" or not selects]
+    zone = {"a1": "a", "a2": "a", "b1": "b"}
+    domain = {"node": lambda name: name, "zone": zone.get, None: lambda name: ""}[over]
+    limited = tier == "batch" or not selects
+    room = {name: sum(domain(name) == domain(other) for other in counted) + 1 <= bound for name in ALL}
+    assert found == [name for name in ALL if room[name] or not limited]
+
+
+def test_a_limit_in_domains_wakes_the_pods_that_it_rejected_and_names_them_a_reason() -> None:
+    limited = policy('limit count() to 0 over node as few else "the node is full"')
+    nodes = three_nodes()
+
+    result = decide(limited, pod(nodes, "p"), nodes)
+
+    assert {result.diagnosis.status(row).reasons for row in range(3)} == {("the node is full",)}
+    events = limited.profile.wakes["few"]
+    assert events is not None
+    assert ClusterEvent.POD_DELETE in events
+    assert ClusterEvent.SIGNALS not in events
+    (clause,) = limited.clauses
+    assert isinstance(clause, CompiledQuota)
