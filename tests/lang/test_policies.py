@@ -444,7 +444,7 @@ def test_default_scores_hold_only_where_the_policy_has_none_of_its_own() -> None
         ("filter node.ready and fits(cpu)", Scope.ROW),
         ("filter count(p in node.pods) < 5", Scope.ROW),
         ("filter count(p in zone.pods) < 5", Scope.CLUSTER),
-        ('filter promql("x") ?? 1 < 5', Scope.CLUSTER),
+        ('filter promql("x") ?? 1 < 5', Scope.SIGNAL),
         ("filter node.age > 1h", Scope.CLUSTER),
         ("filter node.name != pod.name", Scope.CLUSTER),
         ("filter node.zone == pod.label.zone", Scope.TEMPLATE),
