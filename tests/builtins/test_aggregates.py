@@ -300,7 +300,7 @@ def test_pods_wait_for_what_the_aggregate_reads(
 ) -> None:
     clause = policy(f"filter {text}").clauses[0]
 
-    assert scope_of(clause.depends) is scope
+    assert scope_of(clause) is scope
     assert wakes <= events_of(clause)
     assert not not_by & events_of(clause)
 
