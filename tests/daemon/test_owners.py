@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -155,6 +156,32 @@ async def test_policies_that_were_accepted_before_are_restored(tmp_path: Path) -
     async with running(stage):
         await stage.until(lambda: stage.activated[-1] == ("team-a/old", "default"))
         await stage.until(lambda: "restored" in stage.ends("team-a"))
+
+
+async def test_a_restored_set_and_another_owners_edit_are_checked_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = []
+    most = 0
+    check = PolicyChecker.check
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal most
+        under_way.append(1)
+        most = max(most, len(under_way))
+        try:
+            return check(*given, **named)
+        finally:
+            under_way.pop()
+
+    monkeypatch.setattr(PolicyChecker, "check", counted)
+    earlier = FormerPolicies(PolicySources.of({"old.policy": "filter node.ready\n"}), "revision 3")
+    stage = Stage(tmp_path, former=[earlier])
+    stage.write("team-a", "filter node.redy\n")
+    stage.write("team-b", "filter node.ready\n")
+    async with running(stage):
+        await stage.until(lambda: stage.activated[-1] == ("team-a/old", "team-b/web", "default"))
+    assert most == 1
 
 
 async def test_an_activation_that_breaks_leaves_what_was_in_force(tmp_path: Path) -> None:

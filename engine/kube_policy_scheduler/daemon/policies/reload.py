@@ -268,8 +268,7 @@ class PolicyReloader(Generic[PolicySetT]):
                     await self._restore()
                 candidate = await self._next(failed, pause)
                 self._worked_seconds = 0.0
-                async with self._turns:
-                    record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
+                record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
                 self._record_result(record)
                 if self._part is not None:
                     await asyncio.sleep(self._part.rest_seconds(self._worked_seconds))
@@ -335,6 +334,11 @@ class PolicyReloader(Generic[PolicySetT]):
         log.error("no earlier accepted policies can be used: no pods are scheduled until there are usable policies")
 
     async def _put_in_force(self, found: PolicySources, *, arrived_at: float, origin: str = "") -> ReloadRecord:
+        """As `_put_in_force_alone`, in turn with the reloaders of other owners: they share a checker."""
+        async with self._turns:
+            return await self._put_in_force_alone(found, arrived_at=arrived_at, origin=origin)
+
+    async def _put_in_force_alone(self, found: PolicySources, *, arrived_at: float, origin: str) -> ReloadRecord:
         """Compile, prepare and activate a set; return what came of it.
 
         origin: where it comes from, if it is not the newest.
