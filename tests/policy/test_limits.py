@@ -123,3 +123,24 @@ def test_a_limit_in_domains_wakes_the_pods_that_it_rejected_and_names_them_a_rea
     assert ClusterEvent.SIGNALS not in events
     (clause,) = limited.clauses
     assert isinstance(clause, CompiledQuota)
+
+
+def test_a_sum_in_domains_follows_pods_that_come_and_go() -> None:
+    nodes = three_nodes()
+    limited = policy('limit sum(request.cpu) to 1 over zone of pods where pod.label.tier == "batch"')
+
+    def fits() -> list[str]:
+        new = pod(nodes, "p", labels=BATCH, requests={"cpu": "600m"})
+        return feasible(decide(limited, new, nodes), nodes)
+
+    assert fits() == ALL
+    nodes.place(pod(nodes, "web", labels=WEB, requests={"cpu": "900m"}), "a1")
+    assert fits() == ALL
+    nodes.place(pod(nodes, "one", labels=BATCH, requests={"cpu": "300m"}), "a1")
+    nodes.place(pod(nodes, "two", labels=BATCH, requests={"cpu": "300m"}), "a2")
+    assert fits() == ["b1"]
+    nodes.displace("two")
+    assert fits() == ALL
+    nodes.set_node(node("c1", labels={ZONE: "a"}))
+    nodes.place(pod(nodes, "three", labels=BATCH, requests={"cpu": "300m"}), "c1")
+    assert fits() == ["b1"]

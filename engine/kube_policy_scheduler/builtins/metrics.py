@@ -353,8 +353,9 @@ def predicted(
         return metric + per_pod * newer.with_text(frame.cluster, key, text)
     # the pods on all nodes with the same text
     everywhere = key.read(frame.at(ALL_ROWS)).codes + 1
-    by_code: FloatArray = np.zeros(len(text.values) + 1)
-    np.add.at(by_code, everywhere, newer.counts)
+    by_code: FloatArray = np.asarray(
+        np.bincount(everywhere, weights=newer.counts, minlength=len(text.values) + 1), np.float64
+    )
     by_code[0] = 0.0
     return metric + per_pod * by_code[text.codes + 1]
 

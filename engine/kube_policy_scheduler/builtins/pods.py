@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from kube_policy_scheduler.builtins.nodes import fold_nodes
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import DistinctCounter
 from kube_policy_scheduler.cluster.domains import topology as topology_of
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, NodeTable
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
 from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -238,12 +240,56 @@ def held_in_domains(frame: Frame, members: Members, measure: Members | None, *, 
     if measure is None:
         per_node = frame.cluster.counters.counter(MemberSet(members), terminating=True).per_node()
         return np.asarray(_by_domain(frame, per_node, topology), np.float64)
-    held = np.zeros(frame.cluster.nodes.size)
-    for template, rows in frame.cluster.counters.placements(terminating=True):
-        if members(template) and (worth := float(measure(template))) == worth:
-            for row, count in rows.items():
-                held[row] += count * worth
-    return np.asarray(_by_domain(frame, held, topology), np.float64)
+    return np.asarray(_by_domain(frame, _held_on_nodes(frame.cluster, members, measure), topology), np.float64)
+
+
+class _Held:
+    """What the pods of a set hold on each node, added up once, then kept up to date by the node table's journal."""
+
+    def __init__(self, cluster: Cluster, members: Members, measure: Members) -> None:
+        self.version = cluster.nodes.version
+        self._members, self._measure = members, measure
+        self._position = cluster.nodes.dynamic_changes.end
+        self.per_node: FloatArray = np.zeros(cluster.nodes.size)
+        self._fill(cluster, range(cluster.nodes.size))
+
+    def refresh(self, cluster: Cluster) -> bool:
+        """Add up again on the nodes that pods came to or left; False where too much has changed."""
+        changed = cluster.nodes.dynamic_changes.since(self._position)
+        if changed is None or any(row >= cluster.nodes.size for row in changed):
+            return False
+        self._position = cluster.nodes.dynamic_changes.end
+        self._fill(cluster, set(changed))
+        return True
+
+    def _fill(self, cluster: Cluster, rows: Iterable[int]) -> None:
+        known: dict[PodTemplate, float] = {}
+        for row in rows:
+            held = 0.0
+            for pod in cluster.pods_on(cluster.nodes.names[row]).values():
+                worth = known.get(pod.template)
+                if worth is None:
+                    worth = float(self._measure(pod.template)) if self._members(pod.template) else 0.0
+                    worth = known[pod.template] = worth if worth == worth else 0.0
+                held += worth
+            self.per_node[row] = held
+
+
+_HELD: WeakKeyDictionary[NodeTable, dict[tuple[Members, Members], _Held]] = WeakKeyDictionary()
+_MOST_HELD = 64
+"""Sets remembered: one for each key that a limit of sums in domains was asked about."""
+
+
+def _held_on_nodes(cluster: Cluster, members: Members, measure: Members) -> FloatArray:
+    """Return `float64[nodes]`: the sum of a measure over the members on each node."""
+    known = _HELD.setdefault(cluster.nodes, {})
+    found = known.pop((members, measure), None)
+    if found is None or found.version != cluster.nodes.version or not found.refresh(cluster):
+        found = _Held(cluster, members, measure)
+    known[members, measure] = found  # the last one asked about is the last one to go
+    while len(known) > _MOST_HELD:
+        del known[next(iter(known))]
+    return found.per_node
 
 
 def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray | float:
