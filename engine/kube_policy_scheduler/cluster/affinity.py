@@ -72,7 +72,7 @@ def _matches_incoming(term: PodTerm, template: PodTemplate, namespaces: Namespac
     """Return whether pods of a template match a term of an incoming pod, by kube-scheduler's reading of it.
 
     kube-scheduler 1.36 resolves the `namespaceSelector` of an incoming pod's term to the namespaces that it
-    matches, but then also asks it about the empty set of labels (`mergeAffinityTermNamespacesIfNotEmpty` takes
+    matches, but then also matches the empty set of labels (`mergeAffinityTermNamespacesIfNotEmpty` takes
     the term by value, so that the selector is not cleared). Selectors made of NotIn and DoesNotExist therefore
     cover every namespace. The API's documentation means `PodTerm.matches`; we agree with what is deployed.
     """

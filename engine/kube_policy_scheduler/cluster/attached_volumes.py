@@ -23,7 +23,7 @@ NO_LIMIT = int(np.iinfo(np.int64).max)
 
 
 class VolumeId(NamedTuple):
-    """A volume as a CSI driver knows it; one that does not exist yet goes by its claim."""
+    """A volume as a CSI driver knows it; one that does not exist yet is identified by its claim."""
 
     driver: str
     handle: str
@@ -46,7 +46,7 @@ class PodVolumes(NamedTuple):
 def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
     """Return the CSI volumes of a pod; what cannot be resolved does not count.
 
-    In-tree volumes count as volumes of the driver that replaced the plugin. kube-scheduler asks for that whether
+    In-tree volumes count as volumes of the driver that replaced the plugin. kube-scheduler does this whether
     the node has a CSINode; without one it has no limits either, so that the answer is the same for all nodes.
     """
     volumes: set[VolumeId | None] = set()
@@ -117,7 +117,7 @@ class _NodeUse:
 
 
 class AttachedVolumes:
-    """Volumes in use by node; the cluster tells about pods, the store about storage objects."""
+    """Volumes in use by node; the cluster reports pods, the store storage objects."""
 
     def __init__(self, store: ObjectStore, nodes: NodeTable) -> None:
         self._store = store
@@ -155,7 +155,7 @@ class AttachedVolumes:
             del self._pods[node_name]
         self._dirty.add(node_name)
 
-    # --- asked by plugins ----------------------------------------------------------------------------
+    # --- read by plugins ----------------------------------------------------------------------------
 
     def used(self, driver: str) -> IntArray:
         """Return `int64[nodes]`: distinct volumes of a driver in use, by pods or by attachments."""

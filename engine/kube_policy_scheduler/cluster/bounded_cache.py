@@ -11,9 +11,9 @@ ValueT = TypeVar("ValueT")
 
 
 class BoundedCache(Generic[KeyT, ValueT]):
-    """Keeps what was used last. Beyond either bound the entry that was not used for the longest time goes.
+    """Keeps the most recently used entries. Beyond either bound the least recently used entry is evicted.
 
-    The newest entry always stays, even if it alone is beyond the bound: who made it is about to use it.
+    The newest entry always stays, even if it alone is beyond the bound: its caller is about to use it.
     """
 
     __slots__ = ("_bytes", "_entries", "_most", "_most_bytes", "_size_of", "_sizes")
@@ -24,7 +24,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
         Args:
             most: entries.
             most_bytes: the sum of their sizes.
-            size_of: returns the bytes of an entry; asked once, when the entry comes.
+            size_of: returns the bytes of an entry; called once, when the entry is added.
         """
         self._most = most
         self._most_bytes = most_bytes
@@ -49,7 +49,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
         return found
 
     def set(self, key: KeyT, value: ValueT) -> None:
-        """Add or replace an entry; others go until the bounds hold."""
+        """Add or replace an entry; others are evicted until the bounds hold."""
         self.pop(key)
         size = self._size_of(key, value)
         self._entries[key] = value

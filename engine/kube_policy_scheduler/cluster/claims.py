@@ -1,4 +1,4 @@
-"""The claims behind a pod's volumes: their names, whether they are the pod's own, and how they stand."""
+"""The claims behind a pod's volumes: their names, whether they are the pod's own, and their state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClaimUse:
     name: str
     """The claim's name; it is in the pod's namespace."""
     ephemeral: bool
-    """Whether the claim was made for the pod, and goes with it."""
+    """Whether the claim was made for the pod, and is deleted with it."""
 
 
 def claim_uses(pod: PodInfo) -> Iterator[ClaimUse]:
@@ -52,6 +52,6 @@ def fully_bound(claim: objects.PersistentVolumeClaim) -> bool:
 
 
 def requested_storage(claim: objects.PersistentVolumeClaim) -> objects.Quantity | None:
-    """Return the storage that a claim asks for, as written; None where it asks for none."""
+    """Return the storage that a claim requests, as written; None if it requests none."""
     resources = claim.spec.resources
     return (resources.requests or {}).get("storage") if resources is not None else None

@@ -285,7 +285,7 @@ class Cluster:
 
         While it lasts, `dry_run_changes` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
         nominated pods) count some pods otherwise than PreFilter does, and `dry_run_changes` is how we agree with it.
-        For the same reason a plugin that skipped the pod before the dry run must not be asked within it.
+        For the same reason a plugin that skipped the pod before the dry run must not run within it.
         """
         outer, log = self._dry_run, self._dry_run if self._dry_run is not None else []
         mark = len(log)

@@ -1,4 +1,4 @@
-"""How many pods of one set are on each node, and what changed recently. Knows nothing of who counts."""
+"""How many pods of one set are on each node, and what changed recently. Knows nothing of its users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CountArray = NDArray[np.int32 | np.int64]
 SumArray = NDArray[np.int64]
 
 _JOURNAL_LIMIT = 512
-"""Changes remembered by a counter; who lags further behind adds up all nodes again (some 20 µs at 5,000)."""
+"""Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
 _DENSE_SHARE = 16
 """A tally with more than one row in so many is kept as a column: adding that up is then the faster one."""
 
@@ -125,7 +125,7 @@ class Counter:
         self.live = True
         """False once it is no longer kept up to date: ask for it again."""
         self.used = True
-        """Set by who reads a counter without asking for it again, so that it is not dropped."""
+        """Set by readers that keep a counter without requesting it again, so that it is not dropped."""
         self._owner = owner
         self._pods = Tally(capacity)
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
@@ -224,7 +224,7 @@ class AmountCounter(Counter):
 
 
 _MOST_PLACES = 4
-"""Ways to group nodes that a counter of values follows: topologies of the policies that ask for it."""
+"""Ways to group nodes that a counter of values follows: topologies of the policies that use it."""
 
 
 class ValueCounts:
@@ -262,7 +262,7 @@ class DistinctCounter(Counter):
         """Different values by row."""
         self._everywhere = ValueCounts(1)
         self._by_place: dict[int, tuple[NDArray[np.intp], ValueCounts]] = {}
-        """By the identity of what says the place of each row."""
+        """By the identity of the array with the group of each row."""
 
     def different(self) -> CountArray:
         """Return `int32[nodes]`: the number of different values on each node."""
@@ -275,7 +275,7 @@ class DistinctCounter(Counter):
     def by_place(self, places: NDArray[np.intp], slots: int) -> SumArray:
         """Return `int64[slots]`: the number of different values in each place; `places` is the slot of each row.
 
-        Read-only. Kept for the arrays asked about last, which must not change.
+        Read-only. Kept for the arrays used last, which must not change.
         """
         kept = self._by_place.get(id(places))
         if kept is None or kept[0] is not places:

@@ -1,6 +1,6 @@
 """Counts of pods per node, kept up to date by every placement: the base of spreading and affinity.
 
-A counter is made when a rule or a policy first asks for a set of pods; from then on a placement updates it
+A counter is made when a rule or a policy first needs a set of pods; from then on a placement updates it
 in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`cluster.domains`).
 
 Sets and templates find each other by what they have in common (`cluster.pod_sets.Anchor`): that somebody has
@@ -24,11 +24,11 @@ from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 _FIRST_CAPACITY = 64
 _MAX_TERMS = 4096
 """Conditions of all counters that are kept: a template met for the first time may be held against each. Beyond it those
-not used recently go, and are rebuilt when asked for."""
+not used recently are dropped, and rebuilt on demand."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
 _LOG_LIMIT = 1024
-"""Changes of carried terms remembered; who lags further behind looks for all of his terms again."""
+"""Changes of carried terms remembered; readers that lag further behind look up all of their terms again."""
 _LOOK_ANEW = 32
 """After more changes than this looking for all terms by what they have in common is cheaper."""
 
@@ -128,7 +128,7 @@ class PodCounters:
 
     @property
     def follows_states(self) -> bool:
-        """Return whether somebody asked for the state of pods since the start."""
+        """Return whether the state of pods was requested since the start."""
         return self._states is not None
 
     def states(self, placed: Iterable[tuple[int, Iterable[PodInfo]]]) -> PodStates:
@@ -144,13 +144,13 @@ class PodCounters:
         return self._states
 
     def state_changed(self, old: PodInfo, new: PodInfo, row: int) -> None:
-        """Follow a pod whose state changed, and nothing else that counts."""
+        """Follow a pod whose state changed, and nothing else that matters here."""
         if self._states is not None:
             self._states.displace(old)
             self._states.place(new, row)
 
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
-        """Return who carries terms, of every kind, that select pods of this template."""
+        """Return the pods with terms, of every kind, that select pods of this template."""
         known = self._known(template)
         end = self._carried_start + len(self._carried_log)
         if known.carried_at != end:
@@ -182,7 +182,7 @@ class PodCounters:
                 known.towards_version = self.next_serial()
 
     def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
-        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go.
+        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template are dropped.
 
         That they are kept does not keep the template.
         """

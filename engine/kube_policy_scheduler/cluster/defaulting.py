@@ -42,7 +42,7 @@ Json: TypeAlias = dict[str, Any]
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS = 300
-"""How long a pod stays on a node that is not ready, where it does not say so itself."""
+"""How long a pod stays on a node that is not ready, if the pod has no toleration of its own."""
 
 BUILTIN_PRIORITY_CLASSES: Mapping[str, Json] = MappingProxyType(
     {
@@ -134,7 +134,7 @@ def default_claim(claim: Mapping[str, Any], *, default_namespace: str = "default
 
 
 def default_slice(resource_slice: Mapping[str, Any]) -> Json:
-    """Return a ResourceSlice; where it says nothing of its pool, it is all of the pool of its node."""
+    """Return a ResourceSlice; if it names no pool, it is all of the pool of its node."""
     done: Json = _copied(resource_slice)
     spec = _child(done, "spec")
     pool = _child(spec, "pool")

@@ -1,4 +1,4 @@
-"""Extended resources that DeviceClasses provide: `example.com/gpu: 1` asks for a device of a class."""
+"""Extended resources that DeviceClasses provide: `example.com/gpu: 1` requests a device of a class."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Devices of nodes, such as GPUs: how much of each is free, and which of them a pod holds. Knows no policy.
 
-A node says how many devices it has by an extended resource, `nvidia.com/gpu: 8`, and that they may be shared by a
-second one that counts their thousandths, `nvidia.com/gpu-milli: 8000`. A pod asks for whole devices by the first and
+A node declares its devices by an extended resource, `nvidia.com/gpu: 8`, and that they may be shared by a
+second one that counts their thousandths, `nvidia.com/gpu-milli: 8000`. A pod requests whole devices by the first and
 for a share of one device by the second: `nvidia.com/gpu-milli: 460`. So both are in the pod's template, and
 kube-scheduler's own filter keeps the sums; what is kept here is that a share must fit on *one* device.
 
@@ -9,8 +9,8 @@ The devices that a pod got are written to its annotation `policy-scheduler/devic
 are known after a restart. It counts for bound pods alone, and only while it is believed: anyone who creates a pod can
 write it too. Other pods are taken to have got what this scheduler would have given them.
 
-Tables are made when somebody first asks for them, and then kept up to date: without devices this costs nothing. They
-are made only of what some node offers: pods may ask for shares of whatever they like.
+Tables are made on first use, and then kept up to date: without devices this costs nothing. They
+are made only of what some node offers: pods may request shares of any resource.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_DEVICES = 256
 """Devices of one node that are tracked one by one; further devices are not shared."""
 
 _MOST_WANTED = 1024
-"""Pods whose devices are remembered after they left."""
+"""Deleted pods whose devices are remembered."""
 
 RoomArray: TypeAlias = NDArray[np.int32]
 Chosen: TypeAlias = tuple[int, ...]
@@ -138,11 +138,11 @@ class DeviceTable:
         if not ask.devices:
             return
         chosen = wanted if wanted is not None and self._are_free(row, ask, wanted) else None
-        if chosen is None:  # where somebody says so a pod has a device, no matter who else has it
+        if chosen is None:  # a pod has the devices that are recorded for it, no matter which other pod has them
             chosen = said
         if chosen is None or len(chosen) != ask.devices or max(chosen) >= self._count[row]:
             chosen = fullest(self._free[row], ask)
-        if chosen is None:  # somebody bound it without asking whether it fits
+        if chosen is None:  # it was bound without a check whether it fits
             chosen = tuple(int(i) for i in np.argsort(-self._free[row], kind="stable")[: ask.devices])
         self._held[pod.uid] = chosen
         self._take(row, ask, chosen, 1)
@@ -170,7 +170,7 @@ def fullest(free: RoomArray, ask: Ask) -> Chosen | None:
 
     Args:
         free: `int32[devices]`
-        ask: what is wanted.
+        ask: the request.
     """
     return choose(free, ask, lambda fitting: int(fitting[free[fitting].argmin()]))
 
@@ -180,7 +180,7 @@ def choose(free: RoomArray, ask: Ask, pick: Callable[[NDArray[np.int64]], int]) 
 
     Args:
         free: `int32[devices]`
-        ask: what is wanted.
+        ask: the request.
         pick: chooses among the numbers of the devices that a share fits on.
     """
     whole = np.flatnonzero(free >= WHOLE)[: ask.whole] if ask.whole else _NONE
@@ -221,7 +221,7 @@ class Devices:
 
     def __init__(self, nodes: NodeTable, pods_by_node: Mapping[str, Mapping[str, PodInfo]]) -> None:
         self.tables: dict[str, DeviceTable] = {}
-        """Those that somebody asked for."""
+        """Those that were requested."""
         self._nodes = nodes
         self._pods_by_node = pods_by_node
         self._wanted: dict[str, Mapping[str, Chosen]] = {}
@@ -269,7 +269,7 @@ class Devices:
         for info in self._nodes.infos:
             there = self._pods_by_node.get(info.name, {}).values()
             said = {pod.uid: chosen for pod in there if (chosen := self._said(pod).get(resource)) is not None}
-            # those that are said to have something first: the others get what is left
+            # pods with recorded devices first: the others get the rest
             for pod in sorted(there, key=lambda pod: pod.uid not in said):
                 held = before.held(pod.uid) if before is not None and pod.uid not in said else None
                 wanted = held or self._wanted.get(pod.uid, {}).get(resource)
@@ -277,7 +277,7 @@ class Devices:
         return table
 
     def _said(self, pod: PodInfo) -> dict[str, Chosen]:
-        """Return the devices that a pod is said to have; the annotation of a pod that waits is no scheduler's word."""
+        """Return the devices that are recorded for a pod; no scheduler wrote the annotation of a pending pod."""
         return annotated(pod) if self._believed and pod.node_name else {}
 
     def add_node(self, row: int) -> None:

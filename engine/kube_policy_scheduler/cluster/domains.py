@@ -91,7 +91,7 @@ class DomainTotals:
     ) -> None:
         """Add up `sources`, counters with their weights, over the nodes in `counting` (None: all).
 
-        Nodes without the label count for the domain `unlabelled`, or not at all.
+        Nodes without the label count for the domain `unlabelled`, or do not count.
         """
         self.topology = topology
         self.totals: IntArray = np.zeros(topology.slots, np.int64)

@@ -130,10 +130,10 @@ def whole_units(value: int, form: str) -> Quantity:
 
 @lru_cache(maxsize=1 << 14)
 def parse(text: QuantityText) -> Quantity:
-    """Return what a quantity says (`ParseQuantity`).
+    """Return the value of a quantity (`ParseQuantity`).
 
     Raises:
-        QuantityError: it is no quantity; with apimachinery's words.
+        QuantityError: it is not a quantity; with apimachinery's words.
     """
     written = text if isinstance(text, str) else repr(text)
     if written == "0":
@@ -162,7 +162,7 @@ def parse(text: QuantityText) -> Quantity:
 
 
 def _interpret(suffix: str) -> tuple[int, str]:
-    """Return a suffix's exponent and the format that it stands for."""
+    """Return a suffix's exponent and its format."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], DECIMAL_SI
     if suffix in _BINARY:

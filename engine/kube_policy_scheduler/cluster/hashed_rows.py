@@ -79,7 +79,7 @@ class HashedRows:
         return self._groups[group]
 
     def _resize(self) -> bool:
-        """Group all rows again where their number asks for other groups; return whether it did."""
+        """Group all rows again if their number requires other groups; return whether it did."""
         size = len(self.hashes)
         bits = max(0, (max(size - 1, 0) // _ROWS_IN_A_GROUP).bit_length())
         if bits == self._bits:

@@ -14,7 +14,7 @@ class Image:
     """One image, under one of its names."""
 
     size_bytes: int
-    """As the first node to report it said; kept until no node has the image."""
+    """As the first node reported it; kept until no node has the image."""
     rows: set[int] = field(default_factory=set)
     _array: NDArray[np.int64] | None = None
 

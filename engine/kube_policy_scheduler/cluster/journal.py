@@ -1,4 +1,4 @@
-"""A journal of changes: readers ask for what was noted since they last asked."""
+"""A journal of changes: readers get what was noted since their last read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Journal(Generic[T]):
         return self._start + len(self._entries)
 
     def note(self, change: T) -> None:
-        """Add a change; the oldest ones go when there are too many."""
+        """Add a change; the oldest ones are dropped if there are too many."""
         self._entries.append(change)
         if len(self._entries) > self._most:
             drop = self._most // 2

@@ -1,4 +1,4 @@
-"""What the API server accepts as a label key, a value or a requirement, and what it says where it does not."""
+"""What the API server accepts as a label key, a value or a requirement, and its message otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node as it is kept beside the columns, and what differs between two states of it."""
+"""One node as it is kept outside the columns, and what differs between two states of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, amounts
 
 MOST_RESOURCES = 256
-"""Resources of one node that count, beside cpu, memory, ephemeral storage and pods. No real node has so many, and each
+"""Resources of one node that count, besides cpu, memory, ephemeral storage and pods. No real node has so many, and each
 costs columns over all nodes. Of more the first by name count."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 STATIC_CHANGES = frozenset(
@@ -21,7 +21,7 @@ CHANGES = STATIC_CHANGES | {"allocatable", "images"}
 
 @dataclass(eq=False, slots=True)
 class NodeInfo:
-    """What is known of one node beside its columns."""
+    """What is known of one node outside its columns."""
 
     name: str
     row: int
@@ -40,7 +40,7 @@ class NodeInfo:
 
 
 def allocatable(node: objects.Node) -> Amounts:
-    """Return what the node offers. Capacity counts for nothing: the API server copies it where that is meant."""
+    """Return what the node offers. Capacity is ignored: the API server copies it where it applies."""
     found = amounts(node.status.allocatable)
     if len(found) > MOST_RESOURCES:
         others = sorted(found.keys() - NATIVE)

@@ -42,7 +42,7 @@ def _by_code(column: LabelColumn) -> tuple[IntArray, NDArray[np.intp]]:
 
 
 def single_label(expressions: Sequence[objects.Requirement] | None) -> tuple[str, str] | None:
-    """Return the one label and value that API requirements ask for, None where they ask for anything else."""
+    """Return the one label and value that API requirements need, None if they need anything else."""
     if expressions is None or len(expressions) != 1:
         return None
     only = expressions[0]

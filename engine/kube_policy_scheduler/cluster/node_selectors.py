@@ -181,7 +181,7 @@ def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_R
 
 
 def _integers(values: list[str]) -> tuple[IntArray, BoolArray]:
-    """Return each distinct value as a number and whether it is one; a last entry stands for the absent value."""
+    """Return each distinct value as a number and whether it is one; the last entry is the absent value."""
     parsed = [*(parse_integer(value) for value in values), None]
     numbers = np.array([number or 0 for number in parsed], np.int64)
     return numbers, np.array([number is not None for number in parsed], np.bool_)

@@ -6,7 +6,7 @@ conditions, the set of nodes), *images*, and *dynamic* (what is requested and of
 gone since.
 
 There are columns for cpu, memory, ephemeral storage and pods, and for each resource that some node offers. Of other
-resources pods may ask for as many as they like: no node has any of them, and that is all that has to be known.
+resources pods may request any number: no node has any of them, and nothing else matters.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _FIRST_CAPACITY = 64
 _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
 _MAX_STATIC = 512
-"""Static columns kept; beyond it all go, and those still in use are rebuilt."""
+"""Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
-"""Results kept that are derived from one column each; beyond it all go, as with static columns."""
+"""Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
 
@@ -155,7 +155,7 @@ class NodeTable:
     def requested(self, resource: str) -> IntArray:
         """Return `int64[nodes]`: what the pods on the node request, in column units; at most the largest int64.
 
-        0 for resources that no node offers, whatever pods request of them.
+        0 for resources that no node offers, even if pods request them.
         """
         view = self._views.get(("requested", resource))
         if view is None:
@@ -206,7 +206,7 @@ class NodeTable:
     def known_label(self, key: str) -> str | None:
         """Return the key of a label that some node has, None where none does.
 
-        What is kept by label is kept by this: pods may ask for as many labels as they like.
+        What is kept by label is kept by this: pods may name any number of labels.
         """
         return key if key in self._label_keys else None
 
@@ -252,7 +252,7 @@ class NodeTable:
         return cast("T", derived[key])
 
     def attach(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` gave when it was asked for first, kept as long as the table."""
+        """Return the result of `make`, called on first use and kept as long as the table."""
         if key not in self._attached:
             self._attached[key] = make()
         return cast("T", self._attached[key])
@@ -417,11 +417,11 @@ class NodeTable:
                 self.vanished.add(resource)
         if self.appeared or self.vanished:
             self._views.clear()
-            self.static_changes.note_all()  # whether anybody offers what a pod asks for is kept with its template
+            self.static_changes.note_all()  # whether any node offers what a pod requests is kept with its template
         self._write_allocatable(info.row, after)
 
     def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Count the keys of a node's labels; the column of one that was on no node is made when it is asked for."""
+        """Count the keys of a node's labels; the column of one that was on no node is made on first use."""
         for key in after.keys() - before.keys():
             self.label_keys_version += key not in self._label_keys
             self._label_keys[key] += 1

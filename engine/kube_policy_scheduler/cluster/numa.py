@@ -90,7 +90,7 @@ class NumaZones:
         self._columns, self._known = {}, None
 
     def column(self, resource: str) -> ZoneColumn:
-        """Return `int64[nodes, zones]`: what is free of a resource, in column units; -1 where there is no such zone."""
+        """Return `int64[nodes, zones]`: the free amount of a resource, in column units; -1 without such a zone."""
         found = self._columns.get(resource)
         if found is None:
             widest = max((len(zones) for zones in self._zones.values()), default=0)

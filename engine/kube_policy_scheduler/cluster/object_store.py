@@ -1,7 +1,7 @@
 """API objects other than nodes and pods, by kind; with an index, a journal and assumed versions for storage.
 
 An *assumed* object is what the scheduler expects a PersistentVolume or claim to look like once its own request
-has gone through. It stands in front of the stored one until the API server reports another version of the
+has gone through. It hides the stored one until the API server reports another version of the
 object, or until it is taken back.
 """
 
@@ -51,7 +51,7 @@ _GROUPS: Mapping[type, Callable[[Any], str]] = {
     objects.CSIStorageCapacity: lambda capacity: capacity.storage_class_name,
     objects.VolumeAttachment: lambda attachment: attachment.spec.node_name,
 }
-"""What objects of a kind can be asked for by."""
+"""The keys by which objects of a kind can be read."""
 _JOURNALED: Collection[type] = frozenset(
     {
         objects.PersistentVolume,

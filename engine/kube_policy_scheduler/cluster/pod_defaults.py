@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 _MAX_POD_LEVEL = ("cpu", "memory")
-"""Resources that may be overcommitted, hence have requests apart from limits at pod level."""
+"""Resources that may be overcommitted, so their requests and limits at pod level differ."""
 _FILE_MODE = 0o644
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS: Mapping[str, int] = MappingProxyType(
@@ -168,7 +168,7 @@ def format_millis(thousandths: int) -> str:
 
 
 def round_quantities(resources: Json | None) -> None:
-    """Round quantities finer than a thousandth up, in place; what is no quantity is left for validation."""
+    """Round quantities finer than a thousandth up, in place; what is not a quantity is left for validation."""
     if not isinstance(resources, dict):
         return
     for name, amount in resources.items():

@@ -19,7 +19,7 @@ class Label(NamedTuple):
     namespace: str | None
     """None: any."""
     key: str | None = None
-    """None: whatever labels it has."""
+    """None: any labels."""
     value: str | None = None
 
 
@@ -63,7 +63,7 @@ class Weighing(Enum):
     AMOUNT = "amount"
     """Any number: it is kept how many pods count for each."""
     DISTINCT = "distinct"
-    """A number that stands for a value: each value counts once, however many pods have it."""
+    """A number for each value: each value counts once, however many pods have it."""
 
 
 class PodSet(Hashable, Protocol):

@@ -1,8 +1,8 @@
 """Counts of pods by what they are just now (ready, started, for how long running), kept up to date by every change.
 
-What a template decides is asked once per template (`StateSet.worth`), for every state that its pods can be in. A
+What a template decides is computed once per template (`StateSet.worth`), for every state that its pods can be in. A
 pod then counts by a look into that table: when it comes or goes, when its status changes, and when time passes one of
-the durations that the set compares with. Made only when somebody asks; without sets nothing is kept.
+the durations that the set compares with. Made on first use; without sets nothing is kept.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
 _MOST_SETS = 256
-"""Sets that are kept; each costs a look at every new template. Of more, those not asked for recently go."""
+"""Sets that are kept; each costs a look at every new template. Of more, those not used recently are dropped."""
 _MOST_COUNTED = 1_000_000
-"""Pods that all sets know together, each at about 150 bytes. Of more, sets not asked for recently go."""
+"""Pods that all sets know together, each at about 150 bytes. Of more, sets not used recently are dropped."""
 _MOST_STALE = 64
-"""Entries of pods that are gone that a heap holds beside as many as there are pods."""
+"""Entries of pods that are gone that a heap holds in addition to one per pod."""
 _CLOCK_ERROR_SECONDS = 1e-3
 """A sum of times may be off by the last digit of a float; so much earlier a pod is looked at."""
 
@@ -44,7 +44,7 @@ class StateSet(Hashable, Protocol):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Return the running times at which pods may come in or go, in seconds, ascending, none negative."""
+        """Return the running times at which pods may join or leave, in seconds, ascending, none negative."""
         ...
 
     def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
@@ -158,7 +158,7 @@ class _StateCounter:
     totals: dict[float, int] = field(default_factory=dict)
     """Pods on all nodes, likewise."""
     starts: _Starts | None = None
-    """When they started, once somebody asked for that."""
+    """When they started, once that was requested."""
     counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = field(default_factory=dict)
     """Pods of templates that may match by uid, with what their kinds count for, and what they count for."""
     changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
@@ -262,7 +262,7 @@ class PodStates:
         self._by_template: dict[PodTemplate, dict[str, _Placed]] = {}
         self._by_row: dict[int, dict[str, _Placed]] = {}
         self._counters: dict[StateSet, _StateCounter] = {}
-        """Those asked for recently are last."""
+        """Those used recently are last."""
         self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[float | None, ...]]]] = {}
         """Of templates of placed pods: the counters that may count their pods."""
 

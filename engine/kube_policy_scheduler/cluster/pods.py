@@ -24,7 +24,7 @@ _RECENT_TEMPLATES = 4096
 _RECENT_BYTES = 32 * 2**20
 """Of their sizes together. What plugins and policies derive from a template comes on top: up to three times as much."""
 _ITEM_BYTES = 64
-"""A field, string or list in memory, beside its text; between the 56 of an empty list and the 96 of a small struct."""
+"""A field, string or list in memory, besides its text; between the 56 of an empty list and the 96 of a small struct."""
 _TEXT = bytes(range(128))
 """What is not the marker of a MessagePack item, in texts of ASCII."""
 _LONG_KEY = 4096
@@ -32,7 +32,7 @@ _LONG_KEY = 4096
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 _READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})
-"""Conditions of pods that somebody reads; what others write there is not kept."""
+"""Conditions of pods that are read; other conditions are not kept."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
     "persistent_volume_claim",
@@ -117,7 +117,7 @@ class PodInfo:
 
     @property
     def own_size(self) -> int:
-        """Return about how many bytes it takes in memory beside its template."""
+        """Return about how many bytes it takes in memory besides its template."""
         size = sum(len(key) + len(value) + 2 * _ITEM_BYTES for key, value in self.annotations.items())
         if self.volumes:
             size += _memory(msgspec.msgpack.encode(self.volumes))
@@ -140,7 +140,7 @@ class PodInfo:
 
     @property
     def scheduler_name(self) -> str:
-        """Return the scheduler that the pod asks for."""
+        """Return the scheduler that the pod names."""
         return self.template.spec.scheduler_name
 
 

@@ -1,4 +1,4 @@
-"""Where pods that are gone ran last, for pods that follow them. Known from what was seen to go, and bounded."""
+"""Where deleted pods ran last, for pods that replace them. Learned from observed deletions, and bounded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PreviousNodes:
 
     def __init__(self) -> None:
         self._by_namespace: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
-        """Node by identity; what was noted last stands last."""
+        """Node by identity; the newest entry is last."""
         self._size = 0
 
     def of(self, pod: PodInfo) -> str | None:

@@ -145,7 +145,7 @@ class _Level:
                 self._rows[target] = self._rows.pop(source)
             return
         for column in self._columns.values():
-            if source < len(column):  # else no pod of any priority was ever on so high a row
+            if source < len(column):  # else no pod of any priority was on so high a row
                 column[target], column[source] = column[source], 0
 
     def extend(self, capacity: int) -> None:

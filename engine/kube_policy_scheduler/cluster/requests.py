@@ -1,4 +1,4 @@
-"""What a pod asks of a node: effective resource requests, in column units (cpu in millicores, others in units).
+"""What a pod requests of a node: effective resource requests, in column units (cpu in millicores, others in units).
 
 The rules are those of `component-helpers/resource` (PodRequests) in Kubernetes 1.36: sidecars, init
 containers, pod-level resources, overhead and in-place resize. As there, quantities are added exactly and only
@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
 from kube_policy_scheduler.cluster.quantity import NANO, amount, column_scale, nanos, rounded
 
 Amounts = dict[str, int]
-"""Amount by resource name, in column units; resources that nobody counts are left out."""
+"""Amount by resource name, in column units; resources that are not counted are left out."""
 Nanos = dict[str, int]
 """Exact amount by resource name, in billionths; a named zero differs from an absent name."""
 
@@ -48,7 +48,7 @@ class PodRequests:
 
 @lru_cache(maxsize=4096)
 def is_scalar(resource: str) -> bool:
-    """Return whether the scheduler counts this resource beside the native ones (`IsScalarResourceName`)."""
+    """Return whether the scheduler counts this resource besides the native ones (`IsScalarResourceName`)."""
     if "kubernetes.io/" in resource or resource.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return is_extended(resource)
@@ -62,7 +62,7 @@ def is_extended(resource: str) -> bool:
 
 
 def counted(resource: str) -> bool:
-    """Return whether the scheduler looks at this resource at all."""
+    """Return whether the scheduler looks at this resource."""
     return resource in NATIVE or is_scalar(resource)
 
 

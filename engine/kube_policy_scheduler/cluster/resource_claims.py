@@ -60,7 +60,7 @@ class AllocatedDevices:
         return device in self._whole or device in self._shares
 
     def consumed(self, device: DeviceID) -> Capacity | None:
-        """Return what its shares take of a device; None where no share says."""
+        """Return what its shares take of a device; None if no share has an amount."""
         shares = self._shares.get(device)
         if shares is None:
             return None

@@ -1,6 +1,6 @@
 """The devices that drivers publish: ResourceSlices by node and pool, and the pools that each node can allocate from.
 
-Kept by events: what is derived from slices (which pools a node sees, what a selector says about a device) is thrown
+Kept by events: what is derived from slices (which pools a node sees, the result of a selector for a device) is thrown
 away with the slice or node that it came from, and with nothing else.
 """
 
@@ -49,7 +49,7 @@ CounterSets = Mapping[str, Mapping[str, int]]
 
 
 class SlicedDevice:
-    """One device of one version of a slice, with what selectors say about it."""
+    """One device of one version of a slice, with the results of selectors for it."""
 
     __slots__ = ("_matches", "_problem", "counters", "device", "id", "slice")
 
@@ -66,7 +66,7 @@ class SlicedDevice:
         self._matches: dict[Selector, Match] = {}
 
     def match(self, selector: Selector) -> Match:
-        """Return what a selector says about the device; asked once."""
+        """Return the result of a selector for the device; evaluated once."""
         known = self._matches.get(selector)
         if known is None:
             if self._problem is None:
@@ -200,7 +200,7 @@ class ResourceSlices:
 
     @property
     def sees_labels(self) -> bool:
-        """Return whether labels of nodes may decide who sees which device."""
+        """Return whether labels of nodes may decide which node sees which device."""
         return bool(self._shared)
 
     def set(self, slice_: objects.ResourceSlice) -> None:
@@ -281,7 +281,7 @@ class ResourceSlices:
         return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
-        """Return a pool from the slices that a node sees; None where a newer generation stands elsewhere."""
+        """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere."""
         count, generation = slices[0].slice.spec.pool.resource_slice_count, slices[0].generation
         everywhere: list[SliceInfo] | None = None
         if len(slices) != count:

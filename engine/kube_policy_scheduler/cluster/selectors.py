@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms, compiled once and asked many times.
+"""Label selectors and node selector terms, compiled once and evaluated many times.
 
 A compiled selector is a value: equal selectors compare equal, so counters and caches can be keyed by them.
 Rules: `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1/nodeaffinity`.
@@ -68,7 +68,7 @@ def parse_integer(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A conjunction of requirements; without any it matches everything. `None` stands for "nothing"."""
+    """A conjunction of requirements; without any it matches everything. `None` matches nothing."""
 
     expressions: tuple[Expression, ...] = ()
 

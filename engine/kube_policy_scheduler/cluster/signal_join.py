@@ -4,7 +4,7 @@ How a series finds its node, when the query does not name the label (`by`):
 
 1. `exported_node`, `node`, `kubernetes_node`, `node_name`: labels that can only mean a Kubernetes node. The
    first of them that the series has decides, also when no such node is known: looking further would find the
-   machine on which the exporter runs (kube-state-metrics tells of a node that is gone, from another node).
+   machine on which the exporter runs (kube-state-metrics reports a deleted node, from another node).
    `exported_node` comes first: it exists only where the scrape's own `node` label hid the metric's.
 2. `nodename`, `kubernetes_io_hostname`, `hostname`, `host`: the first that names a known node.
 3. `instance` as it is, then without its port (`10.0.0.7:9100`, `[fd00::7]:9100`).
@@ -136,7 +136,7 @@ def rows_of(reading: Reading, *, by: str | None, index: NodeIndex) -> IntArray:
 
 
 def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray | None = None) -> Join:
-    """Lay a reading over the nodes of the index; `row_of` is what `rows_of` says, where that is known.
+    """Lay a reading over the nodes of the index; `row_of` is the result of `rows_of`, if that is known.
 
     A PromQL scalar is one value for all nodes. A vector never is, not even one series without labels such as
     `avg(load)` gives: a query that lost its `by (node)` would otherwise pass silently.
@@ -285,7 +285,7 @@ def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> Si
 
 
 def _row_of(deciding: Sequence[str], likely: Sequence[str], *, index: NodeIndex) -> int:
-    """Return the node's row, _AMBIGUOUS, or _UNMATCHED when no node is meant; from the values of the labels."""
+    """Return the node's row, _AMBIGUOUS, or _UNMATCHED if it names no node; from the values of the labels."""
     for text in deciding:
         if text:
             return _look_up(text, index)

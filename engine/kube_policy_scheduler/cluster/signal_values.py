@@ -23,7 +23,7 @@ MAX_KEY_CHARACTERS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueTable:
-    """One reading by key; a value of the cluster stands under "". Row i of each column is the same key."""
+    """One reading by key; a value of the cluster has the key "". Row i of each column is the same key."""
 
     reading: Reading
     rows: Mapping[str, int]
@@ -125,7 +125,7 @@ class ValueTables:
         self._tables: dict[tuple[str, About, str | None], ValueTable] = {}
 
     def table(self, query: Query, *, signals: Signals, now: float) -> ValueTable | None:
-        """Return the values at `now` (Unix seconds); None where there is no answer, or only one that is too old."""
+        """Return the values at `now` (Unix seconds); None without an answer, or if the answer is too old."""
         reading = signals.reading(query)
         if reading is None or reading.age_seconds(now) > query.stale_after_seconds:
             return None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DEFAULT_EVERY_SECONDS = 15.0
-"""How often a query is asked again. Scrapes are usually 15 to 60 s apart: asking faster sees nothing new."""
+"""How often a query is sent again. Scrapes are usually 15 to 60 s apart: faster queries see nothing new."""
 
 DEFAULT_STALE_AFTER_SECONDS = 120.0
 """Age at which a value counts as missing. Twice Prometheus' own default scrape interval (1 min), so that one
@@ -30,12 +30,12 @@ class About(Enum):
     CLUSTER = "the cluster"
     """There is one, about the whole cluster."""
     VALUES = "values of a label"
-    """Each is about what one of its labels says, such as a tenant."""
+    """One of its labels names what each is about, such as a tenant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL expression that a policy reads, and what it asks of the answer.
+    """A PromQL expression that a policy reads, and what it needs of the result.
 
     Two queries with the same `promql` share one fetch and one reading; the other attributes are applied when
     the answer is read, except that the shared fetch runs at the shortest `every_seconds` of all.
@@ -203,7 +203,7 @@ class Reading:
     scalar: float | None = None
     """Set when the expression is a PromQL scalar, such as `scalar(avg(load))`: one value for all nodes."""
     warnings: tuple[str, ...] = ()
-    """What the server said about an answer that may be partial."""
+    """What the server reported about a result that may be partial."""
 
     def age_seconds(self, now: float) -> float:
         """How long ago the reading was fetched; never negative, also when our clock was set back."""
@@ -233,7 +233,7 @@ class Signals:
     failures: Mapping[str, Failure] = field(default_factory=lambda: MappingProxyType({}))
     """By PromQL text."""
     node_label: str | None = None
-    """The label that names the node, for queries that do not say which; None: found by itself."""
+    """The label that names the node, for queries that do not name one; None: found automatically."""
 
     EMPTY: ClassVar[Signals]
 

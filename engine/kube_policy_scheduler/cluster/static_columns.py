@@ -81,7 +81,7 @@ class CodedColumn(Generic[T]):
         return self._codes.values
 
     def test(self, predicate: Callable[[T | None], bool], rows: Rows = ALL_ROWS) -> BoolArray:
-        """Return `bool[rows]`: the predicate on each value, asked once per distinct value."""
+        """Return `bool[rows]`: the predicate on each value, called once per distinct value."""
         table = np.fromiter(
             (*(predicate(value) for value in self.values), predicate(None)), np.bool_, len(self.values) + 1
         )

@@ -1,4 +1,4 @@
-"""Columns of sums of amounts that people write: exact, whatever they write. Knows nothing of who counts.
+"""Columns of sums of amounts that people write: exact for any input. Knows nothing of its users.
 
 `8Ei` is a legal request, and two of them are more than int64 holds: added up carelessly they leave a node with all its
 room free.
@@ -15,7 +15,7 @@ _Column = NDArray[np.int64]
 
 
 class SumColumn:
-    """One sum per row. What is shown is at most `most`; sums beyond it are kept exactly, beside the column."""
+    """One sum per row. What is shown is at most `most`; sums beyond it are kept exactly, outside the column."""
 
     __slots__ = ("_beyond", "_most", "whole")
 
@@ -36,7 +36,7 @@ class SumColumn:
         self.whole[row] = total
 
     def beyond(self) -> list[int]:
-        """Return the rows whose sum is not what is shown."""
+        """Return the rows whose sum differs from the shown value."""
         return list(self._beyond)
 
     def clear(self, row: int) -> None:

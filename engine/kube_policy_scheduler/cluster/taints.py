@@ -48,7 +48,7 @@ def taint_sets(nodes: NodeTable) -> TaintSets:
 
 
 def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
-    """Return whether the toleration matches the taint; an empty effect or key stands for all.
+    """Return whether the toleration matches the taint; an empty effect or key matches all.
 
     The operators Lt and Gt are behind an alpha gate that is off: they match nothing.
     """

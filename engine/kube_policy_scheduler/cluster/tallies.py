@@ -9,7 +9,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 
 
 class GroupOf(Hashable, Protocol):
-    """One way to tell groups of pods apart."""
+    """One way to divide pods into groups."""
 
     def __call__(self, template: PodTemplate) -> Hashable | None:
         """Return the group of pods of this template; None where they are in none."""
@@ -21,17 +21,17 @@ Sizes = dict[Hashable, int]
 
 
 class Tallies:
-    """The sizes of groups, by each way to tell them apart that was asked for since the last `forget`."""
+    """The sizes of groups, by each grouping that was used since the last `forget`."""
 
     def __init__(self) -> None:
         self._by_way: dict[GroupOf, Sizes] = {}
         self._token = object()
-        """Replaced when a way comes or goes: what templates keep of an older one is stale."""
+        """Replaced when a grouping is added or removed: what templates keep of an older one is stale."""
 
     def size(self, group_of: GroupOf, group: Hashable, placed: Iterable[tuple[PodTemplate, Mapping[int, int]]]) -> int:
         """Return how many pods are in a group.
 
-        placed: what is counted the first time that this way is asked for: each template with its pods by row.
+        placed: what is counted the first time that this grouping is used: each template with its pods by row.
         """
         sizes = self._by_way.get(group_of)
         if sizes is None:
@@ -55,7 +55,7 @@ class Tallies:
             _add(sizes, group, step)
 
     def forget(self) -> None:
-        """Drop all of them; what is asked for again is recalculated."""
+        """Drop all of them; those used again are recalculated."""
         self._by_way.clear()
         self._token = object()
 

@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
 _FEW_PODS = 100
-"""Up to so many pods what is expected follows at once."""
+"""Up to this number of pods the expected values follow immediately."""
 
 
 class Workload:

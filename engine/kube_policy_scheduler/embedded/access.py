@@ -1,4 +1,4 @@
-"""Who asks, and the reviews that answer what they may do: here everyone is the administrator, and may do everything."""
+"""Users, and the reviews of what they may do: here each client is the administrator, and may do everything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def service_account(namespace: str, name: str) -> User:
 
 
 class Tokens:
-    """Bearer tokens and whose they are."""
+    """Bearer tokens and their users."""
 
     def __init__(self) -> None:
         self._users: dict[str, User] = {}
@@ -60,7 +60,7 @@ def impersonated(user: User, name: str | None, groups: Sequence[str]) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked for. `namespace` is empty at the cluster scope; a `path` is no resource."""
+    """What is requested. `namespace` is empty at the cluster scope; a `path` is not a resource."""
 
     verb: str
     group: str = ""
@@ -72,16 +72,16 @@ class Attributes:
 
 
 class Guard:
-    """Takes everyone for the administrator. A subclass may tell clients apart, and refuse what they ask for."""
+    """Treats each client as the administrator. A subclass may identify clients, and refuse their requests."""
 
     authenticates: ClassVar[bool] = False
-    """Whether clients have to say who they are."""
+    """Whether clients must authenticate."""
 
     def __init__(self) -> None:
         self.tokens = Tokens()
 
     def identify(self, headers: Mapping[str, str], certificate: Any, *, groups: Sequence[str] = ()) -> User:
-        """Return who sends a request; `groups` are those of an `Impersonate-User`.
+        """Return the user of a request; `groups` are those of an `Impersonate-User`.
 
         Raises:
             ApiError: 401.
@@ -96,11 +96,11 @@ class Guard:
         """
 
     def allows(self, user: User, asked: Attributes) -> bool:
-        """Return whether a user may do what is asked."""
+        """Return whether a user may make a request."""
         return True
 
     def rules_of(self, user: User, namespace: str) -> Iterable[Json]:
-        """Return the rules that hold for a user in a namespace, beside that which allows everything."""
+        """Return the rules that hold for a user in a namespace, besides the rule that allows everything."""
         return ()
 
 

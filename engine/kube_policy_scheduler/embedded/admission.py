@@ -386,7 +386,7 @@ def _changed_part(new: Json, old: Json, subresource: str) -> Json:
 
 
 def _redefault(obj: Json, resource: Resource) -> Json:
-    """Repeat the static defaults, so that leaving a defaulted field out of a PUT is no change."""
+    """Repeat the static defaults, so that leaving a defaulted field out of a PUT is not a change."""
     match resource.kind:
         case "Pod":
             defaulting.default_changed_pod(obj)

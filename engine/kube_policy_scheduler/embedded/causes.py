@@ -67,7 +67,7 @@ def absent(field: str, value: Any) -> Cause:
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    """The value is none of those there are."""
+    """The value is not one of the supported values."""
     listed = ", ".join(f'"{item}"' for item in supported)
     return Cause(field, "FieldValueNotSupported", f"Unsupported value: {quoted(value)}: supported values: {listed}")
 

@@ -1,4 +1,4 @@
-"""The embedded cluster as one object: start it, load it, ask where it is, close it."""
+"""The embedded cluster as one object: start it, load it, get its address, close it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EmbeddedCluster:
 
     Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
     has no loop. `kubelets=None` and `controllers=None` leave objects as the API server alone would. `intercept` sees
-    each request for a resource before it is carried out, and may refuse it. `guard` makes what tells clients apart;
+    each request for a resource before it is carried out, and may refuse it. `guard` makes what identifies clients;
     by default everyone is the administrator. With an `ssl_context` the server speaks HTTPS.
     """
 

@@ -183,7 +183,7 @@ def event_times(event: Json, now: datetime) -> tuple[str, str]:
 
 
 def event_source(event: Json, now: datetime) -> str:
-    """Return who reported an event."""
+    """Return the reporter of an event."""
     component = at(event, "source", "component") or event.get("reportingComponent") or ""
     host = at(event, "source", "host") or event.get("reportingInstance") or ""
     return f"{component}, {host}" if host else str(component)

@@ -30,7 +30,7 @@ def canonical(text: str) -> str:
     """Return a quantity with the largest suffix that leaves a whole number: `1000m` is `1`, `1.5Gi` is `1536Mi`.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the text is not a quantity.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or not (match["whole"] or match["part"]):
@@ -100,7 +100,7 @@ successfulJobsHistoryLimit suspend terminating terminationGracePeriodSeconds tim
 ttlSecondsAfterFinished volumeAttributesClassName
 """
 _ZERO_MEANS = frozenset(_POINTERS.split())
-"""Fields whose zero (`0`, `""`, false) says something else than their absence: pointers in Kubernetes' own types."""
+"""Fields whose zero (`0`, `""`, false) differs from their absence: pointers in Kubernetes' own types."""
 _ALWAYS_PRESENT: Mapping[str, Mapping[str, Any]] = {
     "io.k8s.api.core.v1.ContainerStateRunning": {"startedAt": None},
     "io.k8s.api.core.v1.ContainerStateTerminated": {"startedAt": None, "finishedAt": None},

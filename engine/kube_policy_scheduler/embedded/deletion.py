@@ -1,4 +1,4 @@
-"""How objects go: at once, after a grace period, or when their finalizers are done."""
+"""How objects are deleted: at once, after a grace period, or when their finalizers are done."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Deletion:
         return entry if dry_run else self._store.collection("pods").put(pod)
 
     def _orphan_dependents(self, owner: Entry) -> None:
-        """Take the references to an owner off the objects it owns, so that they stay when it goes."""
+        """Take the references to an owner off the objects it owns, so that they stay when it is deleted."""
         mark = owner.uid.encode()
         for collection in self._store.collections().values():
             for entry in [item for item in collection.scan() if mark in item.body and item.key != owner.key]:

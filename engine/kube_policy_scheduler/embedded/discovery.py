@@ -1,4 +1,4 @@
-"""What the server says it serves: versions, groups and resources, plain and aggregated. Pure."""
+"""What the server declares to serve: versions, groups and resources, plain and aggregated. Pure."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _subresource_kind(resource: Resource, subresource: str) -> tuple[str, str, s
 
 
 def aggregated(*, legacy: bool, version: str = "v2") -> Json:
-    """Return all groups with all their resources in one document, as newer kubectl asks for."""
+    """Return all groups with all their resources in one document, as newer kubectl requests it."""
     names = [""] if legacy else groups()
     items = []
     for name in names:

@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back: HTTP code, body and the warnings for the person at the terminal."""
+    """The response: HTTP code, body and the warnings for the user."""
 
     code: int
     body: bytes
@@ -51,7 +51,7 @@ class Answer:
 
 
 def view_of(call: Call, *, now: Callable[[], datetime]) -> View:
-    """Return the form of the objects that the request's Accept header asks for."""
+    """Return the form of the objects that the request's Accept header names."""
     resource = call.target.resource
     for part in call.accept.split(","):
         if "as=Table" in part and "g=meta.k8s.io" in part:
@@ -99,7 +99,7 @@ def read_object(call: Call) -> Json:
 
 
 class FieldReader:
-    """Reads the fields of one call's object, as strictly as its `fieldValidation` says."""
+    """Reads the fields of one call's object, as strictly as its `fieldValidation` requires."""
 
     def __init__(self, call: Call) -> None:
         self._resource = call.target.resource

@@ -1,4 +1,4 @@
-"""API errors as Status objects. Knows the texts clients see, not who sends them."""
+"""API errors as Status objects. Knows the texts clients see, not their senders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ApiError(Exception):
 
 
 def success(message: str | None = None, *, details: Mapping[str, Any] | None = None, code: int = 200) -> Json:
-    """Return a `Status` that says it went well."""
+    """Return a `Status` of success."""
     status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if message is not None:
         status["message"] = message
@@ -154,7 +154,7 @@ def modified(name: str, *, group: str, plural: str) -> ApiError:
 
 
 def gone(message: str) -> ApiError:
-    """410: the history asked for is no longer kept."""
+    """410: the requested history is no longer kept."""
     return ApiError(410, "Expired", message, details={})
 
 
@@ -208,7 +208,7 @@ def internal(message: str) -> ApiError:
 
 
 def version_in_future(asked: int, current: int) -> ApiError:
-    """504: the resource version asked for has not happened yet."""
+    """504: the requested resource version does not exist yet."""
     return ApiError(
         504,
         "Timeout",

@@ -63,7 +63,7 @@ def node_address(name: str) -> str:
 
 
 def make_ready(node: Json, *, now: str) -> bool:
-    """Give a node that says nothing about its condition Ready all a kubelet reports; whether anything changed."""
+    """Give a node without a condition Ready all a kubelet reports; whether anything changed."""
     if condition(node, "Ready"):
         return False
     name = node["metadata"]["name"]
@@ -203,7 +203,7 @@ def fail(pod: Json, *, reason: str, message: str, now: str) -> None:
 
 
 def run_seconds(pod: Json) -> float | None:
-    """Return how long a pod runs before it succeeds by itself; None when it runs for ever."""
+    """Return how long a pod runs before it succeeds; None if it runs forever."""
     text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS_ANNOTATION)
     try:
         return None if text is None else max(float(text), 0.0)
@@ -247,7 +247,7 @@ class KubeletSettings:
     stop_seconds: float = 0.0
     """From a pod's deletion to its removal; never more than its grace period."""
     mark_nodes_ready: bool = True
-    """Whether a node that says nothing about its condition Ready becomes ready."""
+    """Whether a node without a condition Ready becomes ready."""
     settle_taints: bool = True
     """Whether the taints that follow from conditions and from cordoning are kept up to date."""
     check_pods: bool = True

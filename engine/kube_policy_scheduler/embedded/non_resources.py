@@ -1,4 +1,4 @@
-"""Paths that are no resources: discovery, version, health, OpenAPI."""
+"""Paths that are not resources: discovery, version, health, OpenAPI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_FOUND = Answer(404, b"404 page not found\n", content_type="text/plain; char
 
 
 def serve(path: str, accept: str, *, address: str) -> Answer:
-    """Answer a request for a path that is no resource."""
+    """Answer a request for a path that is not a resource."""
     match [part for part in path.split("/") if part]:
         case ["version"]:
             return _json(discovery.VERSION)
@@ -55,7 +55,7 @@ def _json(body: Json | None) -> Answer:
 
 def _openapi2(accept: str) -> Answer:
     if openapi.CONTENT_TYPE in accept or openapi.OLD_CONTENT_TYPE in accept:
-        # the older name is no valid media type, and those who ask for it cannot parse it in an answer
+        # the older name is not a valid media type, and clients that request it cannot parse it in a response
         return Answer(200, _protobuf(), content_type=openapi.CONTENT_TYPE)
     return _json(openapi.version2())
 

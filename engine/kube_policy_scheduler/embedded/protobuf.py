@@ -26,7 +26,7 @@ _Raw: TypeAlias = int | bytes
 
 
 class ProtobufError(ValueError):
-    """The bytes are no object in Kubernetes' protobuf form."""
+    """The bytes are not an object in Kubernetes' protobuf form."""
 
 
 def decode(content: bytes) -> Json:
@@ -66,7 +66,7 @@ def read_fields(content: bytes) -> Iterator[tuple[int, _Raw]]:
     """Yield number and raw value of each field of a message.
 
     Raises:
-        ProtobufError: the bytes are no message.
+        ProtobufError: the bytes are not a message.
     """
     at = 0
     while at < len(content):

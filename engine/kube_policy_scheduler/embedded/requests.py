@@ -1,4 +1,4 @@
-"""What a request asks for: its path and query as values. Reads no body and knows no object."""
+"""The target of a request: its path and query as values. Reads no body and knows no object."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class NonResource:
-    """A request for something that is no resource: discovery, health, version."""
+    """A request for something that is not a resource: discovery, health, version."""
 
     verb: str
     path: str
 
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> Target | NonResource:
-    """Read method and path (percent-decoded) as what they ask for.
+    """Read method and path (percent-decoded) as the target of the request.
 
     Raises:
         ApiError: 404 for a resource that is not served, 405 for a verb it does not have.

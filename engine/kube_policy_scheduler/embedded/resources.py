@@ -318,6 +318,6 @@ def resource(plural: str, *, group: str = "", version: str = "v1") -> Resource:
     """Return a resource that is known to exist.
 
     Raises:
-        KeyError: there is no such resource.
+        KeyError: the resource does not exist.
     """
     return BY_PLURAL[group, version, plural]

@@ -22,7 +22,7 @@ class FieldType:
     merge_key: str = ""
     """Lists with a key merge element by element in a strategic merge patch."""
     merges: bool = False
-    """Whether lists merge at all; without a key they merge as sets."""
+    """Whether lists merge; without a key they merge as sets."""
     retains_keys: bool = False
     list_keys: tuple[str, ...] = ()
     """By which keys elements are the same in server-side apply; empty: the list is one value, or a set."""

@@ -60,7 +60,7 @@ def parse_labels(text: str) -> LabelSelector:
     """Read a label selector such as `app=web,tier in (a,b),!legacy`.
 
     Raises:
-        SelectorError: the text is no selector.
+        SelectorError: the text is not a selector.
     """
     tokens = _tokens(text)
     requirements = []
@@ -182,7 +182,7 @@ def parse_fields(text: str) -> FieldSelector:
     """Read a field selector such as `spec.nodeName=,status.phase!=Failed`.
 
     Raises:
-        SelectorError: the text is no selector.
+        SelectorError: the text is not a selector.
     """
     return tuple(_field_test(part, text=text) for part in _split(text) if part)
 

@@ -36,7 +36,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 0
     bookmark_seconds: float = 60.0
-    """Time between two bookmarks of a watch that asked for them."""
+    """Time between two bookmarks of a watch that requested them."""
     shutdown_seconds: float = 0.1
     """How long open requests may take to end when the server closes."""
 

@@ -1,6 +1,6 @@
 """Versioned objects with a bounded history, kept as bytes. Pure: knows no kind, no clock and no client.
 
-A collection keeps every object as encoded JSON beside the few values that selectors compare with, so that
+A collection keeps every object as encoded JSON, besides the few values that selectors compare with, so that
 50,000 pods cost their bytes and little more, and a list is a join. Watchers hold a position in the shared
 history instead of a queue each: one that is too slow falls off its end and costs nothing.
 """
@@ -55,7 +55,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Compacted(Exception):
-    """The history asked for is no longer kept; `oldest` is the first version that still is."""
+    """The requested history is no longer kept; `oldest` is the first version that still is."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"history before {oldest} is gone")
@@ -96,7 +96,7 @@ class Collection:
     def put(self, obj: Json, *, record: bool = True) -> Entry:
         """Create or replace an object at the next resource version; `obj` is stamped with it.
 
-        With `record` false the step leaves no history and wakes nobody: for loading before any watch.
+        With `record` false the step leaves no history and wakes no watch: for loading before any watch.
         """
         revision = self._version = self._store.next_revision()
         entry = self._entry(obj, revision)

@@ -116,7 +116,7 @@ class NewEvents:
 
 
 class MetadataOnly:
-    """`PartialObjectMetadata`, as clients ask for that only need names and labels."""
+    """`PartialObjectMetadata`, for clients that only need names and labels."""
 
     def one(self, body: bytes) -> bytes:
         """Return the object's metadata."""

@@ -1,4 +1,4 @@
-"""The controller of volumes: claims are bound to volumes, or get new ones, as their storage class says."""
+"""The controller of volumes: claims are bound to volumes, or get new ones, as their storage class requires."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Volumes:
         self._classes = api.store.collection("storage.k8s.io/storageclasses")
 
     def settle_claim(self, entry: Entry) -> None:
-        """Bind a claim, or let go of one that is being deleted and no longer used."""
+        """Bind a claim, or release one that is being deleted and no longer used."""
         claim = entry.decode()
         if "deletionTimestamp" in claim["metadata"]:
             if not self._is_used(claim):
@@ -47,7 +47,7 @@ class Volumes:
             self._bind(claim, volume)
 
     def settle_volume(self, entry: Entry) -> None:
-        """Say of a volume whether it is free, or let go of one that is being deleted and not bound."""
+        """Set the phase of a volume, or release one that is being deleted and not bound."""
         volume = entry.decode()
         reference = at(volume, "spec", "claimRef")
         if "deletionTimestamp" in volume["metadata"]:

@@ -27,7 +27,7 @@ _LAST_BOOKMARK_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What the query of a watch request asks for."""
+    """The options in the query of a watch request."""
 
     revision: int | None
     """Start behind this version; None: first show what there is."""
@@ -101,7 +101,7 @@ class Watch:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield chunks of whole lines until the watch's time is over or its client too slow.
 
-        A version that is too old is no error of the request: the answer is 200 and one event, as the API server has it.
+        A version that is too old does not fail the request: the answer is 200 and one event, as the API server has it.
         """
         if self._oldest is not None:
             yield _expired_line(self._shown, oldest=self._oldest)

@@ -1,4 +1,4 @@
-"""Controllers of workloads: ReplicaSets, Deployments, StatefulSets and Jobs get the pods they ask for."""
+"""Controllers of workloads: ReplicaSets, Deployments, StatefulSets and Jobs get the pods they request."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Workloads:
             if not self._create_pod(obj):
                 break
         if len(living) > wanted:
-            # those that run on a node go last, as they have most to lose
+            # those that run on a node are deleted last, as they have most to lose
             order = sorted(living, key=lambda entry: (bool(entry.row[2]), entry.row[4] == "Running", entry.key))
             self._delete_pods(order[: len(living) - wanted])
         ready = sum(map(_is_ready, living))

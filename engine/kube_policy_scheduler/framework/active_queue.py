@@ -23,7 +23,7 @@ _FRESH, _AGAIN, _BLOCKING = 0, 1, 2
 _HeapName = tuple[str, int, tuple[float, ...]]
 """Line, lane, and slopes: within one heap the order stays as it is while time passes."""
 _STALE_SLACK = 256
-"""Stale entries that a heap may hold beside as many as there are live ones."""
+"""Stale entries that a heap may hold in addition to an equal number of live entries."""
 MOST_SLOPES = 64
 """Heaps of one line. Where pods have more slopes, the rest is put in order again every few seconds."""
 _RESORT_SECONDS = 5.0
@@ -126,7 +126,7 @@ class ActiveQueue:
         return queued
 
     def _next(self) -> _HeapName | None:
-        """Return the heap whose head is to be served."""
+        """Return the heap whose head is served next."""
         heads: dict[str, list[_HeapName]] = {}
         for name, heap in list(self._heaps.items()):
             while heap and self._is_stale(heap[0]):

@@ -1,4 +1,4 @@
-"""Rejected pods that must let some seconds pass before they are tried again; the one whose wait ends first at the head.
+"""Rejected pods that wait some seconds before the next attempt; the pod whose backoff ends first is at the head.
 
 Times follow kube-scheduler's back-off: 1, 2, 4, 8, 10, 10 … seconds after a pod's last attempt.
 """
@@ -29,7 +29,7 @@ class BackoffQueue:
         heapq.heappush(self._heap, (backoff_end(queued), queued.ticket, queued))
 
     def pop_due(self, now: float) -> QueuedPod | None:
-        """Take a pod whose wait is over."""
+        """Take a pod whose backoff has ended."""
         head = self._head()
         return heapq.heappop(self._heap)[2] if head is not None and head[0] <= now else None
 

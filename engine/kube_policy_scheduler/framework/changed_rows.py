@@ -1,4 +1,4 @@
-"""Which rows of the node table changed since a reader last asked: what is kept about the others stays."""
+"""Which rows of the node table changed since the last read: results kept for the others stay valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable, Rows
 
 _REBUILD_SHARE = 4
-"""With more than 1/4 of the rows changed, asking all at once is cheaper than gathering them."""
+"""With more than 1/4 of the rows changed, evaluating all at once is cheaper than gathering them."""
 _NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 

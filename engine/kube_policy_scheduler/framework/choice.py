@@ -22,7 +22,7 @@ _GROUPS_TRIED = 32
 
 
 class Ties(Enum):
-    """Which of several best nodes is taken; the value is what a policy says."""
+    """How one of several best nodes is chosen; the value is the word in a policy."""
 
     HASH = "hash"
     """By a seeded hash of pod and node."""
@@ -107,7 +107,7 @@ def seeded_hash(text: str, *, seed: int) -> int:
 
 
 class DeviceRule(Enum):
-    """Which of the devices that a share fits on is taken; the value is what a policy says."""
+    """How one of the devices that a share fits on is chosen; the value is the word in a policy."""
 
     FULLEST = "fullest"
     """The one with the least room."""

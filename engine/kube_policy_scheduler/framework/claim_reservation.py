@@ -109,7 +109,7 @@ def _reserved(reserved: ReservedClaims, name: str, share_id: str) -> list[Reserv
 
 
 def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int, *, share_id: str) -> ClaimReservation:
-    """Allocate a pod's claims on a node, in memory: from now on their devices are in use for everybody.
+    """Allocate a pod's claims on a node, in memory: from now on their devices are in use for all pods.
 
     share_id: what the ids of shares begin with; unique in the cluster.
     """

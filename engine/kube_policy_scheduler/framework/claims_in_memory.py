@@ -1,6 +1,6 @@
 """Claims without an API server: what a scheduler and the claim controller write, done to a cluster in memory at once.
 
-For tests, simulations and replays, where nobody else changes the claims.
+For tests, simulations and replays, where nothing else changes the claims.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def take_claims(cluster: Cluster, pod: PodInfo, node_name: str, *, now: float) -
 def give_claims_back(cluster: Cluster, pod: PodInfo, *, ends: bool = True) -> Callable[[], None]:
     """Take a pod from the users of its claims, and return what takes that back.
 
-    Claims that nobody else uses lose their devices. ends: whether the pod's own claims are deleted with it.
+    Claims that no other pod uses lose their devices. ends: whether the pod's own claims are deleted with it.
     """
     names = [name for name in (*pod.claim_names.values(), *_named(pod)) if name is not None]
     used = [cluster.resource_claims.get(key_of(pod.namespace, name)) for name in names]

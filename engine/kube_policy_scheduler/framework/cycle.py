@@ -201,7 +201,7 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
 
 
 def _constant(frame: Frame, cache: TemplateCache) -> float | None:
-    """Return what the scores beside the kept totals add to every node; None where it is not the same for all."""
+    """Return what the scores besides the kept totals add to every node; None where it is not the same for all."""
     result = 0.0
     for kept in cache.normalizing:
         if kept.constant is None:

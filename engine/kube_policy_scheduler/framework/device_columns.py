@@ -28,7 +28,7 @@ _PLUGIN = DynamicResources()
 
 
 class ClassDevices:
-    """How many devices of one class each node can use, and how many of these nobody has a part of."""
+    """How many devices of one class each node can use, and how many of these are entirely free."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster

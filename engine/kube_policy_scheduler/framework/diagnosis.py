@@ -95,7 +95,7 @@ class Diagnosis:
         return (self.status(row) for row in range(self.size))
 
     def message(self, after: str = "") -> str:
-        """Return kube-scheduler's sentence for a pod that fits nowhere; `after` is what preemption said."""
+        """Return kube-scheduler's sentence for a pod that fits nowhere; `after` is the message of preemption."""
         return fit_message(self.size, self.counts(), rejection=self.rejection, after=after)
 
 
@@ -142,13 +142,13 @@ CLAUSE_NAMED = "policy clause "
 
 
 def refusing_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
-    """Return the names of the clauses that stand between the pod and a node, in the order in which they were asked."""
+    """Return the names of the clauses that reject the pod, in the order in which they ran."""
     rejectors = diagnosis.rejectors()
     return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
 
 
 def refusal_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:
-    """Return the message; `after` is what PostFilter said."""
+    """Return the message; `after` is the message of PostFilter."""
     clauses = refusing_clauses(diagnosis, profile)
     if not clauses:
         return diagnosis.message(after)

@@ -26,7 +26,7 @@ class PreFiltered:
     """What PreFilter left to do."""
 
     active: tuple[tuple[FilterPlugin, Any], ...]
-    """Plugins that have something to say, with their state, in order."""
+    """Plugins that PreFilter did not skip, with their state, in order."""
     nodes: frozenset[str] | None
     """Names of the only nodes to consider; None means all."""
     narrowed_by: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class PreFiltered:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything that the plugins said about one pod."""
+    """The results of all plugins for one pod."""
 
     pre_filtered: PreFiltered
     diagnosis: Diagnosis
@@ -145,7 +145,7 @@ def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, Float
 
 
 def evaluate(frame: Frame, profile: Profile) -> Evaluation:
-    """Return everything that the profile's plugins say about the pod; scores wherever any node is feasible.
+    """Return the results of all plugins of the profile for the pod; with scores if any node is feasible.
 
     After an error on one node no node is feasible: it ends the attempt.
     """

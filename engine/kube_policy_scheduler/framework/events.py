@@ -1,6 +1,6 @@
 """What happens in a cluster that may make a rejected pod schedulable.
 
-Names follow kube-scheduler's cluster events. Each filter says itself which events may help against its refusals
+Names follow kube-scheduler's cluster events. Each filter names the events that may make a refused pod schedulable
 (`FilterPlugin.events`), as kube-scheduler's queueing hints do, but by kind of event and not by content.
 """
 
@@ -58,7 +58,7 @@ _NODE_CHANGES = {
 
 @lru_cache(maxsize=1 << 8)
 def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
-    """Return the events that a node update stands for (`changes` from `NodeTable.set`)."""
+    """Return the events of a node update (`changes` from `NodeTable.set`)."""
     return frozenset(_NODE_CHANGES[change] for change in changes if change in _NODE_CHANGES)
 
 
@@ -66,7 +66,7 @@ ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY})
 """Events that may help any pod."""
 
 NARROWED = ""
-"""The rejector of nodes that PreFilter left out, as the pod can be meant for others only."""
+"""The rejector of nodes that PreFilter left out, because the pod can use other nodes only."""
 NARROWED_EVENTS = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.STORAGE})
 
 

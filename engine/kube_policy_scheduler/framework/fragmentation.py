@@ -84,7 +84,7 @@ class Fragmentation:
     def drops(self, template: PodTemplate, rows: IntArray) -> FloatArray:
         """Return `float64[rows, ways]`: by how much a pod lowers it, in thousandths of a device.
 
-        For a share, the ways are the devices to put it on, and -inf stands where it does not fit; else there is one.
+        For a share, the ways are the devices to put it on, with -inf if it does not fit; else there is one.
         """
         before = self.before(rows)
         parts = [self._after(template, rows[start : start + _CHUNK_ROWS]) for start in range(0, len(rows), _CHUNK_ROWS)]

@@ -33,7 +33,7 @@ def violations(
         cluster: whose columns are checked against its pods.
         queue: the pending pods.
         assumed: node by uid, of pods whose binding is under way or not yet shown by the watch.
-        is_under_way: whether somebody is at a pod in flight, by uid.
+        is_under_way: whether a task handles a pod in flight, by uid.
     """
     found = checks(cluster, queue, assumed, is_under_way=is_under_way)
     return [*queue.misplaced(), *(problem for problems in found for problem in problems)]
@@ -116,7 +116,7 @@ def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, st
 
 
 def is_lost(queued: QueuedPod, is_under_way: Callable[[str], bool]) -> bool:
-    """Return whether a pod is in flight without a task that handles it: it would stay there for ever."""
+    """Return whether a pod is in flight without a task that handles it: it would stay in flight forever."""
     return queued.place is Place.IN_FLIGHT and not is_under_way(queued.pod.uid)
 
 

@@ -1,7 +1,7 @@
 """Filters in the presence of nominated pods: room that preemption made is not given away.
 
 Pods nominated to a node with at least the pod's priority are counted as if they ran there (first pass); where
-that passes, the filters must pass without them as well (second pass), because such a pod may yet go elsewhere.
+that passes, the filters must pass without them as well (second pass), because such a pod may still land elsewhere.
 kube-scheduler: `RunFilterPluginsWithNominatedPods`.
 """
 
@@ -26,7 +26,7 @@ Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
 
 
 class Refused(Enum):
-    """In place of a state: PreFilter refused the pod as a whole, and must be asked again."""
+    """In place of a state: PreFilter refused the pod as a whole, and must run again."""
 
     REFUSED = "refused"
 
@@ -44,7 +44,7 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
 
 
 def verdict(frame: Frame, active: Active) -> Status:
-    """Return the first refusal of the frame's only row, or SUCCESS; one pass, as the cluster stands.
+    """Return the first refusal of the frame's only row, or SUCCESS; one pass, in the current cluster.
 
     Within a dry run plugins that look at other nodes prepare afresh. One that skipped the pod before stays out,
     as in kube-scheduler, and one that would skip it now passes.
@@ -85,7 +85,7 @@ def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
 def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
     """Return the first pass's refusals by row: nodes that the pod gets only if nominated pods do not come.
 
-    `among`, `bool[nodes]`, limits the rows that are asked about.
+    `among`, `bool[nodes]`, limits the rows that are checked.
     """
     relevant = _relevant(frame, among)
     if not relevant:

@@ -1,6 +1,6 @@
 """Permit: pods that have a place wait here until enough of their group have one. Pure; the time is an argument.
 
-Knows groups and how many of each are placed, not nodes: who waits holds its room elsewhere.
+Knows groups and how many of each are placed, not nodes: a waiting pod is assumed on its node elsewhere.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NumberOf = Callable[[GroupOf, Group], int]
 
 @dataclass(frozen=True, slots=True)
 class GangRequirement:
-    """What one `gang` clause, or one PodGroup, asks for one of its pods."""
+    """What one `gang` clause, or one PodGroup, requires for one of its pods."""
 
     group: Group
     size: int
@@ -66,14 +66,14 @@ class GangRequirement:
     roles: tuple[Role, ...] = ()
     """They need at most `size` members together; the others can be any."""
     role: Role | None = None
-    """The pod's own; None: it has none of them."""
+    """The pod's own role; None if it has no role."""
 
     def filled(self, number_of: NumberOf, *, joining: int = 0) -> int:
         """Return how many members there are, as far as the gang needs them.
 
         Below the size it is how many of the places that the gang needs are filled: a second driver fills none, so the
         number is the size only if every role has its number. From the size on it is the size and how many members,
-        whichever they are, the gang can do without.
+        of any role, the gang can do without.
 
         Args:
             number_of: the members that are looked at.
@@ -116,7 +116,7 @@ class Permit:
         self._due: dict[Group, float] = {}
         self._numbers = count()
         self._next_due: list[tuple[float, int, Group]] = []
-        """A heap; an entry is stale where its group is due at another time, or not at all."""
+        """A heap; an entry is stale where its group is due at another time, or not due."""
 
     def __len__(self) -> int:
         return len(self._requirements)
@@ -167,7 +167,7 @@ class Permit:
     def release(self, uid: str, placed: Placed) -> list[str]:
         """Return the pods that may bind after a pod has come, including itself, and forget them; empty: it waits on.
 
-        A pod may bind if every group of it is complete without those who must go on waiting themselves.
+        A pod may bind if every group of it is complete without the pods that must keep waiting.
         """
         if not all(placed(requirement) >= requirement.size for requirement in self._requirements[uid]):
             return []
@@ -203,7 +203,7 @@ class Permit:
         return heap[0][0] if heap else None
 
     def _connected(self, uid: str) -> list[str]:
-        """Return all who wait for a group of the pod, or for a group of such a pod, and so on."""
+        """Return all pods that wait for a group of the pod, or for a group of such a pod, and so on."""
         found, groups = {uid: None}, set[Group]()
         ahead = [uid]
         while ahead:
@@ -216,11 +216,11 @@ class Permit:
         return list(found)
 
     def _staying(self, together: list[str], placed: Placed) -> set[str]:
-        """Return who must go on waiting: a group of it would be too small without others who must."""
+        """Return the pods that must keep waiting: without others that must, a group of theirs is too small."""
         left: dict[Group, int] = {}
-        """By group: its members with a place, without those who stay."""
+        """By group: its members with a place, without those that stay."""
         most: dict[Group, list[tuple[int, int, str]]] = {}
-        """By group: heaps of those who wait, who asks for the largest size first."""
+        """By group: heaps of the waiting pods, the largest required size first."""
         for number, uid in enumerate(together):
             for requirement in self._requirements[uid]:
                 if requirement.group not in left:

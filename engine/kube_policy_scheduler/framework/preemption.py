@@ -31,7 +31,7 @@ TERMINATING = "not eligible due to a terminating pod on the nominated node."
 NOT_ALLOWED = "not eligible due to policy clause"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NOT_FOUND = "not found"
-"""What kube-scheduler says where PreFilter ended before DynamicResources could leave its state behind."""
+"""kube-scheduler's message if PreFilter ended before DynamicResources could leave its state behind."""
 MIN_CANDIDATES = 100
 MIN_CANDIDATES_PERCENT = 10
 

@@ -22,21 +22,21 @@ _OTHER_NODES = "node(s) are not those that the pod names"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterProbe:
-    """What one filter says about a pod."""
+    """The result of one filter for a pod."""
 
     plugin: FilterPlugin
     frame: Frame
     result: PreFilterResult
-    """What it said about the pod as a whole."""
+    """Its result for the pod as a whole."""
 
     @property
     def applies(self) -> bool:
-        """Return whether the filter has something to say about this pod."""
+        """Return whether the filter checks this pod."""
         return isinstance(self.result, Ready | Status)
 
     @property
     def rejection(self) -> Status | None:
-        """Return why it refuses the pod whatever the node; None where it asks about each node."""
+        """Return why it refuses the pod on every node; None if it checks each node."""
         return self.result if isinstance(self.result, Status) else None
 
     def passes(self) -> BoolArray:

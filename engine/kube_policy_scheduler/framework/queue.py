@@ -300,7 +300,7 @@ class SchedulingQueue:
             self._enqueue(queued)
 
     def failed(self, queued: QueuedPod, now: float) -> None:
-        """Put back a pod whose attempt ended with an error, with backoff."""
+        """Put back a pod with backoff after its attempt ended with an error."""
         if self._land(queued, now):
             queued.errors += 1
             self._back_off(queued)
@@ -401,7 +401,7 @@ class SchedulingQueue:
                 self._enqueue(queued)
 
     def flush(self, now: float) -> None:
-        """Move pods whose backoff has ended to the active queue, and put those in order whose position has ended."""
+        """Move pods whose backoff has ended to the active queue, and sort those whose position has expired."""
         while (queued := self._backoff.pop_due(now)) is not None:
             self._push_active(queued)
         for _ in range(ORDERED_AT_ONCE):

@@ -1,6 +1,6 @@
-"""Pending pods by the groups that they start together with; who is held until its group is large enough.
+"""Pending pods by the groups that they start together with; pods are gated until their group is large enough.
 
-Every number that is asked for again and again is kept, not counted: a group of ten thousand that never gets complete
+Every number that is read often is kept, not counted: a group of ten thousand that never gets complete
 costs no more than one of two.
 """
 
@@ -22,11 +22,11 @@ class Membership:
 
     groups: tuple[Group, ...] = ()
     requirements: tuple[GangRequirement, ...] = ()
-    """What its groups ask for; none where that is not known."""
+    """What its groups require; none if that is unknown."""
     why: str | None = None
     """None: it may be decided."""
     waits_for: Group | None = None
-    """The group that it waits for; None: for something else, so that it is asked again now and then."""
+    """The group that it waits for; None: for something else, so that it is checked again from time to time."""
     missing_members: GangRequirement | None = None
     """The requirement for which there are too few pods; None: the group itself is not there yet."""
 
@@ -94,7 +94,7 @@ class QueuedGroups:
 
 
 class GroupsMissingMembers:
-    """Held pods whose group is too small, or not there; who may go on is found without a look at the others."""
+    """Held pods whose group is too small, or absent; those that may continue are found without visiting the others."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[QueuedPod, Group, int]] = {}
@@ -131,7 +131,7 @@ class GroupsMissingMembers:
         self._named.setdefault((group.rule, str(group)), {})[group] = None
 
     def remove(self, uid: str) -> None:
-        """Let a pod go on."""
+        """Release a pod."""
         _, group, size = self._pods.pop(uid)
         by_size = self._by_size[group]
         del by_size[size][uid]

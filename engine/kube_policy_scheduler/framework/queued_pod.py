@@ -47,7 +47,7 @@ class QueuedPod:
     """The events that may help it where it is unschedulable; None: any."""
     gated_because: str = ""
     refused_for: str = ""
-    """What the last attempt that found no node said; "" where none has."""
+    """The message of the last attempt that found no node; "" if there is none."""
     reported_reason: str = ""
     """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
     groups: tuple[Group, ...] = ()

@@ -28,7 +28,7 @@ class RefusalMemo:
         )
 
     def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
-        """Return the decision on a pod of the same template, None where there is none of this state.
+        """Return the decision on a pod of the same template, None if there is none for this state.
 
         preempts: whether it was looked for pods to evict.
         """

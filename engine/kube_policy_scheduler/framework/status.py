@@ -61,5 +61,5 @@ def fit_message(total: int, reasons: Mapping[str, int], *, rejection: Status | N
 
 
 def reason_histogram(counts: Mapping[str, int]) -> str:
-    """Return `<count> <reason>` for each reason, sorted as strings (so "10 x" stands before "2 x")."""
+    """Return `<count> <reason>` for each reason, sorted as strings (so "10 x" comes before "2 x")."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))

@@ -1,7 +1,7 @@
 """What templates alike have in common in front of one node table: kept, and patched row by row.
 
 Plugins of other scopes than CLUSTER answer from the template and from each node alone. Their answers on all nodes
-are kept here. When a node changes, comes or goes, or when pods come to it or leave it, only its row is asked again.
+are kept here. When a node changes, comes or goes, or when pods come to it or leave it, only its row is evaluated again.
 That makes a decision cost a few operations on few rows instead of one evaluation of every rule on all of them.
 """
 
@@ -36,7 +36,7 @@ _TIMES_ENCODED = 8
 
 _KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL)
 _NOTHING = ((), ())
-"""The key of a scope of which there are no plugins."""
+"""The key of a scope without plugins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class _Answers:
-    """What the plugins of one scope say of each node."""
+    """The results of the plugins of one scope for each node."""
 
     def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
         nodes = frame.cluster.nodes
@@ -135,7 +135,7 @@ class _Answers:
         self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope is Scope.SIGNAL]
         self._read = self._readings(frame)
         self.renewals = 0
-        """How often all rows were asked about."""
+        """How often all rows were evaluated."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
         """`bool[nodes]`: passed the filters."""
         self.base: FloatArray = np.zeros(0)
@@ -194,10 +194,10 @@ class TemplateCache:
         """Kept filters that look at what pods on the node take, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
-        """Filters of scope CLUSTER, to be asked each time."""
+        """Filters of scope CLUSTER, which run each time."""
         self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope is Scope.CLUSTER]
         self.live_scores_added = False
-        """Whether one of them had something to say the last time."""
+        """Whether one of them was active the last time."""
 
         self._parts = parts
         nodes = parts[0].nodes

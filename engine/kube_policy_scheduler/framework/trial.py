@@ -1,7 +1,7 @@
-"""Trials of preemption: on one node all pods of lower priority go in thought, then as many as possible come back.
+"""Trials of preemption: on one node all pods of lower priority are removed, then as many as possible come back.
 
 Most pods are refused for want of resources alone. For them a trial is arithmetic (`_Room`); otherwise pods are
-displaced and placed in a dry run, and the filters asked each time.
+displaced and placed in a dry run, and the filters run each time.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Trial:
 
         Args:
             frame: of the pod.
-            active: the filters to ask.
+            active: the filters to run.
             budgets: of the cluster.
             rows: of the nodes.
-            spares: says which pods must stay, whatever their priority.
+            spares: tells which pods must stay at any priority.
             kept: what earlier trials found.
         """
         self._spared = _Spared(frame, rows, spares) if spares is not None else None
@@ -69,7 +69,7 @@ class Trial:
         """Return where no trial is needed, `bool[rows]`, and how many nodes are refused for each reason there.
 
         These are rows without victims, and those that would refuse the pod without all of its victims too. Only
-        filters up to NodeResourcesFit that look at static facts are asked, all rows at once.
+        filters up to NodeResourcesFit that look at static facts run, on all rows at once.
         """
         frame, cluster = self._frame.at(self._rows), self._frame.cluster
         none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size)[self._rows] == 0

@@ -20,12 +20,12 @@ _PRIORITY_SHIFT = 2**31
 _MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
 """Of what is kept about victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
 _MOST_NAMESPACES = 1024
-"""Namespaces whose budgets are kept compiled; beyond it those of all are recompiled where they are asked for."""
+"""Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
 
 
 @dataclass(frozen=True)
 class Victims:
-    """What would have to go from one node."""
+    """The pods to evict from one node."""
 
     pods: tuple[PodInfo, ...]
     """At least one, most important first."""
@@ -89,7 +89,7 @@ class KeptVictims:
 
 
 class _Compiled(NamedTuple):
-    """The budgets of one namespace, found by the labels that their selectors ask for."""
+    """The budgets of one namespace, found by the labels that their selectors require."""
 
     by_anchor: Mapping[Anchor, Sequence[tuple[PodDisruptionBudget, PodTerm]]]
 
@@ -155,7 +155,7 @@ class Budgets:
         return any(budget.status.disruptions_allowed < 1 for budget in counted)
 
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Return the pods that no budget lets go, and the others; both in the given order.
+        """Return the pods whose eviction no budget allows, and the others; both in the given order.
 
         Each pod in turn takes one disruption from every budget that matches it and has not recorded it yet.
         """

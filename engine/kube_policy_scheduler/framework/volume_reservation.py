@@ -3,7 +3,7 @@
     reservation = reserve(frame)                  # assumed in the cluster, at once
     for patch in patches(reservation): ...        # sent to the API server
         reservation = written(reservation, patch, resource_version=…)
-    progress(reservation, cluster)                # asked until Bound or Failed
+    progress(reservation, cluster)                # called until Bound or Failed
     undo(reservation, cluster)                    # on any failure, also of other plugins
 
 Rules: `volumeBinder` of kube-scheduler 1.36. Pure: the caller sends, waits and keeps the time.
@@ -272,7 +272,7 @@ def _older(seen: objects.ObjectMeta, written_version: str | None) -> bool:
 
 
 def _reaches(volume: objects.PersistentVolume, node_name: str, cluster: Cluster) -> bool:
-    """Return whether the node has the labels that the volume's node affinity asks for."""
+    """Return whether the node has the labels that the volume's node affinity requires."""
     plugin = in_tree_plugin(volume.spec)
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity is not None else None

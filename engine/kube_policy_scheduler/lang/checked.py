@@ -50,7 +50,7 @@ class Test:
 
 
 COUNTED = ("all", "tainted", "filtered")
-"""What may stand behind `counting`: nodes with taints or a cordon that keep the pod away, nodes that filters of the
+"""What may follow `counting`: nodes with taints or a cordon that keep the pod away, nodes that filters of the
 policy refuse for what they are, and `all`, which are also those that the pod's own affinity excludes."""
 
 
@@ -69,7 +69,7 @@ class Grouping:
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]
-    """Which nodes, beside those that a pod could use, make their domains count: words of `COUNTED`."""
+    """Which nodes, besides those that a pod could use, make their domains count: words of `COUNTED`."""
     condition: Typed | None
     weight: float
 
@@ -184,7 +184,7 @@ class CheckedPolicy:
     unsafe_without: frozenset[str]
     """Those of `without` that the kubelet needs: without them, pods can be bound to nodes that cannot run them."""
     kubernetes_scores: Mapping[str, float] | None
-    """Weights of the default scores by name, without those left out; None: none of them."""
+    """Weights of the default scores by name, without those left out; None: no default scores."""
     ties: str | None
     """Which of several best nodes is taken; None: as the engine does."""
     devices: str | None
@@ -209,7 +209,7 @@ class CheckedPolicy:
 
     @property
     def condition(self) -> Typed | None:
-        """Return what its own file says of the pods that it is for; None: nothing."""
+        """Return the `for` of its own file; None without one."""
         return self.canary.condition if self.canary is not None else self.governs
 
 

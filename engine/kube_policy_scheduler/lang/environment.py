@@ -49,7 +49,7 @@ class Texts(NamedTuple):
     values: list[str]
     """The same list as long as no text changes: what follows from it is kept by its identity."""
     places: dict[str, int]
-    """Where each text stands in `values`."""
+    """The index of each text in `values`."""
 
 
 class Lists:
@@ -73,7 +73,7 @@ class Lists:
 
 
 class Key(Enum):
-    """What a field wants to be asked for."""
+    """What a field takes as its key."""
 
     RESOURCE = "resource"
     LABEL = "label key"
@@ -186,7 +186,7 @@ class NodeFold:
     where: Callable[[Any], Any] | None
     """Takes a `CapturingFrame` and returns `bool[rows]`."""
     changes_by_row: bool
-    """Whether the value of a node changes only with that node, which the node table tells."""
+    """Whether the value of a node changes only with that node, which the node table reports."""
 
 
 class CapturingFrame:
@@ -244,7 +244,7 @@ class Item(NamedTuple):
     template: Any
     captured: tuple[Any, ...] = ()
     pod: Any = None
-    """The pod itself, or its state, where the expression goes over pods rather than templates."""
+    """The pod itself, or its state, if the expression iterates over pods rather than templates."""
     now: float = 0.0
     """Unix seconds."""
 
@@ -284,9 +284,9 @@ class Environment:
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Kubernetes' default scores by name, with their weights."""
     ties: tuple[str, ...] = ()
-    """What may stand behind `ties by`."""
+    """What may follow `ties by`."""
     devices: tuple[str, ...] = ()
-    """What may stand behind `devices by`."""
+    """What may follow `devices by`."""
     queries: Mapping[str, Builtin] = field(default_factory=lambda: MappingProxyType({}))
     """What a `metric` is that is not of nodes: of the `cluster`, or of a `value` that a label of its series has."""
     topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))

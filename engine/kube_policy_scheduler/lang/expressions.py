@@ -1,6 +1,6 @@
 """The syntax tree of expressions: what was written, frozen, with spans. Nothing here has a meaning yet.
 
-Spans take no part in comparison: two trees are equal where the texts say the same.
+Spans take no part in comparison: two trees are equal if their texts mean the same.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ WHOLE = SetLimits()
 MAX_USE_LEVELS = 30
 """Files that use files that use files."""
 MAX_ERRORS = 200
-"""Of all files together; who has more corrects these first."""
+"""Of all files together; authors with more errors correct these first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a set of sources says."""
+    """The meaning of a set of sources."""
 
     policies: tuple[CheckedPolicy, ...]
     """By name; those with errors are among them, as far as they were understood."""
@@ -71,7 +71,7 @@ def check_sources(
         environment: what a policy may name.
         library: sources that others may include, but which are not checked alone.
         memo: results for the same texts, and those of this time afterwards.
-        owner: who wrote them, with what the administrator allows; None: the administrator.
+        owner: their author, with what the administrator allows; None: the administrator.
     """
     memo, limits = memo or Memo(), owner.limits if owner is not None else WHOLE
     parsed: dict[str, syntax.File] = {}
@@ -145,7 +145,7 @@ def _checked(
 def _look_at_used(
     parsed: Mapping[str, syntax.File], gatherer: _Gatherer, used: frozenset[str], limits: SetLimits
 ) -> None:
-    """Find what is wrong with files that are no policies, as those that use each other in a ring."""
+    """Find what is wrong with files that are not policies, as those that use each other in a ring."""
     statements = 0
     for name, file in parsed.items():
         if name in used and not _headers(file):

@@ -13,17 +13,17 @@ Ts = TypeVarTuple("Ts")
 class Memo:
     """Results of pure functions by their arguments, for one piece of work that is much like the one before it.
 
-    What a piece of work does not ask for is not there for the next one, so nothing grows with time.
+    What a piece of work does not use is not kept for the next one, so nothing grows with time.
     """
 
     def __init__(self, before: Mapping[Hashable, Any] = MappingProxyType({})) -> None:
         """Begin a piece of work.
 
         Args:
-            before: what the last one asked for.
+            before: what the last one used.
         """
         self.known: dict[Hashable, Any] = {}
-        """What this one asked for so far."""
+        """What this one used so far."""
         self._before = before
 
     def __call__(self, function: Callable[[*Ts], T], *given: *Ts) -> T:

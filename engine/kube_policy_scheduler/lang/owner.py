@@ -1,4 +1,4 @@
-"""Owners: who wrote a set of policies, which pods these may govern, and what they may say, as administrators decide."""
+"""Owners: who wrote a set of policies, which pods these may govern, and what they may use, as administrators decide."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 ALWAYS_ALLOWED = frozenset({"policy", "for", "priority", "ties", "let", "def", "metric", "use"})
-"""Keywords that everybody may use: they name things, or say less than the owner's own limits do."""
+"""Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
 RESTRICTABLE = (
     "require",
     "filter",
@@ -27,7 +27,7 @@ RESTRICTABLE = (
 """What an administrator can allow: keywords, two forms of `use`, and `promql` for metrics."""
 ALLOWED_BY_DEFAULT = RESTRICTABLE[: RESTRICTABLE.index("gang")]
 """These decide about the owner's own pods only. `gang` keeps places for pods that may never come, `preempt` selects
-pods of others, `use kubernetes without` can overload nodes for everybody, and `promql` reads the metrics of all."""
+pods of others, `use kubernetes without` can overload nodes for all pods, and `promql` reads the metrics of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SetLimits:
     governs_cost: int = 10_000
     """Operations of all `for pods where` conditions together: at 0.3 µs each 3 ms for a pod of a new kind."""
     inputs: int = 500
-    """Metric queries of all policies together: each is asked every 15 s or so."""
+    """Metric queries of all policies together: each is sent about every 15 s."""
 
     def share(self, owners: int) -> SetLimits:
         """Return what each of several owners may use: a tenth of the whole, or less where there are more than ten."""
@@ -61,7 +61,7 @@ class Owner:
 
     name: str
     namespaces: tuple[str, ...]
-    """Of the pods that the owner's policies may govern; `*` in a name stands for any characters."""
+    """Of the pods that the owner's policies may govern; `*` in a name matches any characters."""
     pods: str = ""
     """A condition as after `for pods where`, that these pods must also match; "": all of them."""
     max_priority: int = 0
@@ -69,7 +69,7 @@ class Owner:
     allowed: frozenset[str] = frozenset(ALLOWED_BY_DEFAULT)
     """Words of `RESTRICTABLE`."""
     schedulers: frozenset[str] = frozenset()
-    """Names that may stand behind `scheduler`."""
+    """Names that may follow `scheduler`."""
     limits: SetLimits = ONE_SHARE
 
     @property
@@ -84,7 +84,7 @@ class Owner:
         return " and ".join(part for part in (namespaces, f"({self.pods})" if self.pods else "") if part)
 
     def may_meet(self, other: Owner) -> bool:
-        """Return whether both may govern pods of one namespace, as far as the names tell."""
+        """Return whether both may govern pods of one namespace, judged by the names."""
         return any(_may_meet(one, two) for one in self.namespaces for two in other.namespaces)
 
 

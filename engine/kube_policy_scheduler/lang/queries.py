@@ -1,4 +1,4 @@
-"""What the language knows of PromQL queries: who asks them, and how large they may be. Knows no Prometheus."""
+"""What the language knows of PromQL queries: where they may be used, and how large they may be. Knows no Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPERATOR = re.compile(r"[-+*/%^(\[{]|\b(?:and|or|unless|atan2)\b", re.IGNORECAS
 
 
 def size_problem(query: str) -> str | None:
-    """Return why a query is too large to be looked at, None where it is not; what to do stands behind a semicolon."""
+    """Return why a query is too large to be looked at, None if it is not; what to do follows a semicolon."""
     advice = "define a recording rule in Prometheus, and query its result"
     if len(query) > MAX_CHARACTERS:
         return f"the query has more than {MAX_CHARACTERS:,} characters; {advice}"

@@ -26,7 +26,7 @@ from kube_policy_scheduler.lang.types import (
 FloatColumn: TypeAlias = NDArray[np.float64]
 BoolColumn: TypeAlias = NDArray[np.bool_]
 Numbers: TypeAlias = FloatColumn | float
-"""One number per row, or one; NaN is missing, and nothing else is ever NaN."""
+"""One number per row, or one; NaN is missing, and nothing else is NaN."""
 Truths: TypeAlias = BoolColumn | bool
 
 
@@ -36,7 +36,7 @@ _MOST_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:
-    """What an annotation says of a parameter, of a builtin's result, or of a field."""
+    """What an annotation declares for a parameter, of a builtin's result, or of a field."""
 
     kind: Kind
     unit: Unit | None = PLAIN
@@ -47,9 +47,9 @@ class TypeSpec:
     word: bool = False
     """A constant text that may be written without quotes."""
     prepare: Callable[[Any], Any] | None = None
-    """Turns the constant into what the kernel takes; raises ValueError, whose text people see."""
+    """Turns the constant into what the kernel takes; raises ValueError, whose text users see."""
     per_resource: bool = False
-    """The unit is that of the resource a field is asked for."""
+    """The unit is that of the resource in a field's key."""
     item: Kind | None = None
     words: tuple[str, ...] = ()
     """Of texts: all that it can be; none: anything."""
@@ -90,13 +90,13 @@ MaybeVersion: TypeAlias = Annotated[Any, TypeSpec(Kind.VERSION, maybe=True)]
 """A `str` that `cluster.versions` can read, or None."""
 Truth: TypeAlias = Annotated[Truths, TypeSpec(Kind.TRUTH)]
 Text: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT)]
-"""In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""
+"""In a builtin, one `str`: the compiler calls it once per distinct text. In a field, `Texts` or `str`."""
 MaybeText: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True)]
 ConditionStatus: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True, words=CONDITION_WORDS)]
 """Of a field, as `MaybeText`; as truth, whether it is `True`."""
 TextList: TypeAlias = Annotated[Any, TypeSpec(Kind.LIST, item=Kind.TEXT)]
 Amount: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, per_resource=True)]
-"""Of a field asked for a resource: an amount of it."""
+"""Of a field with a resource as key: an amount of it."""
 ConstantText: TypeAlias = Annotated[str, TypeSpec(Kind.TEXT, constant=True)]
 ConstantDuration: TypeAlias = Annotated[float, TypeSpec(Kind.NUMBER, unit=SECONDS, constant=True)]
 ResourceWord: TypeAlias = Annotated[str, TypeSpec(Kind.TEXT, constant=True, word=True)]
@@ -159,21 +159,21 @@ class Builtin:
     reads_inputs: bool = False
     """The kernel's second argument is what its arguments read from outside: a `QueryInput` for each metric."""
     by_column: bool = False
-    """The kernel takes texts as they are, whole columns too; otherwise it is asked once per distinct text."""
+    """The kernel takes texts as they are, whole columns too; otherwise it is called once per distinct text."""
     over_time: Callable[..., Any] | None = None
     """The same for values that change as time passes: takes the time and a `Line` for each argument
     (`compiling.over_time`); None: it is not known when the result changes."""
     reads: tuple[str, ...] = ()
-    """What the result follows from beside its arguments: fields as a policy writes them, `node.pods`,
+    """What the result depends on besides its arguments: fields as a policy writes them, `node.pods`,
     `node.devices`."""
     opposite: str = ""
     """The builtin that people take for it by mistake: mutation tests put it in its place."""
     plugin: str = ""
-    """The default filter of Kubernetes that asks the same: where both reject a node, that is one reason."""
+    """The default filter of Kubernetes with the same condition: if both reject a node, that is one reason."""
     reads_text: str = ""
     """What it reads a text as, with its article: a constant text that is not one is an error."""
     problem: Callable[[Any, int], str] | None = None
-    """Takes the first constant as the kernel does, and the number of arguments that are no constants; returns what is
+    """Takes the first constant as the kernel does, and the number of arguments that are not constants; returns what is
     wrong with a call, "" for nothing."""
     foreign: tuple[str, ...] = ()
     """Its names in other languages, in lower case and without `_`."""
@@ -210,7 +210,7 @@ def builtin(
     Args:
         name: where Python keeps the word for itself (`min_` is `min`).
         shape: of the result, where it is not that of the arguments.
-        depends: what the result follows from beside the arguments.
+        depends: what the result depends on besides the arguments.
         bounds: of a number result: constant, or from the bounds of the number arguments.
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
@@ -256,10 +256,10 @@ def builtin(
 
 
 def takes(hint: Any) -> TypeSpec:
-    """Return what an annotation says.
+    """Return what an annotation declares.
 
     Raises:
-        TypeError: the annotation is none of the language's.
+        TypeError: the annotation is not one of the language.
     """
     if get_origin(hint) is Annotated:
         for extra in get_args(hint)[1:]:

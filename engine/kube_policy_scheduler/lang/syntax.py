@@ -1,6 +1,6 @@
 """The syntax tree of statements: what was written, frozen, with spans. Nothing here has a meaning yet.
 
-Spans take no part in comparison: two trees are equal where the texts say the same.
+Spans take no part in comparison: two trees are equal if their texts mean the same.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ Statement: TypeAlias = Header | Definition | Clause | Choice | UseKubernetes | U
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`# text`, with where it stands."""
+    """`# text`, with its place."""
 
     text: str
     span: Span = field(compare=False, repr=False)
@@ -353,4 +353,4 @@ class File:
     statements: tuple[Statement, ...]
     comments: tuple[Comment, ...] = field(default=(), compare=False)
     unread_names: frozenset[str] = field(default=frozenset(), compare=False)
-    """Names whose definitions could not be read: their uses are no further errors."""
+    """Names whose definitions could not be read: their uses are not reported again."""

@@ -151,7 +151,7 @@ class Missing:
     negated: bool
     operand: Typed
     implied: bool = False
-    """A text stands where a truth value is wanted: whether it is there."""
+    """A text where a truth value is required: whether it is there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +222,7 @@ class ListAggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
-    """An item of the list that an aggregate goes over."""
+    """An item of the list that an aggregate iterates over."""
 
     info: Info
     span: Span
@@ -330,7 +330,7 @@ def cost(typed: Typed, known: dict[int, int]) -> int:
 
 
 _AGGREGATE_COST = 20
-"""Operations that an aggregate stands for: its domains are added up, its members looked up."""
+"""Operations of an aggregate: its domains are added up, its members looked up."""
 _LIST_LENGTH = 8
 """Items that a list is taken to have."""
 
@@ -348,7 +348,7 @@ def free(value: Typed) -> frozenset[Binder]:
 
 
 def of_rows(value: Typed) -> Typed:
-    """Return a value of each node that an aggregate goes over as one of each row of a frame."""
+    """Return a value of each node that an aggregate iterates over as one of each row of a frame."""
     if value.info.shape is not Shape.ITEM:
         return value
     changed: dict[str, Any] = {"info": replace(value.info, shape=Shape.NODE)}
@@ -362,7 +362,7 @@ def of_rows(value: Typed) -> Typed:
 
 
 def inner(value: Typed) -> Typed:
-    """Return what a name stands for; what is no name as it is."""
+    """Return the meaning of a name; anything else unchanged."""
     while isinstance(value, Reference):
         value = value.value
     return value

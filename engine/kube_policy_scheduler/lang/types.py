@@ -64,7 +64,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Kind, and what the kind needs beside it."""
+    """Kind, and what the kind needs besides it."""
 
     kind: Kind
     unit: Unit = PLAIN
@@ -128,7 +128,7 @@ class Depends(Flag):
     OFFER = auto()
     """What a node offers to pods (allocatable): not what they take of it."""
     NUMA = auto()
-    """What the NUMA nodes of a node have free, as NodeResourceTopology objects tell."""
+    """What the NUMA nodes of a node have free, as NodeResourceTopology objects report."""
     SIGNAL = auto()
     """A metric."""
     CLOCK = auto()
@@ -148,10 +148,10 @@ class Literal(Enum):
     DECIMAL = "k M G T P E"
     PERCENT = "%"
     QUANTITY = "quantity"
-    """No constant: what a text says, such as 4Gi or 500m; its number is the same in cores, bytes and plain."""
+    """Not a constant: the value of a text, such as 4Gi or 500m; its number is the same in cores, bytes and plain."""
 
     def fits(self, unit: Unit) -> bool:
-        """Return whether the constant can stand for an amount in the unit."""
+        """Return whether the constant can be an amount in the unit."""
         match self:
             case Literal.PLAIN | Literal.MILLI:
                 return unit.plain or unit.same_dimension(CORES)

@@ -2,7 +2,7 @@
 
 CEL's standard functions, its extensions for strings, lists, sets and optional values, and Kubernetes' own for lists,
 regular expressions, quantities and semantic versions: what the environment of Kubernetes 1.36 has, without the
-libraries for URLs, addresses, named formats and authorization, which no attribute of a device is meant for.
+libraries for URLs, addresses, named formats and authorization, which no attribute of a device uses.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 FUNCTIONS: dict[str, Function] = {}
 """What each function or operator does, by its name in checked expressions; arguments are values, never errors."""
 COSTS: dict[str, Callable[[Sequence[Any]], int]] = {}
-"""What a call costs, by its arguments; 1 where nothing is said."""
+"""What a call costs, by its arguments; 1 by default."""
 TYPES: dict[str, TypeValue] = {
     name: TypeValue(name)
     for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type")
@@ -106,8 +106,8 @@ def _of_regex(values: Sequence[Any]) -> int:
     return traversal(size_of(values[0]) + 1) * -(-size_of(values[1]) // 4)
 
 
-def BY_RESULT(values: Sequence[Any]) -> int:  # noqa: N802 - a marker beside the costs
-    """Mark a function whose cost is the length of what it makes."""
+def BY_RESULT(values: Sequence[Any]) -> int:  # noqa: N802 - a marker among the costs
+    """Mark a function whose cost is the length of its result."""
     return size_of(values[0])
 
 
@@ -162,7 +162,7 @@ STANDARD = frozenset(
         "_%_",
     ]
 )
-"""Functions whose errors about types do not name the function; all others' do."""
+"""Functions whose errors about types do not name the function; the errors of all others do."""
 
 
 # --- operators --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ CAPACITY = "device.capacity"
 
 
 class Reference(NamedTuple):
-    """One thing that is read: an attribute or capacity, all of a domain (no name), or all there are (no domain)."""
+    """One reference: an attribute or capacity, all of a domain (no name), or all there are (no domain)."""
 
     kind: str
     """Such as `device.attributes` or `device.driver`."""
@@ -79,7 +79,7 @@ def _domain(node: Node) -> tuple[str, str] | None:
 
 
 def values(found: tuple[Reference, ...], driver: str, device: objects.Device) -> tuple[object, ...]:
-    """Return what a device has where it is read: equal for devices to which an expression says the same."""
+    """Return the values of a device that are read: equal for devices with the same result."""
     return tuple(_value(one, driver, device) for one in found)
 
 

@@ -1,4 +1,4 @@
-"""Selectors of devices: an expression compiled once, and what it says about one device."""
+"""Selectors of devices: an expression compiled once, and its result for one device."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Selector:
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
     known: dict[Hashable, Match] = field(default_factory=dict)
-    """What it said about devices, by what it reads of them."""
+    """Results for devices, by what it reads of them."""
 
     def match(self, driver: str, device: objects.Device) -> Match:
-        """Return what the expression says about a device; devices that are equal in what it reads are asked once."""
+        """Return the result for a device; devices that are equal in what it reads are evaluated once."""
         key = values(self.reads, driver, device)
         known = self.known.get(key)
         if known is None:
@@ -51,7 +51,7 @@ class Selector:
         return known
 
     def matches(self, device: DeviceVariables) -> Match:
-        """Return what the expression says about a device, with what that cost."""
+        """Return the result of the expression for a device, with its cost."""
         assert self.step is not None
         run = Run(device, MAX_COST)
         try:
@@ -68,11 +68,11 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What an expression says about a device."""
+    """The result of an expression for a device."""
 
     matches: bool
     error: str = ""
-    """What evaluating came to instead, in cel-go's words; "" where it came to an answer."""
+    """The error of the evaluation, in cel-go's words; "" without an error."""
     cost: int = 0
 
 
@@ -96,7 +96,7 @@ def _no_bool(value: Any) -> str:
 
 
 def problem_of(device: objects.Device) -> str:
-    """Return why no selector can be asked about a device, "" where any can: an attribute that cannot be read."""
+    """Return why no selector can be evaluated for a device, "" if any can: an attribute that cannot be read."""
     for name, attribute in (device.attributes or {}).items():
         if attribute.string_value is None and attribute.int_value is None and attribute.bool_value is None:
             try:
@@ -107,7 +107,7 @@ def problem_of(device: objects.Device) -> str:
 
 
 def device_variables(driver: str, device: objects.Device) -> DeviceVariables | str:
-    """Return the variables that stand for a device, or why an attribute cannot be read."""
+    """Return the variables of a device, or why an attribute cannot be read."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, attribute in (device.attributes or {}).items():
         try:

@@ -18,7 +18,7 @@ MAX_UINT: Final = 2**64 - 1
 
 
 class CelError(Exception):
-    """What evaluating came to, in cel-go's words."""
+    """The error of an evaluation, in cel-go's words."""
 
 
 class CostLimitExceeded(Exception):
@@ -144,7 +144,7 @@ EMPTY_MAP: Final = Map({})
 
 
 def map_key(key: Any) -> Any:
-    """Return what stands for a key, equal for keys that CEL finds equal."""
+    """Return the lookup form of a key, equal for keys that are equal in CEL."""
     kind = type(key)
     if kind is str:
         return key

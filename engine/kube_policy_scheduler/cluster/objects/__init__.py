@@ -1,8 +1,8 @@
 """API objects as small structs that hold only what scheduling reads.
 
-`msgspec` decodes the API server's JSON straight into these; whatever is not named here is skipped and not
+`msgspec` decodes the API server's JSON straight into these; fields that are not named here are skipped and not
 kept (measured: 50,000 pods in 0.5 s and 250 MB). Field names are Kubernetes' own in snake case. Lists and
-maps may be null on the wire (Go writes nil slices so), hence the `| None`.
+maps may be null on the wire (Go writes nil slices so): therefore the `| None`.
 """
 
 from kube_policy_scheduler.cluster.objects.dynamic_resources import (

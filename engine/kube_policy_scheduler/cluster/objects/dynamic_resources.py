@@ -24,7 +24,7 @@ class OpaqueDeviceConfiguration(ApiStruct):
 
 
 class DeviceConfiguration(ApiStruct):
-    """What a class or a claim tells the driver."""
+    """Parameters of a class or a claim for the driver."""
 
     requests: list[str] | None = None
     opaque: OpaqueDeviceConfiguration | None = None
@@ -45,7 +45,7 @@ class DeviceClass(ApiStruct):
 
 
 class DeviceAttribute(ApiStruct):
-    """One value; which field is set says its type."""
+    """One value; the field that is set gives its type."""
 
     int_value: Int64 | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
@@ -233,7 +233,7 @@ class DeviceStatusCondition(ApiStruct, omit_defaults=False):
 
 
 class AllocatedDeviceStatus(ApiStruct):
-    """What a driver says about a device; a scheduler that writes the claim's status writes all of it back."""
+    """What a driver reports about a device; a scheduler that writes the claim's status writes all of it back."""
 
     driver: str = ""
     pool: str = ""

@@ -1,4 +1,4 @@
-"""Pods, with what they ask of nodes and of other pods."""
+"""Pods, with what they require of nodes and of other pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands behind pods: namespaces, controllers, services, budgets, priority classes, and groups of pods."""
+"""Objects that pods refer to: namespaces, controllers, services, budgets, priority classes, and groups of pods."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class GangSchedulingPolicy(ApiStruct):
 
 
 class PodGroupSchedulingPolicy(ApiStruct):
-    """Without `basic`, which asks for nothing."""
+    """Without `basic`, which requires nothing."""
 
     gang: GangSchedulingPolicy | None = None
 

@@ -1,6 +1,6 @@
 """What a pod's claims get on every node: found once per kind of claims and node, and again where something changed.
 
-Claims that ask for the same get the same, so pods of one template share what was found. Each allocation changes the
+Claims with equal requests get equal results, so pods of one template share what was found. Each allocation changes the
 devices of one node, and only that node is searched again; how many claims there are does not matter.
 """
 
@@ -160,7 +160,7 @@ class Allocations:
 
 
 def _placeholder(place: int) -> str:
-    """Return what stands for a claim's name in errors, as claims with other names share what was found."""
+    """Return the placeholder for a claim's name in errors: claims with other names share the result."""
     return f"\x00{place}\x00"
 
 

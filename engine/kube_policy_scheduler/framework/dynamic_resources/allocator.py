@@ -106,11 +106,11 @@ class _Wanted:
     request: Request
     count: int
     every: list[SlicedDevice]
-    """The devices that are meant, where it takes all."""
+    """The requested devices if it takes all."""
     unusable: bytearray
     """For each device of the node: 1 where it was found never to be usable, 2 where selectors and capacity match."""
     amounts: dict[int, dict[str, Quantity] | None] = field(default_factory=dict)
-    """What a device would be asked to give, by its place; None where it is not suitable."""
+    """What the request would take of a device, by its index; None if the device is not suitable."""
 
 
 class _Constraint(Protocol):
@@ -148,7 +148,7 @@ class _Search:
         """Return whether all claims can be allocated; `results` holds how.
 
         Raises:
-            AllocationError: something makes it impossible to say.
+            AllocationError: the result cannot be determined.
         """
         for claim in self._claims:
             least = 0

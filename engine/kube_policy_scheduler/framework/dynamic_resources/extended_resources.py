@@ -1,4 +1,4 @@
-"""Extended resources that a DeviceClass provides: the claim that stands for what a pod's containers request.
+"""Extended resources that a DeviceClass provides: the claim that represents what a pod's containers request.
 
 A node that offers such a resource by a device plugin serves it so; on other nodes the devices come from a claim that
 the scheduler makes for the pod. So each node may need another claim.
@@ -32,7 +32,7 @@ class RequestMapping:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedRequests:
-    """What a claim for some extended resources asks for."""
+    """What a claim for some extended resources requests."""
 
     requests: tuple[objects.DeviceRequest, ...]
     mappings: tuple[RequestMapping, ...]

@@ -15,7 +15,7 @@ BINDING_TIMEOUT_SECONDS = 600.0
 
 
 class ClaimProblem(Exception):
-    """Why a pod's claims cannot be used as things stand, in kube-scheduler's words."""
+    """Why a pod's claims cannot be used now, in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def check_allocatable(claims: PodClaims, cluster: Cluster) -> None:
     """Check what can be checked of the claims without looking at nodes.
 
     Raises:
-        ClaimProblem: a claim is being allocated for another pod, or asks for a class that does not exist.
+        ClaimProblem: a claim is being allocated for another pod, or requests a class that does not exist.
     """
     for claim in claims.unallocated:
         if cluster.resource_claims.pending_allocation(claim.metadata.uid) is not None:

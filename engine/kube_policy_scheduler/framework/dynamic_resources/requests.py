@@ -41,7 +41,7 @@ class Request:
     admin_access: bool | None
     tolerations: tuple[objects.DeviceToleration, ...]
     capacity: Mapping[str, Quantity]
-    """What it asks of capacities, by name."""
+    """What it requests of capacities, by name."""
 
     @property
     def base_name(self) -> str:

@@ -16,7 +16,7 @@ _HALF = MAX_SCORE // 2
 
 
 class NodeResourcesBalancedAllocation(Score):
-    """Scores by how the pod changes the balance: 75 not at all, up to 100 for the better, down to 50.
+    """Scores by how the pod changes the balance: 75 for no change, up to 100 for the better, down to 50.
 
     Balance is 1 minus the standard deviation of the used shares, in percent. True requests count, pod-level
     ones included; there are no defaults.
@@ -30,7 +30,7 @@ class NodeResourcesBalancedAllocation(Score):
         self.resources = resources
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Skip pods that request none of the resources: they would all go to the same node."""
+        """Skip pods that request none of the resources: they would all be placed on the same node."""
         amounts = [(name, frame.template.requests.get(name, 0)) for name, _ in self.resources]
         if not any(amount for _, amount in amounts):
             return SKIP

@@ -1,7 +1,7 @@
 """DeviceShares: whole devices must be wholly free, and a share must fit on one device. Not a rule of Kubernetes'.
 
-kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods say what they have
-and want. Pods that want no share, on clusters where nobody ever did, are not looked at.
+kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods declare what they have
+and want. Pods that want no share, on clusters where no pod ever did, are not looked at.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def wanted(frame: Frame) -> Wanted:
 
 
 class DeviceShares(Filter):
-    """Refuses nodes none of whose devices has the room."""
+    """Refuses nodes on which no device has enough free capacity."""
 
     name = "DeviceShares"
     default = Default(17, is_ours=True)

@@ -50,7 +50,7 @@ _MOST_ALTERNATIVES = 8
 
 
 class ClaimOutcome(IntEnum):
-    """What Filter says about a node; those that are searched go on from `Outcome`."""
+    """Filter's result for a node; for nodes that are searched, the values continue those of `Outcome`."""
 
     FITS = Outcome.ALLOCATED
     CANNOT_ALLOCATE = Outcome.CANNOT_ALLOCATE
@@ -87,7 +87,7 @@ class ClaimState:
     unallocated: tuple[objects.ResourceClaim, ...] = field(init=False)
     """The claims that have no devices yet."""
     judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
-    """What was asked last about nodes, and the answer."""
+    """The last query about nodes, and its result."""
 
     def __post_init__(self) -> None:
         self.unallocated = tuple(claim for claim in self.claims if claim.status.allocation is None)
@@ -192,7 +192,7 @@ class DynamicResources(Filter, Score):
         return f'running "{self.name}" filter plugin: {group.found.error(row, keys)}'
 
     def verdicts(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
-        """Return `int8[rows]`: a `ClaimOutcome` for each node; kept until another question is asked."""
+        """Return `int8[rows]`: a `ClaimOutcome` for each node; kept until the next different query."""
         cluster = frame.cluster
         slices, claims = cluster.resource_slices.changed.end, cluster.resource_claims.allocated.changed.end
         stamp = (cluster.nodes.version, slices, claims)
@@ -263,7 +263,7 @@ class DynamicResources(Filter, Score):
         return list(state.resources), bits
 
     def _searched(self, frame: Frame, state: ClaimState) -> BoolArray:
-        """Return `bool[rows]`: where this plugin has anything to say; not where a device plugin serves everything."""
+        """Return `bool[rows]`: the nodes that this plugin checks; not those where a device plugin serves everything."""
         if state.extended is None or state.has_user_claims:
             return np.ones(frame.size, np.bool_)
         _, bits = self._by_node(frame, state)
@@ -373,7 +373,7 @@ class ReservedClaims:
     """Of the claims; that for extended resources as this node needs it."""
     found: NodeAllocation
     extended: ExtendedRequests | None
-    """What the claim for extended resources asks for on this node."""
+    """What the claim for extended resources requests on this node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""InterPodAffinity: near some pods, away from others; what a pod asks for and what placed pods ask of it."""
+"""InterPodAffinity: near some pods, away from others; the terms of the pod and those of placed pods."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Everything that required terms say about domains; a node must be allowed by each entry."""
+    """The required terms by domain; a node must be allowed by each entry."""
 
     affinity: Sequence[_Side]
     anti_affinity: Sequence[_Side]

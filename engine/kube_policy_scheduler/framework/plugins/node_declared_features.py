@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: pods that need a feature of the kubelet go to nodes that declare it."""
+"""NodeDeclaredFeatures: pods that need a feature of the kubelet are placed on nodes that declare it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _rehearsed_ports(cluster: Cluster, node_name: str) -> set[HostPort]:
     """Return the ports that kube-scheduler would think in use on a node within a dry run.
 
     It keeps them as a set: when one of two pods with the same port leaves, the port is free to it. Agreed with in
-    dry runs only, where the worst that follows is an eviction in vain; real placements are counted.
+    dry runs only, where the worst result is a useless eviction; real placements are counted.
     """
     events = [event for event in cluster.dry_run_changes if event.node_name == node_name]
     pods = dict(cluster.pods_on(node_name))

@@ -25,7 +25,7 @@ Columns = Callable[[str], IntArray]
 Amounts = tuple[tuple[str, int], ...]
 """Resource and amount in column units, native ones first, zeros left out."""
 MOST_REASONS = 64
-"""Resources that no node has of which each is named; of more the number is told. A pod may ask for thousands."""
+"""Resources that no node has of which each is named; of more, only the number. A pod may request thousands."""
 
 
 class Wanted(NamedTuple):

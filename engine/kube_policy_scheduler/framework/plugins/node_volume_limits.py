@@ -55,9 +55,9 @@ class NodeVolumeLimits:
         return Ready(NewVolumes(by_driver)) if by_driver else SKIP
 
     def filter(self, frame: Frame, state: NewVolumes) -> BoolArray:
-        """Return `bool[rows]`: nodes where the pod's volumes fit beside those that are there.
+        """Return `bool[rows]`: nodes where the pod's volumes fit in addition to the attached ones.
 
-        A volume that a pod on the node uses already is no further one. One that is only attached, by a
+        A volume that a pod on the node uses already does not count again. One that is only attached, by a
         VolumeAttachment, counts twice: kube-scheduler does not compare attachments with the pod's volumes.
         """
         if state.refusal is not None:
@@ -72,7 +72,7 @@ class NodeVolumeLimits:
             for volume in volumes:
                 more[attached.rows_with(volume)] -= 1
             more = more[rows]
-            # subtracting keeps clear of overflow where there is no limit
+            # subtracting avoids overflow where there is no limit
             result &= (more == 0) | (attached.used(driver)[rows] <= limit[rows] - more)
         return result
 

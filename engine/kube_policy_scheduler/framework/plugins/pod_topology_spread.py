@@ -33,11 +33,11 @@ from kube_policy_scheduler.framework.status import Code, Refusal, Status
 TOO_MANY = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = f"{TOO_MANY} (missing required label)"
 _NO_DOMAIN = 2**31 - 1
-"""The minimum over no domains at all; seen only by a constraint with `minDomains` 0."""
+"""The minimum of no domains; used only by a constraint with `minDomains` 0."""
 
 
 class HardConstraint(NamedTuple):
-    """What one hard constraint says about each domain."""
+    """The state of one hard constraint for each domain."""
 
     allowed: BoolArray
     """`bool[slots]`, indexed by `domain`."""
@@ -182,7 +182,7 @@ class _HardSpread:
         )
 
     def verdicts(self, frame: Frame) -> list[HardConstraint]:
-        """Return what each constraint says with the pods that are placed now."""
+        """Return the state of each constraint with the pods that are placed now."""
         found = []
         for position, constraint in enumerate(self._constraints):
             domains = self._totals[position].topology
@@ -202,7 +202,7 @@ class _HardSpread:
     def _unseen(self, frame: Frame, position: int) -> IntArray:
         """Return what kube-scheduler's dry run adds to the totals, `int64[slots]`.
 
-        Its PreFilter counts no terminating pod, and none at all for the selector `{}`; but when a dry run
+        Its PreFilter counts no terminating pod, and no pod for the selector `{}`; but when a dry run
         removes or adds such pods (`updateWithPod`), it takes them off or puts them on all the same.
         """
         constraint, totals = self._constraints[position], self._totals[position]

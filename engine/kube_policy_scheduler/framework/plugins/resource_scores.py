@@ -1,7 +1,7 @@
 """How full a node would be: two scoring strategies of NodeResourcesFit; the third is imported as a policy.
 
 Scores are whole numbers, as in kube-scheduler: products of int64 that wrap around beyond 92 PB do so there too. Sums do
-not: what is held and asked for is added up to the largest int64 at most.
+not: what is used and requested is added up to the largest int64 at most.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pod's topology spread constraints say, compiled: its own, or the cluster's defaults.
+"""A pod's topology spread constraints, compiled: its own, or the cluster's defaults.
 
 Default constraints have no selector of their own: it follows from the services and the controller of the pod
 (`helper.DefaultSelector` of kube-scheduler 1.36).
@@ -64,7 +64,7 @@ class SpreadConstraint:
         return PodTerm(frozenset((namespace,)), self.selector)
 
     def eligible(self, template: PodTemplate, nodes: NodeTable) -> BoolArray | None:
-        """Return `bool[nodes]`: those whose pods count by the inclusion policies; None means all."""
+        """Return `bool[nodes]`: those whose pods count under the inclusion policies; None: all."""
         result: BoolArray | None = None
         if self.honor_affinity:
             required = required_nodes(template)

@@ -60,7 +60,7 @@ _READ = (
     objects.CSIDriver,
     objects.CSIStorageCapacity,
 )
-"""What the verdicts depend on, beside the pod and the nodes' labels."""
+"""What the verdicts depend on, besides the pod and the nodes' labels."""
 
 Claims = Sequence[objects.PersistentVolumeClaim]
 
@@ -84,7 +84,7 @@ class NodeVolumes:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """A pod's claims, sorted by how they stand, and what stands against each node: `bool[nodes]` each."""
+    """A pod's claims, by their state, and what rejects each node: `bool[nodes]` each."""
 
     bound: Claims
     selected: Claims
@@ -138,7 +138,7 @@ class VolumeBinding:
                 immediate = True
         if immediate:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (UNBOUND,))
-        # kept, because it is asked for again within a decision: at Reserve, and row by row at preemption
+        # kept, because it is used again within a decision: at Reserve, and row by row at preemption
         stamp = (pod.namespace, tuple(uses), cluster.nodes.version, cluster.store.versions(_READ))
         return Ready(cluster.store.keep(self.name, stamp, lambda: _judge(bound, delayed, cluster)))
 
@@ -194,7 +194,7 @@ def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
     selected = [claim for claim in delayed if _selected_node(claim) is not None]
     matching = sorted((claim for claim in delayed if _selected_node(claim) is None), key=size)
     out_of_reach, gone = _check_bound(bound, cluster)
-    elsewhere = np.zeros(nodes.size, np.bool_)  # nothing more is asked about these nodes
+    elsewhere = np.zeros(nodes.size, np.bool_)  # these nodes need no further check
     for claim in selected:
         here = np.zeros(nodes.size, np.bool_)
         row = nodes.rows.get(_selected_node(claim) or "")

@@ -1,7 +1,7 @@
 """Volumes for claims that wait for their pod: those that exist, and those that can be provisioned.
 
 Rules: `volume.FindMatchingVolume` and `checkVolumeProvisions` of Kubernetes 1.36. A pod may have thousands of claims,
-and a class tens of thousands of volumes: volumes are asked as columns, and one that is taken is not met again.
+and a class tens of thousands of volumes: volumes are read as columns, and a taken one is not visited again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """Provisioner of storage classes whose volumes are made by hand."""
 _NONE = -1
 _FORGOTTEN = 64
-"""Facts of volumes that are gone, kept beside as many as there are volumes."""
+"""Stale facts, of deleted volumes, that are kept in addition to an equal number of live ones."""
 
 
 def size(claim: objects.PersistentVolumeClaim) -> int:
-    """Return the bytes that a claim asks for; 0 where it asks for none."""
+    """Return the bytes that a claim requests; 0 if it requests none."""
     requested = requested_storage(claim)
     return 0 if requested is None else units(requested)
 
 
 def bound_to(volume: objects.PersistentVolume, claim: objects.PersistentVolumeClaim) -> bool:
-    """Return whether a volume is reserved for a claim: by name and, if it says so, by uid."""
+    """Return whether a volume is reserved for a claim: by name and, if it gives one, by uid."""
     reference = volume.spec.claim_ref
     return (
         reference is not None
@@ -51,7 +51,7 @@ class Place(NamedTuple):
     """From where volumes can be used: by what they have in common."""
 
     local: str = ""
-    """The label whose one value a volume's node affinity asks for, such as a hostname; "" for any other affinity."""
+    """The label whose one value a volume's node affinity requires, such as a hostname; "" for any other affinity."""
     affinity: bytes = b""
     """Any other affinity: volumes where it is equal can be used from the same nodes."""
 
@@ -175,7 +175,7 @@ class ClassVolumes:
         return result
 
     def _label(self, key: str) -> CodedColumn[str]:
-        known = key if key in self._label_keys else ""  # claims may ask for as many labels as they like
+        known = key if key in self._label_keys else ""  # claims may name any number of labels
         column = self._labels.get(known)
         if column is None:
             values = [(facts.volume.metadata.labels or {}).get(known) for facts in self.free]
@@ -196,7 +196,7 @@ class ClassVolumes:
 
 
 def _wanted(claim: objects.PersistentVolumeClaim) -> tuple[int, str, str]:
-    """Return the bytes, the mode and the attributes class that a claim asks for."""
+    """Return the bytes, the mode and the attributes class that a claim requests."""
     return size(claim), claim.spec.volume_mode or "Filesystem", claim.spec.volume_attributes_class_name or ""
 
 
@@ -331,7 +331,7 @@ class Matches:
             taken.on_some[volume] = taken_on
 
     def _take_local(self, volumes: ClassVolumes, run: IntArray, taken: _Taken, chosen: CodeArray) -> None:
-        """Take volumes that are each for one value of the same label, and that nobody has: for each value the first."""
+        """Take volumes that are each for one value of the same label, and unclaimed: for each value the first."""
         column = self._nodes.label(volumes.places[int(volumes.place_codes[run[0]])].local)
         codes = volumes.local_codes(self._nodes)[run]
         run, codes = run[codes >= 0], codes[codes >= 0]

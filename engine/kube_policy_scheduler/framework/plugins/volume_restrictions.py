@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that only one pod on a node, and claims that only one pod at all, can use."""
+"""VolumeRestrictions: disks that only one pod on a node, and claims that only one pod in the cluster, can use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Restricted:
 
 @dataclass(frozen=True, slots=True)
 class VolumeRestrictions:
-    """Refuses nodes whose pods hold what the pod must have for itself."""
+    """Refuses nodes whose pods use what the pod needs exclusively."""
 
     name: ClassVar[str] = "VolumeRestrictions"
     default: ClassVar[Default] = Default(7, needed_by_kubelet=True)
@@ -102,7 +102,7 @@ def _uses(frame: Frame, claims: set[str]) -> int:
     """Return how many of the pod's claims for one pod only are in use, as kube-scheduler counts it.
 
     Its PreFilter counts claims by namespace and name; its dry run then takes off or adds every volume of the
-    pods that it moves whose claim has one of the names, in whatever namespace (`updateWithPod`).
+    pods that it moves whose claim has one of the names, in any namespace (`updateWithPod`).
     """
     if not claims:
         return 0

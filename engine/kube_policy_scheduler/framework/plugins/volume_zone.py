@@ -60,7 +60,7 @@ class VolumeZone:
         return Ready(tuple(found)) if found else SKIP
 
     def filter(self, frame: Frame, state: Sequence[VolumeTopology]) -> BoolArray:
-        """Return `bool[rows]`: nodes in the right places, and nodes that carry none of the labels at all."""
+        """Return `bool[rows]`: nodes in the right places, and nodes without any of the labels."""
         nodes = frame.cluster.nodes
         labelled: BoolArray = nodes.derive("has-zone-label", lambda: _labelled(nodes))[frame.rows]
         right = np.ones(frame.size, np.bool_)
@@ -86,7 +86,7 @@ def _labelled(nodes: NodeTable) -> BoolArray:
 
 
 def _bound_volume(frame: Frame, claim_name: str) -> objects.PersistentVolume | str | None:
-    """Return the volume of a claim, None where it has none yet and need not, or why that cannot be told."""
+    """Return the volume of a claim, None if it has none yet and needs none, or why that is unknown."""
     cluster = frame.cluster
     if not claim_name:
         return "PersistentVolumeClaim had no name"

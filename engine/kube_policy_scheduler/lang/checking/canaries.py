@@ -1,4 +1,4 @@
-"""Canaries joined with the policies whose pods they take over: what they inherit, and what cannot be joined."""
+"""Canaries joined with the policies from which they take pods: what they inherit, and what cannot be joined."""
 
 from __future__ import annotations
 

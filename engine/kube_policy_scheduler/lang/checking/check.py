@@ -1,4 +1,4 @@
-"""One policy, statement by statement: syntax to checked clauses. Reports, and goes on."""
+"""One policy, statement by statement: syntax to checked clauses. Reports errors, and continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(
         statements: in order, those of used files included.
         environment: what a policy may name.
         source: the policy's own file.
-        name: of the policy, where no statement says otherwise.
+        name: of the policy, if no statement gives another.
         unread_names: names whose definitions could not be read.
     """
     checker = _Checker(inference=Inference(environment, unread_names), source=source, name=name)
@@ -64,11 +64,11 @@ class _Checker:
 
     inference: Inference
     said: dict[str, Span] = field(default_factory=dict)
-    """What can be said only once, and where it was."""
+    """What is allowed only once, and where it was."""
     names: dict[str, Span] = field(default_factory=dict)
     """Names given with `as`."""
     texts: Counter[str] = field(default_factory=Counter)
-    """How many clauses without a name say the same."""
+    """How many clauses without a name have the same text."""
     source: Source
     name: str
     scheduler: str | None = None
@@ -264,7 +264,7 @@ class _Checker:
     # --- clauses ---------------------------------------------------------------------------------------
 
     def clause(self, tree: syntax.Clause) -> checked.Clause | None:
-        """Return what a clause means; None where it was said before and can be said only once."""
+        """Return the checked clause; None if it is a repetition of what is allowed only once."""
         name = self.named(tree)
         match tree:
             case syntax.Require(value=value, condition=condition):
@@ -610,7 +610,7 @@ class _Checker:
         return default
 
     def _in_range(self, value: typed.Typed, what: str, *, low: float, whole: bool = False) -> None:
-        """Report a number that is never large enough, or is no whole number where one is wanted."""
+        """Report a number that is never large enough, or is not a whole number where one is required."""
         number, span = constant_of(value), value.span
         if value.info.high < low:
             shown = "always less" if number is None else span.text if value.info.type.unit.bytes else f"{number:g}"
@@ -629,7 +629,7 @@ class _Checker:
         return value
 
     def is_repeated(self, what: str, span: Span) -> bool:
-        """Return whether something was said before, reporting it where it was."""
+        """Return whether this is a repetition, and report it if it is."""
         earlier = self.said.get(what)
         if earlier is None:
             return False
@@ -639,7 +639,7 @@ class _Checker:
         return True
 
     def once(self, what: str, span: Span) -> bool:
-        """Return whether something is said for the first time, reporting it where it is not."""
+        """Return whether this is the first occurrence, and report it if it is not."""
         earlier = self.said.setdefault(what, span)
         if earlier is span:
             return True
@@ -648,7 +648,7 @@ class _Checker:
         return False
 
     def named(self, tree: syntax.Clause) -> str:
-        """Return what a clause is called: the name that it gives itself, else what it says."""
+        """Return the name of a clause: the one that it gives, else its text."""
         given: str | None = getattr(tree, "name", None)
         if given is None:
             return self._numbered(clause_text(tree))

@@ -1,4 +1,4 @@
-"""Syntax tree to typed tree: resolve names, infer types, report what can't be right, and go on.
+"""Syntax tree to typed tree: resolve names, infer types, report what cannot be right, and continue.
 
 The whole recursion over expressions: what it needs below itself is in `scope`, `operators` and `units`.
 """
@@ -67,11 +67,11 @@ class Scope:
     parameters: Mapping[str, typed.Typed] = field(default_factory=lambda: _NONE)
     """Of the `def` that is expanded."""
     items: frozenset[str] = frozenset()
-    """Names that stand for an existing pod."""
+    """Names of an existing pod."""
     node_items: frozenset[str] = frozenset()
-    """Names that stand for a node that an aggregate goes over."""
+    """Names of a node that an aggregate iterates over."""
     variables: Mapping[str, typed.Variable] = field(default_factory=lambda: _NO_VARIABLES)
-    """Names that stand for an item of a list."""
+    """Names of an item of a list."""
     item_depends: Depends = Depends.TEMPLATE
     """What may be read of an existing pod."""
     bare_item: bool = False
@@ -398,7 +398,7 @@ def _number(expr: expressions.Number) -> typed.Typed:
 
 
 def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> typed.Typed:
-    """Return what a bare name stands for."""
+    """Return the meaning of a bare name."""
     name = expr.name
     if name in scope.parameters:
         value = scope.parameters[name]
@@ -738,7 +738,7 @@ def matches_value(inference: Inference, left: typed.Typed, expr: expressions.Bin
 
 
 def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
-    """Return the value of a `metric`: its query with what the statement says of it, then its default."""
+    """Return the value of a `metric`: its query with the options of the statement, then its default."""
     query = tree.query
     if not (isinstance(query, expressions.Call) and query.function == QUERY_FUNCTION):
         advice = 'write `metric NAME = promql("…")`; for other values, use `let`'
@@ -1179,7 +1179,7 @@ def _list_aggregate(
 
 
 def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed | None:
-    """Return `length(list)` and `count(list)`; None where the argument is no list."""
+    """Return `length(list)` and `count(list)`; None if the argument is not a list."""
     if len(expr.arguments) != 1 or expr.named:
         return None
     before = len(inference.found)
@@ -1193,7 +1193,7 @@ def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) 
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """Pods or nodes that an aggregate goes over."""
+    """Pods or nodes that an aggregate iterates over."""
 
     topology: str | None
     """Label key of the domains; None is the node, "*" the cluster."""
@@ -1201,7 +1201,7 @@ class _Collection:
 
 
 def _collection(inference: Inference, collection: expressions.Expr, scope: Scope) -> _Collection | typed.Typed | None:
-    """Return the pods, the nodes or the list that an aggregate goes over, None after reporting that it is none."""
+    """Return the pods, the nodes or the list of an aggregate, None after reporting that it is not one."""
     topologies = inference.environment.topologies
     if isinstance(collection, expressions.Member) and collection.name in ("pods", "nodes"):
         of_nodes = collection.name == "nodes"
@@ -1232,7 +1232,7 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
 
 
 def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> bool:
-    """Return whether something can be meant as a value rather than as a misspelt collection."""
+    """Return whether something can be intended as a value rather than as a misspelt collection."""
     match expr:
         case expressions.ListOf() | expressions.Text() | expressions.Conditional():
             return True
@@ -1247,9 +1247,9 @@ def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> boo
 
 
 def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str, expressions.Expr | None]:
-    """Return the label for which `where n.label.KEY == node.label.KEY` asks, and what else is asked for.
+    """Return the label by which `where n.label.KEY == node.label.KEY` selects, and the other conditions.
 
-    The nodes with the label's value of the candidate node are one of its domains. "*" where nothing asks so.
+    The nodes with the label's value of the candidate node are one of its domains. "*" without such a condition.
     """
     where = expr.where
     operands = where.operands if isinstance(where, expressions.Logical) and where.operator == "and" else (where,)
@@ -1335,7 +1335,7 @@ def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typ
 def _aggregate_info(function: str, *values: typed.Typed | None, over: typed.Typed | None = None) -> Info:
     """Return what is known of an aggregate of a value under a condition, the first of the two that there is.
 
-    over: the list that it goes over; of pods and nodes, shape and dependencies are not said.
+    over: the list that it iterates over; for pods and nodes, shape and dependencies are not given.
     """
     given = [value for value in values if value is not None]
     shape, _, depends = operators.joined(*given, *(() if over is None else (over,)))
@@ -1444,7 +1444,7 @@ def unknown_field(
 
 
 def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic:
-    """Return the diagnostic of a function that there is none of."""
+    """Return the diagnostic of an unknown function."""
     name = expr.function
     if name in AGGREGATES:
         advice = {

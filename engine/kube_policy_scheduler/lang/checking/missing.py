@@ -110,7 +110,7 @@ def _present(value: typed.Typed) -> Known:
 
 
 def _nonzero(value: typed.Typed, sign: str, other: typed.Typed) -> Known:
-    """Return that a value is not 0, where its comparison with another says so."""
+    """Return that a value is not 0, if its comparison with another implies so."""
     low, high = other.info.low, other.info.high
     says = {
         ">": low >= 0, ">=": low > 0, "<": high <= 0, "<=": high < 0,

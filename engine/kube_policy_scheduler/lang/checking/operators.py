@@ -1,4 +1,4 @@
-"""What operators give for what types: units, bounds, missing values. Reports, and goes on with `Unknown`."""
+"""Results of operators by type: units, bounds, missing values. Reports errors, and continues with `Unknown`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wrong_type(value: typed.Typed, wanted: str, *, advice: str = "") -> Diagnost
 
 
 def _turn(value: typed.Typed) -> str:
-    """Return how a value of this kind is commonly turned into what was meant."""
+    """Return how a value of this kind is commonly turned into the intended one."""
     match value.info.type.kind:
         case Kind.TEXT if isinstance(value, typed.Constant):
             return "remove the quotes if a number is meant"
@@ -68,7 +68,7 @@ def _turn(value: typed.Typed) -> str:
 
 
 def has_unknown(*values: typed.Typed) -> bool:
-    """Return whether one of the values is unknown, so that nothing more is to be said."""
+    """Return whether one of the values is unknown, so that nothing more is reported."""
     return any(value.info.type.kind is Kind.UNKNOWN for value in values)
 
 

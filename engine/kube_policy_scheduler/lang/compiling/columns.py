@@ -80,7 +80,7 @@ def as_texts(value: TextValue, size: int) -> Texts:
 
 
 def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype: Any) -> NDArray[Any]:
-    """Return `dtype[rows]`: the function asked once per distinct text."""
+    """Return `dtype[rows]`: the function, called once per distinct text."""
     table = np.empty(len(texts.values) + 1, dtype)
     for place, value in enumerate(texts.values):
         table[place] = function(value)

@@ -112,7 +112,7 @@ class SortKey(NamedTuple):
     """A key of the queue over time. Those with the same slopes stay in their order."""
 
     bases: tuple[Any, ...]
-    """Sorts as the keys say among keys with the same slopes."""
+    """Sorts as the keys define among keys with the same slopes."""
     slopes: tuple[float, ...]
     """Of each part, per second; 0 for texts."""
     until: float
@@ -124,7 +124,7 @@ class CompiledOrder(_Common):
     """`order by`"""
 
     evaluate: Evaluate
-    """From a frame to a tuple that sorts as the keys say, the first pod first."""
+    """From a frame to a tuple that sorts as the keys define, the first pod first."""
     over_time: Callable[[Any], SortKey] | None
     """The same for keys that change as time passes; None: they do not."""
     strict: bool

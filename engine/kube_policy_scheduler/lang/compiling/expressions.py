@@ -261,7 +261,7 @@ class Compiler:
     # --- truth -------------------------------------------------------------------------------------------
 
     def kleene(self, value: typed.Typed) -> Evaluate:
-        """Return a truth expression as three-valued, whatever it is."""
+        """Return a truth expression as three-valued, from any truth type."""
         made = self.compile(value)
         return made if value.info.maybe else lambda frame: to_kleene(made(frame))
 
@@ -308,7 +308,7 @@ class Compiler:
 
 
 def _compare_versions(x: Evaluate, y: Evaluate, compare: Callable[[Any, Any], Any], *, maybe: bool) -> Evaluate:
-    """Return the callable of a comparison of versions, asked once for each pair of distinct texts in a column."""
+    """Return the callable of a comparison of versions, called once for each pair of distinct texts in a column."""
 
     def asked(left: str | None, right: str | None) -> int:
         if left is None or right is None:
@@ -595,7 +595,7 @@ _EVERYONE = "every pod"
 
 
 def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
-    """Return the callable of an aggregate: what it goes over is a set that the environment keeps an index of."""
+    """Return the callable of an aggregate: what it iterates over is a set that the environment keeps an index of."""
     pods, topology, function = compiler.pods, value.topology, value.function
     where = value.where
     if function in ("any", "all") and value.value is not None:
@@ -723,7 +723,7 @@ _MOST_CELLS = 1 << 20
 
 
 class _Bound:
-    """What expressions look at, with the items that variables of lists stand for."""
+    """What expressions read, with the items of variables of lists."""
 
     __slots__ = ("_binder", "_frame", "_item")
 
@@ -736,7 +736,7 @@ class _Bound:
         return getattr(self._frame, name)
 
     def item_of(self, binder: typed.Binder) -> Any:
-        """Return what a variable stands for: one item, or one for each row."""
+        """Return the value of a variable: one item, or one for each row."""
         return self._item if binder is self._binder else self._frame.item_of(binder)
 
 
@@ -813,7 +813,7 @@ def _over_list_and_nodes(compiler: Compiler, value: typed.ListAggregate) -> Eval
 
 
 def _over_lists_of_nodes(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
-    """Go over the lists of all nodes at once: one row for each item of each node, or of each list that differs."""
+    """Iterate over the lists of all nodes at once: one row for each item of each node, or of each list that differs."""
     lists, binder, function = compiler.compile(value.list), value.binder, value.function
     where = _column(compiler, value.where) if value.where is not None else None
     of_each = _column(compiler, value.value) if value.value is not None else None

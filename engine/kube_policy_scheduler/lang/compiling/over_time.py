@@ -1,7 +1,7 @@
-"""Numbers that change as time passes, as straight lines: what orders a queue whose pods wait.
+"""Numbers that change as time passes, as straight lines: the order of a queue of waiting pods.
 
 A value such as `min(pod.waiting / 10min, 5)` is a line up to a moment, then another one. Pods whose lines have the same
-slope keep their order, so a queue need not be sorted again; the line itself says until when it holds. What is no line
+slope keep their order, so a queue need not be sorted again; the line itself gives its end. What is not a line
 (`sqrt(pod.waiting)`, `hour()`, a metric) is taken for constant, and looked at again after a few seconds.
 """
 
@@ -19,7 +19,7 @@ from kube_policy_scheduler.lang.types import Depends, Kind
 LOOK_AGAIN_SECONDS = 5.0
 """How late a change may be seen that is not a line's end. As often as held pods are looked at."""
 _SOON = 0.001
-"""A line holds at least this long, in seconds, whatever the rounding of its end says."""
+"""A line holds at least this long, in seconds, even if its rounded end is earlier."""
 CHANGING = Depends.CLOCK | Depends.SIGNAL
 """What changes while a pod waits."""
 

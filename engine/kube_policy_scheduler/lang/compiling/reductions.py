@@ -84,7 +84,7 @@ def _sum(values: Any, chosen: Any, groups: Groups | None, number: int) -> Any:
 
 # --- sums that are exact -----------------------------------------------------------------------------
 
-# A sum of 0.1 cores over ten nodes is 1, in whatever order they stand, and however pods came and went meanwhile. So
+# A sum of 0.1 cores over ten nodes is 1, in any order, and however pods came and went meanwhile. So
 # sums are kept as whole numbers of the smallest float, and rounded once.
 
 _SMALLEST = 1074

@@ -1,4 +1,4 @@
-"""How other languages and files say it, and how it is said here: tables that messages are made from.
+"""Spellings of other languages and files, and what to write here: tables that messages are made from.
 
 Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as people remember them, not as they are defined.
 """
@@ -79,7 +79,7 @@ WORDS = {
     **dict.fromkeys(("max_age", "maxage", "ttl", "stale_after"), "write the maximum age of a value with `stale after 2min`"),
     **dict.fromkeys(("interval", "refresh"), "write the query interval with `every 30s`"),
 }  # fmt: skip
-"""By a word that stands where an operator or a part could, in lower case."""
+"""By a word where an operator or a part is possible, in lower case."""
 
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
@@ -169,14 +169,14 @@ stands for that word."""
 
 
 def field_advice(subject: str, word: str, fields: Iterable[Field]) -> str:
-    """Return what to write for a field that there is none of; "" where nothing is known."""
+    """Return what to write for an unknown field; "" if nothing is known."""
     lower = word.lower()
     meant = (each.advice for each in fields if each.path.startswith(f"{subject}.") and lower in each.foreign)
     return next(meant, "") or FIELDS.get(subject, {}).get(lower, "").replace("{name}", word)
 
 
 def function_advice(name: str, builtins: Iterable[Builtin]) -> str:
-    """Return what to write for a function that there is none of; "" where nothing is known."""
+    """Return what to write for an unknown function; "" if nothing is known."""
     lower = name.lower()
     bare = lower.replace("_", "")
     meant = (each.advice for each in builtins if bare in each.foreign)

@@ -66,7 +66,7 @@ def lay_out(source: Source) -> Layout:
 
 
 def goes_on(last: str, text: str, *, at: int, inside: bool) -> bool:
-    """Return whether a statement whose last line is `last` goes on in the line of a text that begins at an offset.
+    """Return whether a statement whose last line is `last` continues in the line of a text that begins at an offset.
 
     Args:
         last: without its comment and the spaces at its end.
@@ -94,10 +94,10 @@ class _Cutter:
         self._start = 0
         self._broken = False
         self._following = 0
-        """Start of the next line that says something, as last found."""
+        """Start of the next line with content, as last found."""
         self._line_start = 0
         self._last = ""
-        """The statement's last line that says something, without its comment."""
+        """The statement's last line with content, without its comment."""
 
     def cut(self) -> Layout:
         text = self._text
@@ -155,7 +155,7 @@ class _Cutter:
             self._blank.append((at, at + 1))
 
     def _goes_on(self, following: int) -> bool:
-        """Return whether the statement goes on in the line that begins at an offset."""
+        """Return whether the statement continues in the line that begins at an offset."""
         if following == len(self._text):
             return False
         return goes_on(self._last, self._text, at=following, inside=bool(self._open))

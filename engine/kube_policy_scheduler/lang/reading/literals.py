@@ -1,4 +1,4 @@
-"""What numbers, strings and label names written in a policy stand for."""
+"""What numbers, strings and label names written in a policy mean."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 
 
 def string(literal: str) -> tuple[str, int | None]:
-    """Return what a literal with its quotes says, and the offset of the first escape that is none."""
+    """Return the value of a literal with its quotes, and the offset of the first invalid escape."""
     if "\\" not in literal:
         return literal[1:-1], None
     out: list[str] = []
@@ -77,7 +77,7 @@ def string(literal: str) -> tuple[str, int | None]:
         if escape == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", literal[at + 2 : at + 6]):
             code = int(literal[at + 2 : at + 6], 16)
             if 0xD800 <= code < 0xE000:
-                return "".join(out), at  # half of a surrogate pair is no character
+                return "".join(out), at  # half of a surrogate pair is not a character
             out.append(chr(code))
             at += 6
         elif escape in _ESCAPES:
@@ -89,7 +89,7 @@ def string(literal: str) -> tuple[str, int | None]:
 
 
 def offsets(literal: str) -> list[int]:
-    """Return where in a literal each character of what it says stands, and its closing quote."""
+    """Return where in a literal each character of its value is, and its closing quote."""
     found, at = [], 1
     while at < len(literal) - 1:
         found.append(at)
@@ -100,7 +100,7 @@ def offsets(literal: str) -> list[int]:
 def quoted(text: str) -> str:
     """Return a text as a literal."""
     out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    # an escape has four digits: a character beyond U+FFFF stands for itself
+    # an escape has four digits: a character beyond U+FFFF is written as itself
     return '"' + "".join(c if c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}" for c in out) + '"'
 
 

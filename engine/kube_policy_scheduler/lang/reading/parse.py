@@ -1,4 +1,4 @@
-"""Text to syntax tree: every statement by itself, so that all errors of a file come at once.
+"""Text to syntax tree: each statement separately, so that all errors of a file come at once.
 
 With `parse_tables` and `parse_errors` the only module that knows Lark.
 """
@@ -66,7 +66,7 @@ def _unread_names(source: Source, statements: list[syntax.Statement]) -> frozens
 
 
 def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """Return as many diagnostics as people read, and one that says so."""
+    """Return as many diagnostics as people read, and one that reports the skipped rest."""
     if len(found) <= _MAX_ERRORS:
         return found
     last = found[_MAX_ERRORS].span

@@ -1,6 +1,6 @@
-"""Lark's "unexpected token" in the words of someone who does not know the grammar.
+"""Lark's "unexpected token" in words for readers who do not know the grammar.
 
-Where a statement stops being one, what was probably meant there, and the diagnostic that says so.
+Where a statement stops being one, what was probably intended there, and its diagnostic.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Place:
     at: int
     """Offset in the line."""
     word: str
-    """What stands there."""
+    """What is there."""
     accepts: frozenset[str]
-    """Terminals that could stand there."""
+    """Terminals that are possible there."""
 
     @property
     def keyword(self) -> str:
@@ -103,7 +103,7 @@ class Place:
 
     @property
     def last(self) -> str:
-        """Return the word before the place; "" where something else stands there."""
+        """Return the word before the place; "" if something else is there."""
         found = _LAST_WORD.search(self.near)
         return found[1] if found else ""
 
@@ -121,12 +121,12 @@ class Place:
         return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
 
     def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
-        """Return the diagnostic of a word that cannot stand here."""
+        """Return the diagnostic of a word that is not allowed here."""
         message = f"unexpected `{self.word}`: {self.expected()}"
         return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
 
     def expected(self) -> str:
-        """Return what could stand here; of suffixes, those that the statement takes."""
+        """Return what is possible here; of suffixes, those that the statement takes."""
         accepts = self.accepts
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
             statement = BY_KEYWORD.get(self.keyword)
@@ -157,7 +157,7 @@ ONE_WORD = "a name is one word without quotes: letters, digits and `-`"
 
 
 def advice_for(place: Place) -> str:
-    """Return what is probably meant; "" where nothing is known."""
+    """Return what is probably intended; "" if nothing is known."""
     word, last, text = place.word.lower(), place.last, place.line.text
     if place.word == "(" and (method := _METHOD.search(place.near)):
         if method[1].endswith(".pods"):
@@ -299,7 +299,7 @@ def _unfinished(place: Place) -> Diagnostic:
 
 
 def _token(place: Place, kind: str) -> Diagnostic:
-    """Return the diagnostic of something that could stand elsewhere."""
+    """Return the diagnostic of something that is allowed elsewhere."""
     text, at = place.line.text, place.at
     if text.startswith("//", at - 1):
         return _comment(place.source, place.line.start + at - 1, advice="comments start with `#`; divide with `/`")
@@ -376,7 +376,7 @@ _LABEL_BEFORE = re.compile(r"(?:\bpod[ ]+)?\blabel[ ]*$")
 
 
 def _operator(place: Place) -> Diagnostic | None:
-    """Return the diagnostic where another language's operator stands."""
+    """Return the diagnostic of another language's operator."""
     text, at = place.line.text, place.at
     label = _LABEL_BEFORE.search(place.near) if place.word == "!" and not text.startswith("!=", at) else None
     if label is not None:

@@ -1,4 +1,4 @@
-"""The parser's tables, made ahead and kept beside the grammar: to make them takes ten times as long as to read them."""
+"""The parser's tables, built ahead and kept with the grammar: building them takes ten times as long as reading them."""
 
 from __future__ import annotations
 
