@@ -74,6 +74,10 @@ class TestJudging:
         request = decode_review(json.dumps(made).encode())
         refused = judge(request, owners={"team-a": Owner("team-a", ("team-a",))}).refusal
         assert str(refused).startswith("schedulingPolicy team-a/web was not written: 1 error in web.policy")
+        made["request"]["object"]["spec"]["policy"] = 'use "common.policy"\nfilter mine\n'
+        needing = judge(decode_review(json.dumps(made).encode()), owners={"team-a": Owner("team-a", ("team-a",))})
+        assert needing.refusal is None
+        assert "needs other SchedulingPolicies" in needing.warnings[0]
         ignored = judge(request, owners={"team-b": Owner("team-b", ("team-b",))})
         assert ignored.refusal is None
         assert "no owner of policies reads those of namespace team-a" in ignored.warnings[0]

@@ -16,6 +16,7 @@ from kube_policy_scheduler.adapters.policy_sources import (
     policies_of_config_map,
 )
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
+from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.wording import plural
@@ -77,7 +78,17 @@ def judge(
             sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
     except PolicySourcesError as error:
         return AdmissionResult(str(error))
-    return _linted(sources, where, owner)
+    result = _linted(sources, where, owner)
+    if request.kind == SCHEDULING_POLICY and _needs_others(sources, owner):
+        warning = "not checked, as it needs other SchedulingPolicies of the namespace: look at its status"
+        return AdmissionResult(None, (warning,), result.hash)
+    return result
+
+
+def _needs_others(sources: PolicySources, owner: Owner | None) -> bool:
+    """Return whether policies name others that the review does not show."""
+    found = load([Source(name, text) for name, text in sources.files], owner=owner).diagnostics
+    return any(each.code in (codes.NO_FILE.id, codes.NO_STABLE.id) for each in found)
 
 
 def _policies(entries: Entries) -> dict[str, str | bytes]:
