@@ -752,6 +752,12 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
         message = "a metric is `for cluster` or `by` a label, not both"
         advice = "for one value of the cluster remove `by …`; for one of each node or tenant remove `for cluster`"
         inference.found.append(codes.PART.at(tree.by.span, message, help=advice))
+    elif tree.by is not None and tree.by.value is None and tree.by.label.startswith(("pod.", "node.")):
+        field, name = tree.by.label, tree.by.label.rpartition(".")[2]
+        message = f"`{field}` is a field, and `by` names a label of the series"
+        advice = f"write the label first, as in `by {name} as {field}`"
+        inference.found.append(codes.BAD_ARGUMENT.at(tree.by.span, message, help=advice))
+        return unknown(tree.span)
     elif tree.by is not None:
         label = "by"
         if tree.by.value is not None:
