@@ -13,8 +13,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +26,8 @@ from kube_policy_scheduler.adapters import policy_directory, policy_sources
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
+    LIMITS,
+    FolderLimits,
     PolicySources,
     PolicySourcesError,
     read_policies,
@@ -55,9 +59,9 @@ class Delivered:
                 await self._more.wait()
 
 
-def error_of(path: Path) -> str:
+def error_of(path: Path, limits: FolderLimits = LIMITS) -> str:
     with pytest.raises(PolicySourcesError) as raised:
-        read_policies(path)
+        read_policies(path, limits=limits)
     return str(raised.value)
 
 
@@ -130,17 +134,17 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         Path(os.fsdecode(odd)).unlink()
     assert error_of(tmp_path / "\0" / "x") == f"cannot read {tmp_path}/\\x00/x: embedded null byte"
 
-    monkeypatch.setattr(policy_sources, "MAX_BYTES", 1 << 20)
+    small = FolderLimits(files=1, total_bytes=1 << 20)
     for name in ("a.policy", "b.policy"):
         (folder / name).write_bytes(b"#" * (1 << 19))
     assert len(read_policies(folder).files) == 2
     (folder / "c.policy").write_text("#")
-    assert error_of(folder) == f"{folder} contains more than 1 MiB of policies: is this the right folder?"
+    text = f"{folder} contains more than 1,024 KiB of policies: is this the right folder?"
+    assert error_of(folder, replace(small, files=3)) == text
 
-    monkeypatch.setattr(policy_sources, "MAX_FILES", 1)
     for name in ("b.policy", "c.policy"):
         (empty / name).write_text("")
-    assert error_of(empty) == f"{empty} contains 2 .policy files; at most 1 are allowed"
+    assert error_of(empty, small) == f"{empty} contains 2 .policy files; at most 1 are allowed"
 
 
 def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
@@ -202,13 +206,13 @@ def test_a_generation_that_is_being_deleted_is_not_taken_for_a_smaller_one(
     volume.update({"a.policy": "old", "b.policy": "old"})
     real = policy_sources._read_folder
 
-    def overtaken(folder: Path, proof: PolicyProof | None, *, shown: Path) -> PolicySources:
+    def overtaken(folder: Path, proof: PolicyProof | None, limits: FolderLimits, *, shown: Path) -> PolicySources:
         """The kubelet swaps, and has deleted one file of the old generation when we list it."""
         monkeypatch.setattr(policy_sources, "_read_folder", real)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shutil, "rmtree", lambda old: (old / "b.policy").unlink())
             volume.update({"a.policy": "new", "b.policy": "new"})
-        return real(folder, proof, shown=shown)
+        return real(folder, proof, limits, shown=shown)
 
     monkeypatch.setattr(policy_sources, "_read_folder", overtaken)
     assert dict(read_policies(tmp_path).files) == {"a.policy": "new", "b.policy": "new"}
@@ -439,7 +443,7 @@ async def test_an_error_while_reading_is_reported_and_watching_continues(
     (tmp_path / "a.policy").write_text("1")
     real = read_policies
 
-    def broken(path: Path, *, proof: PolicyProof | None) -> PolicySources:
+    def broken(path: Path, **given: Any) -> PolicySources:
         raise ZeroDivisionError("a fault")
 
     delivered = Delivered()
@@ -460,9 +464,9 @@ async def test_a_file_system_that_does_not_answer_is_reported_and_waited_for(
     answers = threading.Event()
     real = read_policies
 
-    def hanging(path: Path, *, proof: PolicyProof | None) -> PolicySources:
+    def hanging(path: Path, **given: Any) -> PolicySources:
         answers.wait()
-        return real(path, proof=proof)
+        return real(path, **given)
 
     monkeypatch.setattr(policy_directory, "read_policies", hanging)
     delivered = Delivered()
@@ -481,10 +485,10 @@ async def test_its_own_reading_triggers_no_further_reading(tmp_path: Path, monke
     readings = 0
     real = read_policies
 
-    def count(path: Path, *, proof: PolicyProof | None) -> PolicySources:
+    def count(path: Path, **given: Any) -> PolicySources:
         nonlocal readings
         readings += 1
-        return real(path, proof=proof)
+        return real(path, **given)
 
     monkeypatch.setattr(policy_directory, "read_policies", count)
     delivered = Delivered()

@@ -39,7 +39,9 @@ class World:
             clock=lambda: self.now,
         )
         self.algorithm = algorithm = Algorithm(context)
-        algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served))
+        algorithm.policies = cast(
+            Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served, reads_pod_states=False)
+        )
         self.event_handlers = EventHandlers(context, algorithm, WaitingPods(context, algorithm))
 
     def problems(self) -> list[str]:
