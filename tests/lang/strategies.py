@@ -331,7 +331,8 @@ def _merges(before: str, token: str) -> bool:
 @st.composite
 def programs(draw: DrawFn, *, comments: bool = True, max_statements: int = 5) -> str:
     """Well-formed files; what they say need have no meaning."""
-    lines: list[str] = []
+    first = draw(st.sampled_from(["", "", "language 1", "language 2"]))
+    lines = [first] if first else []
     for tokens in draw(st.lists(statements(), max_size=max_statements)):
         before = draw(st.lists(st.sampled_from(["", *(COMMENTS if comments else ())]), max_size=3))
         behind = draw(st.sampled_from(["", "", *(f" {c}" for c in (COMMENTS if comments else ()))]))
@@ -343,7 +344,7 @@ def programs(draw: DrawFn, *, comments: bool = True, max_statements: int = 5) ->
 # --- what is no policy ------------------------------------------------------------------------------------------
 
 _KEYWORDS = (
-    "policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
+    "language policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
     " ties devices require filter score hold order asc desc spread pack limit gang size within preempt never evict by"
     " to as weight over max skew min domains if then else not and or in notin is missing matches true false label pod"
     " node distinct"

@@ -327,7 +327,7 @@ KEY = Code(
 REPEATED = Code(
     "P0201",
     "repeated-statement",
-    "A policy can contain this statement only once. This applies to `policy`, `scheduler`, `for pods where`,"
+    "A policy can contain this statement only once. This applies to `language` in a file, and to `policy`, `scheduler`, `for pods where`,"
     " `priority`, `order`, `preempt`, `ties` and `devices`.",
     bad="priority 1\npriority 2\nfilter node.ready",
     good="priority 2\nfilter node.ready",
@@ -449,6 +449,21 @@ PRIORITY_TOO_HIGH = Code(
     " take pods away from the policies of others, or of the administrator.",
     bad="# owner team-a\npriority 1000\nfilter node.ready",
     good="# owner team-a\npriority 0\nfilter node.ready",
+)
+LANGUAGE = Code(
+    "P0218",
+    "unknown-language",
+    "The file is written in a version of the language that this program does not know. A version is a whole number from"
+    " 1 to the newest. `policies/VERSIONS.md` says what changed in each.",
+    bad="language 0\nfilter node.ready",
+    good="language 2\nfilter node.ready",
+)
+LANGUAGE_LATE = Code(
+    "P0219",
+    "language-not-first",
+    "`language` applies to the whole file, so it is the first statement. Comments can stand above it.",
+    bad="filter node.ready\nlanguage 2",
+    good="language 2\nfilter node.ready",
 )
 BUILTIN_NAME = Code(
     "P0211",

@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
 from kube_policy_scheduler.lang.checking.owners import keep_within
 from kube_policy_scheduler.lang.environment import Environment
+from kube_policy_scheduler.lang.language_versions import upgraded
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner, SetLimits
 from kube_policy_scheduler.lang.reading.parse import MAX_STATEMENTS, parse
@@ -234,10 +235,13 @@ class _Gatherer:
     def _gather(
         self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span], statements: list[syntax.Statement]
     ) -> None:
-        """Add the statements of a file, up to one more than a policy may have."""
-        for statement in file.statements:
+        """Add the statements of a file in the newest version of the language, up to one more than a policy may have."""
+        newest, _ = upgraded(file)
+        for statement in newest.statements:
             if len(statements) > MAX_STATEMENTS:
                 return
+            if isinstance(statement, syntax.Language):
+                continue
             statements.append(statement)
             if not isinstance(statement, syntax.UseFile):
                 continue

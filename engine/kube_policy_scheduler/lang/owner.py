@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-ALWAYS_ALLOWED = frozenset({"policy", "for", "priority", "ties", "let", "def", "metric", "use"})
+ALWAYS_ALLOWED = frozenset({"language", "policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
 RESTRICTABLE = (
     "require",

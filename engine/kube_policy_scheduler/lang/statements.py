@@ -85,6 +85,22 @@ EXPRESSION_WORDS = (*EXPRESSION_JOINS, "notin", "missing", "true", "false", "lab
 
 STATEMENTS: tuple[Statement, ...] = (
     Statement(
+        keyword="language",
+        forms=(
+            StatementForm(
+                "language N",
+                "",
+                "The version of the language that the file is written in, as its first statement. The default is the"
+                " newest version.",
+                "language 2",
+            ),
+        ),
+        rules=("language",),
+        as_function=True,
+        foreign=("version", "syntax", "edition"),
+        advice="write `language 2` for the version of the language",
+    ),
+    Statement(
         keyword="policy",
         forms=(
             StatementForm(

@@ -13,6 +13,14 @@ from kube_policy_scheduler.lang import expressions
 
 
 @dataclass(frozen=True, slots=True)
+class Language:
+    """`language N`"""
+
+    version: int
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyName:
     """`policy NAME`"""
 
@@ -333,7 +341,7 @@ Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
 Choice: TypeAlias = Ties | Devices
-Statement: TypeAlias = Header | Definition | Clause | Choice | UseKubernetes | UseScores | UseFile
+Statement: TypeAlias = Language | Header | Definition | Clause | Choice | UseKubernetes | UseScores | UseFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class _Checker:
             case syntax.UseScores():
                 if self.once("use kubernetes scores", tree.span):
                     self.scores = self._weights(tree)
-            case syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
+            case syntax.Language() | syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
                 pass
             case _:
                 clause = self.clause(tree)

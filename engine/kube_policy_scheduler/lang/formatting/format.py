@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang.formatting.comment_places import placed
 from kube_policy_scheduler.lang.formatting.line_breaks import grouped
 from kube_policy_scheduler.lang.formatting.line_writer import written
 from kube_policy_scheduler.lang.formatting.show import formatted_statement
+from kube_policy_scheduler.lang.language_versions import NEWEST, Rewriting, upgraded, version_of
 from kube_policy_scheduler.lang.reading.layout import MAX_FILE
 from kube_policy_scheduler.lang.reading.parse import parse
 
@@ -27,6 +28,10 @@ class Formatted:
     """The canonical text; it may be the text that was given."""
 
     text: str
+    language: int | None = None
+    """The version that the file was upgraded from; None: it was not."""
+    rewritings: tuple[Rewriting, ...] = ()
+    """The statements that the upgrade wrote differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,17 @@ class Unfaithful:
 FormatResult: TypeAlias = Formatted | Unreadable | Unfaithful
 
 
-def format_source(source: Source) -> FormatResult:
-    """Return the canonical text of a policy file, checked to say the same and to stay as it is."""
+def format_source(source: Source, *, upgrade: bool = False) -> FormatResult:
+    """Return the canonical text of a policy file, checked to say the same and to stay as it is.
+
+    upgrade: write it in the newest version of the language.
+    """
     file, diagnostics = parse(source)
     if errors(diagnostics):
         return Unreadable(diagnostics)
+    language, rewritings = None, tuple[Rewriting, ...]()
+    if upgrade and (old := version_of(file)) != NEWEST:
+        language, (file, rewritings) = old, upgraded(file)
     text = _text(file)
     if isinstance(text, Unfaithful):
         return text
@@ -66,7 +77,7 @@ def format_source(source: Source) -> FormatResult:
         return Unfaithful("a comment would change")
     if _text(again) != text:
         return Unfaithful("formatting the result again would change it")
-    return Formatted(text)
+    return Formatted(text, language, rewritings)
 
 
 def _comments(file: syntax.File) -> list[str]:

@@ -108,6 +108,8 @@ class _Printer:
     def show_statement(self, statement: syntax.Statement) -> str:
         """Return the canonical text of a statement, on one line."""
         match statement:
+            case syntax.Language(version=version):
+                return f"language {version}"
             case syntax.PolicyName(name=name):
                 return f"policy {name}"
             case syntax.SchedulerName(name=name):

@@ -21,8 +21,10 @@ from lark import Token
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span
 from kube_policy_scheduler.lang import codes, expressions, syntax
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.lang.language_versions import NEWEST
 from kube_policy_scheduler.lang.reading.literals import label_problem, number, string
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
+from kube_policy_scheduler.wording import one_line
 
 
 @dataclass(slots=True)
@@ -343,6 +345,21 @@ def _clauses(keyword: str, items: list[Any]) -> dict[str, Any]:
 
 class Statements:
     """Rules of statements and their parts."""
+
+    def language(self, items: list[Any]) -> syntax.Statement:
+        said = items[1]
+        version, shown = 0, one_line(said.span.text, 20)
+        if isinstance(said, expressions.Number) and said.text.isdigit():
+            version = int(min(said.value, NEWEST + 1))
+        if version > NEWEST:
+            message = f"language {shown} is newer than this program, which reads 1 to {NEWEST}"
+            advice = f"update kube-policy-scheduler, or write `language {NEWEST}` if the file needs nothing newer"
+            current().report(codes.LANGUAGE, said.span, message, help=advice)
+        elif version < 1:
+            message = f"`{shown}` is not a version of the language"
+            advice = f"write a whole number from 1 to {NEWEST}: `language {NEWEST}` is the newest"
+            current().report(codes.LANGUAGE, said.span, message, help=advice)
+        return syntax.Language(version, whole(items))
 
     def policy(self, items: list[Any]) -> syntax.Statement:
         return syntax.PolicyName(str(items[1]), whole(items))

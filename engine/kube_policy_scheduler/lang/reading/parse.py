@@ -11,7 +11,7 @@ from functools import lru_cache
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, in_order
+from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order
 from kube_policy_scheduler.lang import codes, syntax
 from kube_policy_scheduler.lang.reading.layout import Line, lay_out
 from kube_policy_scheduler.lang.reading.lowering import Expressions, Lowering, Statements, lowering
@@ -51,12 +51,26 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
             found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
             break
         statement = _statement(source, line, found)
-        if statement is not None:
+        if isinstance(statement, syntax.Language) and line is not layout.lines[0]:
+            found.append(_late_language(statement, layout.lines[0], statements))
+        elif statement is not None:
             statements.append(statement)
         if len(found) > _MAX_ERRORS:
             break
     unread = _unread_names(source, statements) if found else frozenset()
     return syntax.File(source, tuple(statements), layout.comments, unread), _first(in_order(found))
+
+
+def _late_language(statement: syntax.Language, first: Line, statements: list[syntax.Statement]) -> Diagnostic:
+    """Return the diagnostic of a `language` that is not the first statement."""
+    earlier = next((s for s in statements if isinstance(s, syntax.Language)), None)
+    if earlier is not None:
+        label = Label(earlier.span, "the first one")
+        message = "`language` appears twice"
+        return codes.REPEATED.at(statement.span, message, help="keep one of them", labels=[label])
+    label = Label(Span(statement.span.source, first.start, first.start + 1), "the first statement")
+    message = "`language` must be the first statement of the file"
+    return codes.LANGUAGE_LATE.at(statement.span, message, help="move the line to the top", labels=[label])
 
 
 def _unread_names(source: Source, statements: list[syntax.Statement]) -> frozenset[str]:

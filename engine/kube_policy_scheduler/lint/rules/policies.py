@@ -10,6 +10,7 @@ from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Span, closest
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from kube_policy_scheduler.lang.checking.inference import constant_of
+from kube_policy_scheduler.lang.language_versions import NEWEST
 from kube_policy_scheduler.lang.load import Checked
 from kube_policy_scheduler.lint.facts import Effort, Facts, always, assume, holding, known_of, never, nothing_of
 from kube_policy_scheduler.lint.rule import Finding, presence, rule, set_rule
@@ -168,6 +169,29 @@ def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
     if not policy.statements:
         message = f"`{policy.name}` has no statements, so it governs all pods and places them as Kubernetes does"
         yield Finding(_place(policy), message, "write `use kubernetes` if you want this; otherwise remove the file")
+
+
+@set_rule("P0349")
+def older_language(checked: Checked) -> Iterator[Finding]:
+    """The file is written in an older version of the language. It keeps its meaning, but the manual describes the newest
+    version. `policyctl fmt --upgrade` writes the same policy in the newest version.
+
+    Avoid::
+
+        language 1
+        filter node.ready
+
+    Prefer::
+
+        language 2
+        filter node.ready
+    """
+    for file in checked.files:
+        for statement in file.statements:
+            if isinstance(statement, syntax.Language) and statement.version < NEWEST:
+                message = f"the file is written in language {statement.version}; the newest is {NEWEST}"
+                advice = f"run `policyctl fmt --upgrade {file.source.name}`, which keeps the meaning"
+                yield Finding(statement.span, message, advice)
 
 
 @rule("P0343")
