@@ -29,6 +29,7 @@ PAGES = [
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",
         "policies/SIMULATING.md",
+        "policies/VERSIONS.md",
         "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",
         ".github/SECURITY.md",

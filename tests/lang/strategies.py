@@ -344,10 +344,10 @@ def programs(draw: DrawFn, *, comments: bool = True, max_statements: int = 5) ->
 # --- what is no policy ------------------------------------------------------------------------------------------
 
 _KEYWORDS = (
-    "language policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
+    "policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
     " ties devices require filter score hold order asc desc spread pack limit gang size within preempt never evict by"
     " to as weight over max skew min domains if then else not and or in notin is missing matches true false label pod"
-    " node distinct"
+    " node distinct language"
 )
 _MARKS = "== != <= >= < > = ?? + - * / % . , ( ) [ ] # & | ! ; { } ' \" \\ ` ~ ^ $ @ :"
 _ODD = [

@@ -327,8 +327,8 @@ KEY = Code(
 REPEATED = Code(
     "P0201",
     "repeated-statement",
-    "A policy can contain this statement only once. This applies to `language` in a file, and to `policy`, `scheduler`, `for pods where`,"
-    " `priority`, `order`, `preempt`, `ties` and `devices`.",
+    "A policy can contain this statement only once. This applies to `policy`, `scheduler`, `for pods where`,"
+    " `priority`, `order`, `preempt`, `ties` and `devices`, and to `language` in a file.",
     bad="priority 1\npriority 2\nfilter node.ready",
     good="priority 2\nfilter node.ready",
 )

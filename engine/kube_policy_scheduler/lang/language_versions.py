@@ -44,7 +44,7 @@ def _count_all_nodes(statement: syntax.Statement) -> syntax.Statement:
 
 
 VERSIONS: tuple[LanguageVersion, ...] = (
-    LanguageVersion(1, "this is the first version", _as_it_is),
+    LanguageVersion(1, "the first version", _as_it_is),
     LanguageVersion(
         2,
         "a `spread` with `max skew` counts only domains with a node that the pod could use;"

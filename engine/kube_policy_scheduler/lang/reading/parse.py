@@ -51,8 +51,8 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
             found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
             break
         statement = _statement(source, line, found)
-        if isinstance(statement, syntax.Language) and line is not layout.lines[0]:
-            found.append(_late_language(statement, layout.lines[0], statements))
+        if isinstance(statement, syntax.Language) and statements:
+            found.append(_late_language(statement, statements[0]))
         elif statement is not None:
             statements.append(statement)
         if len(found) > _MAX_ERRORS:
@@ -61,15 +61,14 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
     return syntax.File(source, tuple(statements), layout.comments, unread), _first(in_order(found))
 
 
-def _late_language(statement: syntax.Language, first: Line, statements: list[syntax.Statement]) -> Diagnostic:
+def _late_language(statement: syntax.Language, first: syntax.Statement) -> Diagnostic:
     """Return the diagnostic of a `language` that is not the first statement."""
-    earlier = next((s for s in statements if isinstance(s, syntax.Language)), None)
-    if earlier is not None:
-        label = Label(earlier.span, "the first one")
+    if isinstance(first, syntax.Language):
+        label = Label(first.span, "the first one")
         message = "`language` appears twice"
         return codes.REPEATED.at(statement.span, message, help="keep one of them", labels=[label])
-    label = Label(Span(statement.span.source, first.start, first.start + 1), "the first statement")
     message = "`language` must be the first statement of the file"
+    label = Label(first.span, "the first statement")
     return codes.LANGUAGE_LATE.at(statement.span, message, help="move the line to the top", labels=[label])
 
 

@@ -173,8 +173,8 @@ def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @set_rule("P0349")
 def older_language(checked: Checked) -> Iterator[Finding]:
-    """The file is written in an older version of the language. It keeps its meaning, but the manual describes the newest
-    version. `policyctl fmt --upgrade` writes the same policy in the newest version.
+    """The file is written in an older version of the language. It keeps its meaning, but the manual describes the
+    newest version. `policyctl fmt --upgrade` writes the same policy in the newest version.
 
     Avoid::
 
