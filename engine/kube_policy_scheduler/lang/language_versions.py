@@ -71,7 +71,8 @@ def upgraded(file: syntax.File) -> tuple[syntax.File, tuple[Rewriting, ...]]:
     old = version_of(file)
     if old == NEWEST:
         return file, ()
-    statements, changed = [], []
+    statements: list[syntax.Statement] = []
+    changed: list[Rewriting] = []
     for statement in file.statements:
         if isinstance(statement, syntax.Language):
             statements.append(replace(statement, version=NEWEST))
