@@ -51,7 +51,7 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool, upgrade: bool) -> 
         usable += 1
         if found[1].language is not None:
             upgraded += 1
-            _say_upgrade(source, found[1], written=not (check or diff), err=diff or path == files.STANDARD_INPUT)
+            _say_upgrade(source, found[1], err=diff or path == files.STANDARD_INPUT)
         if path == files.STANDARD_INPUT and not (check or diff):
             click.echo(text, nl=False)
         elif text != source.text:
@@ -70,12 +70,12 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool, upgrade: bool) -> 
     return 1 if changed and (check or diff) else 0
 
 
-def _say_upgrade(source: Source, result: Formatted, *, written: bool, err: bool) -> None:
+def _say_upgrade(source: Source, result: Formatted, *, err: bool) -> None:
     """Say from which version to which a file goes, and each statement that is written differently."""
     from kube_policy_scheduler.lang.formatting.show import formatted_statement
     from kube_policy_scheduler.lang.language_versions import NEWEST
 
-    say(f"{source.name}: {'' if written else 'would go '}from language {result.language} to {NEWEST}", err=err)
+    say(f"{source.name}: from language {result.language} to {NEWEST}", err=err)
     said: set[int] = set()
     for each in result.rewritings:
         line, _ = source.position(each.before.span.start)
