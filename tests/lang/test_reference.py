@@ -35,7 +35,7 @@ def test_every_example_is_a_policy_without_errors(example: str) -> None:
 def test_every_statements_example_can_be_read(form: object) -> None:
     example = form.example  # type: ignore[attr-defined]
 
-    assert set(codes(example)) <= {"P0203", "P0213", "P0308", "P0321", "P0343", "P0344"}, example
+    assert set(codes(example)) <= {"P0203", "P0213", "P0308", "P0321", "P0343", "P0344", "P0348"}, example
 
 
 @pytest.mark.parametrize("name", sorted(environment().builtins))
