@@ -16,11 +16,18 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
-from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, Assignment
-from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object
+from kube_policy_scheduler.tooling.first_test.search_space import (
+    ABSENT,
+    DEFAULT_NOW,
+    IMAGE,
+    NODES,
+    SAME,
+    ZONE,
+    Assignment,
+)
+from kube_policy_scheduler.tooling.first_test.written_facts import write_fact
+from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object, topology_object
 
-NODES = ("n1", "n2", "n3")
-"""The first one varies."""
 _OTHERS_MEASURE = 10.0
 """Of a metric on the nodes that do not vary."""
 _DOMAINS = ("a", "a", "b")
@@ -29,6 +36,12 @@ _FULL = 0.99
 """Of a node's cpu that is taken where no room is left for the default request."""
 _IMAGE_BYTES = 600_000_000
 """Large enough that having it counts for `image_locality`."""
+_NUMA_NODES: Json = {
+    "all": [{"cpu": 4, "mem": "16Gi"}],
+    "half": [{"cpu": 2, "mem": "8Gi"}, {"cpu": 2, "mem": "8Gi"}],
+    "little": [{"cpu": "50m", "mem": "64Mi"}],
+}
+"""What the NUMA nodes of the first node have available."""
 _NOWHERE = parse_document(Source("", "{}"))
 
 
@@ -50,11 +63,11 @@ def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
     """Return the case that an assignment is."""
     now = chosen.get(("now",), DEFAULT_NOW)
     nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
-    pod = _pod(chosen, "pod")
+    pod = _pod(chosen, "pod", now)
     return CaseForm(
         pod=pod,
         nodes=nodes,
-        pods=tuple(_existing(chosen, nodes)),
+        pods=tuple(_existing(chosen, nodes, now)),
         metrics=dict(_metrics(chosen, (pod, *nodes))),
         now=now,
         queued_seconds=int(chosen.get(("pod", "queued"), 0)),
@@ -80,7 +93,8 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
     things = stored_objects([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=scheduler)
     *placed, decided = things
     assert isinstance(decided, objects.Pod)
-    cluster = cluster_state(placed).cluster
+    topologies = [topology_object(node["name"], node["numa"]) for node in form.nodes if "numa" in node]
+    cluster = cluster_state([*placed, *topologies]).cluster
     now = unix_seconds(form.now) or 0.0
     readings = [
         Reading(
@@ -96,6 +110,8 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
         for given in [form.metrics.get(promql, {})]
     ]
     rules, info = Rules(policy.profile, policy), cluster.templates.pod(decided)
+    if "previous_node" in form.pod:
+        cluster.previous_nodes.note(info, form.pod["previous_node"])
     queued = now - form.queued_seconds
     return DecisionInputs(
         info, cluster, rules, Signals.of(readings), now, queued=queued, attempts=form.attempts
@@ -133,6 +149,10 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
             case ("node", "image") if at == 0 and value:
                 images = [{"names": [IMAGE, IMAGE.partition(":")[0]], "sizeBytes": _IMAGE_BYTES}]
                 form.setdefault("status", {})["images"] = images
+            case ("node", "numa") if at == 0 and value is not ABSENT:
+                form["numa"] = _NUMA_NODES[value]
+            case ("node", "fact", *what) if at == 0 and value is not ABSENT:
+                write_fact(form, "node", tuple(what), value, now=unix_seconds(now) or 0.0)
             case ("node", "age"):
                 form["created"] = rfc3339((unix_seconds(now) or 0.0) - (value if at == 0 else 30 * 86400))
     if ZONE in labels:
@@ -144,10 +164,11 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
     return form
 
 
-def _pod(chosen: Assignment, who: str) -> Json:
+def _pod(chosen: Assignment, who: str, now: str) -> Json:
     """Return the pod that is decided ("pod"), or what the pods that are there have in common ("pods")."""
     form: Json = {}
     labels: Json = {}
+    facts: dict[tuple[str, ...], Any] = {}
     for place, given in chosen.items():
         value = given
         if given == SAME:
@@ -170,14 +191,18 @@ def _pod(chosen: Assignment, who: str) -> Json:
             case ("image" | "namespace" | "priority" as key,):
                 if (key, value) not in (("namespace", "default"), ("priority", 0)):
                     form[key] = value
+            case ("fact", *what):
+                facts[tuple(what)] = value
     if labels:
         form["labels"] = labels
+    for fact, value in facts.items():  # last: some follow from the requests
+        write_fact(form, "pod", fact, value, now=unix_seconds(now) or 0.0)
     return form
 
 
-def _existing(chosen: Assignment, nodes: tuple[Json, ...]) -> list[Json]:
+def _existing(chosen: Assignment, nodes: tuple[Json, ...], now: str) -> list[Json]:
     """Return the pods that are there: those that clauses count, and some that only take room."""
-    like = _pod(chosen, "pods")
+    like = _pod(chosen, "pods", now)
     found: list[Json] = []
     count = chosen.get(("pods", "count"), 0)
     if count:

@@ -65,6 +65,8 @@ class Found:
     """Outcomes that no assignment showed, with their clause; without a site: the clause never had a say."""
     queues: tuple[Queue, ...] = ()
     """What shows `order by`."""
+    not_varied: tuple[Span, ...] = ()
+    """Where the policy reads what is the same in all cases, as far as it may be why an outcome was not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Search:
         start = self._governed()
         if start is None:
             unseen = tuple((clause, None, None) for clause in self._clauses)
-            return Found((), self._clauses, unseen)
+            return Found((), self._clauses, unseen, not_varied=self._space.not_varied)
         assignments: list[Assignment] = [start]
         done = set(self._look(start))
         for _ in range(2):  # an assignment that was found late may help with what was looked for early
@@ -120,7 +122,10 @@ class Search:
         free = next((chosen for chosen in assignments if not self._held(chosen)), start)
         found_queues = tuple(queues(self._policy, self._space, start=free, frame_of=self._frame))
         done |= self._ordered(found_queues)
-        return Found(tuple(cases), self._clauses, tuple(self._unseen(done)), found_queues)
+        unseen = tuple(self._unseen(done))
+        without = [site.span if site is not None else clause.span for clause, site, _ in unseen]
+        fixed = tuple(span for span in self._space.not_varied if any(_overlap(span, each) for each in without))
+        return Found(tuple(cases), self._clauses, unseen, found_queues, fixed)
 
     def cases(self, found: Found) -> list[Written]:
         """Return the cases with what is expected of them."""

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kube_policy_scheduler.cluster.signals import About, Query
+from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
-from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape, resource_name
+from kube_policy_scheduler.lang.environment import Field, Key
+from kube_policy_scheduler.lang.signature import TypeSpec
+from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, SECONDS, Depends, Kind, Literal, Shape, resource_name
+from kube_policy_scheduler.times import rfc3339, unix_seconds
+from kube_policy_scheduler.tooling.first_test.written_facts import can_be_written
 
 Place: TypeAlias = tuple[str, ...]
 """Which variable, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
@@ -34,8 +39,13 @@ _MOMENTS = (*(f"2026-01-07T{hour:02}:30:00Z" for hour in range(0, 24, 3)), "2026
 """A Wednesday around the clock, and a Saturday."""
 _MOST_VALUES = 10
 _MOST_PODS = 40
-_PATTERN = re.compile(r"\\.|[\^$.*+?()\[\]{}|]")
+_PATTERN = re.compile(r"\\(\W)|\.[*+?]|\\\w|[\^$*+?()\[\]{}|]")
+"""What stands in a pattern beside the text that it matches; a dot matches itself."""
+_QUOTED = re.compile(r'"([^"\n]*)"')
+_MARKS = re.compile(r"\\.|[\^$.*+?()\[\]{}|]")
 IMAGE = "registry.example.com/app:1"
+NODES = ("n1", "n2", "n3")
+"""The first one varies."""
 DOMAINS = ("a", "b")
 """Values of the labels that define domains."""
 TAINT = "dedicated=team:NoSchedule"
@@ -48,7 +58,11 @@ class Values:
     """The values of a policy's variables."""
 
     def __init__(
-        self, parts: Sequence[typed.Typed], beside: Mapping[Place, tuple[str, ...]], topologies: frozenset[str]
+        self,
+        parts: Sequence[typed.Typed],
+        beside: Mapping[Place, tuple[str, ...]],
+        topologies: frozenset[str],
+        facts: Mapping[Place, Field],
     ) -> None:
         """Take what the policy is made of.
 
@@ -56,10 +70,12 @@ class Values:
             parts: all its expressions.
             beside: the texts that each variable is compared with.
             topologies: label keys that domains are told by.
+            facts: the fields of variables whose values follow from the field.
         """
         self._numbers = _numbers(parts)
         self._beside = beside
         self._topologies = topologies
+        self._facts = facts
 
     def of(self, place: Place) -> tuple[Any, ...]:
         """Return the values of one variable, the default first."""
@@ -106,21 +122,47 @@ class Values:
             case ("pod" | "pods", "owner"):
                 values = (ABSENT, *self._beside.get(place, ()), "ReplicaSet", "DaemonSet")
             case ("node", "taint"):
-                values = (ABSENT, TAINT)
+                values = (ABSENT, TAINT, *self._taints())
             case ("pod", "toleration"):
-                values = (ABSENT, TAINT)
+                values = (ABSENT, TAINT, *self._taints())
             case ("node", "image"):
                 values = (False, True)
             case ("pod" | "pods", "image"):
                 values = (IMAGE, *(word for word in self._beside.get(place, ()) if "/" in word))
             case ("pod", "selector"):
                 values = (ABSENT, True)
+            case ("node", "numa"):
+                values = (ABSENT, "all", "half", "little")
+            case ("node" | "pod" | "pods", "fact", *_):
+                values = tuple(self._of_field(place, self._facts[place]))
             case _:
                 values = (ABSENT,)
         if place[0] == "pods" and ("pod", *place[1:2]) in SHARED:
             values = (SAME, *values)
         most = _MOST_VALUES if place[:2] != ("pods", "count") else 16
         return tuple(dict.fromkeys(values))[:most]
+
+    def _taints(self) -> Iterator[str]:
+        words = (*self._beside.get(("node", "taint"), ()), *self._beside.get(("pod", "toleration"), ()))
+        return (f"{word}:NoSchedule" for word in dict.fromkeys(words) if _is_label(word.rpartition("/")[2]))
+
+    def _of_field(self, place: Place, field: Field) -> Iterator[Any]:
+        """Yield what a field can be; the first stands for what an object has that says nothing of it."""
+        yield ABSENT
+        words = (*field.gives.words, *self._beside.get(place, ()))
+        match field.gives.kind:
+            case Kind.TRUTH:
+                yield from (True, False)
+            case Kind.NUMBER if field.key is Key.RESOURCE:
+                yield from (
+                    (2, 32, *self._amounts(place[-1])) if place[-1] == "cpu" else ("8Gi", *self._amounts(place[-1]))
+                )
+            case Kind.NUMBER:
+                near = _around(self._numbers) if field.gives.unit == SECONDS else _steps(self._numbers, low=0)
+                yield from (value for value in near if field.low <= value <= field.high)
+            case Kind.TEXT | Kind.LIST:
+                yield from words
+                yield from (OTHER,) if not field.gives.words else ()
 
     def _amounts(self, resource: str) -> tuple[Any, ...]:
         """Return the constants that can be amounts of a resource, and their halves."""
@@ -130,7 +172,7 @@ class Values:
 
     def _words(self, place: Place) -> tuple[Any, ...]:
         beside = (*self._beside.get(place, ()), *self._beside.get(("pod", *place[1:]), ()))
-        words = [word for word in dict.fromkeys(beside) if _is_label(word)]
+        words = [word for word in dict.fromkeys(beside) if place[1] == "annotation" or _is_label(word)]
         words += [f"{word}1" for word in words if not word[-1].isalnum() or "-" in word]
         if place[:2] == ("node", "label") and place[2] in (ZONE, *self._topologies):
             return (*DOMAINS, ABSENT, *words)
@@ -167,15 +209,20 @@ def _numbers(parts: Iterable[typed.Typed]) -> tuple[float, ...]:
 
 
 def texts_of(parts: Iterable[typed.Typed]) -> tuple[str, ...]:
-    """Return the texts among constants, without the marks of patterns."""
+    """Return the texts among constants, and what they match as patterns."""
     found: dict[str, None] = {}
+    without_dots: dict[str, None] = {}
     for part in parts:
+        values: tuple[Any, ...] = ()
         if isinstance(part, typed.Constant):
             values = part.value if isinstance(part.value, tuple) else (part.value,)
-            for value in values:
-                if isinstance(value, str):
-                    found[_PATTERN.sub("", value)] = None
-    return tuple(word for word in found if word)
+        elif isinstance(part, typed.Apply):  # constants are bound already
+            values = tuple(_QUOTED.findall(part.span.text))
+        for value in values:
+            if isinstance(value, str):
+                found[_PATTERN.sub(r"\1", value)] = found[value] = None
+                without_dots[_MARKS.sub("", value)] = None
+    return tuple(word for word in (found | without_dots) if word)
 
 
 def _is_label(word: str) -> bool:
@@ -241,7 +288,16 @@ class SearchSpace:
                 for place in self.read_by(clause.of_pods):
                     own = ("pod", *place[1:])
                     compared[own] = (*compared.get(place, ()), *compared.get(own, ()))
-        values = Values(self._every, compared, self.topologies)
+        facts = {
+            place: part.field
+            for part in self._every
+            if isinstance(part, typed.Read)
+            for place in self._places(part)
+            if place[1:2] == ("fact",)
+        }
+        values = Values(self._every, compared, self.topologies, facts)
+        self.not_varied = tuple(self._not_varied())
+        """Where the policy reads what no case can say."""
         places: dict[Place, None] = {}
         for root in self._roots:
             places.update(dict.fromkeys(self.read_by(root)))
@@ -286,10 +342,23 @@ class SearchSpace:
 
     # --- places ------------------------------------------------------------------------------------------
 
+    def _not_varied(self) -> Iterator[Span]:
+        """Yield the place of every field and function that answers the same in all cases, whatever the cluster."""
+        for part in self._every:
+            match part:
+                case typed.Read():
+                    fixed = part.field.path != "node.name" and not any(self._places(part))
+                case typed.Apply(builtin=builtin) if builtin.reads_frame or builtin.staged:
+                    fixed = not any(self._places(part)) and not any(self.read_by(each) for each in part.arguments)
+                case _:
+                    fixed = False
+            if fixed:
+                yield part.span
+
     def _places(self, part: typed.Typed) -> Iterator[Place]:
         match part:
             case typed.Read(field=field, key=key, info=info):
-                yield from _field(field.path, key or "", of_existing=info.shape is Shape.ITEM)
+                yield from _of_read(field, key or "", of_existing=info.shape is Shape.ITEM)
             case typed.Aggregate():
                 yield from (("pods", "count"), ("pods", "where"))
             case typed.Apply(builtin=builtin, inputs=inputs, info=info):
@@ -300,6 +369,8 @@ class SearchSpace:
                     start, _, resource = path.rpartition(".")
                     asked = (start, resource_name(resource)) if start.count(".") else (path, "")
                     yield from _field(*asked, of_existing=False)
+                if Depends.NUMA in info.depends:
+                    yield ("node", "numa")
                 if Depends.CLOCK in info.depends:
                     yield ("now",)
 
@@ -311,11 +382,18 @@ class SearchSpace:
                 for one, other in ((part.left, part.right), (part.right, part.left)):
                     if any(place[:3] == ("node", "label", ZONE) for place in self.read_by(one)):
                         found.update({place: dict.fromkeys(DOMAINS) for place in self.read_by(other)})
-            if isinstance(part, typed.Same | typed.Contained | typed.Apply):
+            if isinstance(part, typed.Same | typed.Contained) and any(
+                isinstance(each, typed.Read) and each.field.path == "node.name" for each in typed.below(part)
+            ):
+                for place in self.read_by(part):
+                    found.setdefault(place, {}).update(dict.fromkeys(NODES))
+            if isinstance(part, typed.Same | typed.Contained | typed.Apply | typed.ListAggregate):
                 words = texts_of(typed.below(part))
+                if isinstance(part, typed.Apply) and part.builtin.reads_text:
+                    words = tuple(_readable(part.builtin.gives, self._every))
                 for read in typed.below(part):
                     if isinstance(read, typed.Read):
-                        for place in _field(read.field.path, read.key or "", of_existing=read.info.shape is Shape.ITEM):
+                        for place in self._places(read):
                             found.setdefault(place, {}).update(dict.fromkeys(words))
         return {place: tuple(words) for place, words in found.items()}
 
@@ -323,7 +401,36 @@ class SearchSpace:
 _METRICS = {About.NODES: "metric", About.CLUSTER: "cluster metric", About.VALUES: "value metric"}
 
 
+def _readable(gives: TypeSpec, parts: Sequence[typed.Typed]) -> Iterator[str]:
+    """Yield texts that a function can read which turns them into a quantity, a duration, a time or a version."""
+    numbers = _numbers(parts)
+    if gives.kind is Kind.VERSION:
+        yield from (word for word in texts_of(parts) if word[:1].isdigit())
+        yield from ("999.0.0", "0.0.1")
+    elif gives.literal is Literal.QUANTITY:
+        yield from ("8Gi", "100m")
+        yield from (f"{n:.0f}" for number in numbers if number >= 1 for n in (2 * number, number, number / 2))
+    elif gives.unit == SECONDS:
+        now = unix_seconds(DEFAULT_NOW) or 0.0
+        yield from ("10min", rfc3339(now - 3600), rfc3339(now + 3600))
+        yield from (f"{n:.0f}s" for n in _around(numbers))
+
+
+def _of_read(field: Field, key: str, *, of_existing: bool) -> Iterator[Place]:
+    """Yield the variables of a field: those that it shares with others, else one of its own if a case can write it."""
+    known = tuple(_field(field.path, key, of_existing=of_existing))
+    yield from known
+    if not known and can_be_written(field.path):
+        who, _, what = field.path.partition(".")
+        yield ("pods" if who == "pod" and of_existing else who, "fact", what, *((key,) if key else ()))
+        if Depends.CLOCK in field.depends:
+            yield ("now",)
+    if field.path == "pod.qos":
+        yield from (("pod", "request", "cpu"), ("pod", "request", "memory"))
+
+
 def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
+    """Yield the variables that a field shares with others, or that other fields are written by."""
     who = "pods" if of_existing else "pod"
     match path:
         case "node.label" | "node.annotation":
@@ -334,7 +441,7 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield ("node", path.partition(".")[2])
         case "node.conditions":
             yield ("node", "condition", key)
-        case "node.allocatable":
+        case "node.allocatable" | "node.capacity":
             yield ("node", "resource", key)
         case "node.requested" if not key:
             yield ("node", "use")
@@ -350,7 +457,7 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield from _DEVICES
         case "pod.label" | "pod.annotation":
             yield (who, path.partition(".")[2], key)
-        case "pod.request" | "pod.limit":
+        case "pod.request":
             yield (who, "request", key)
         case "pod.owner.kind" | "pod.owner.name":
             yield (who, "owner")
