@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cli.coverage import Coverage
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cli.suites import load_suite
+from kube_policy_scheduler.lang.environment import Key
+from kube_policy_scheduler.lang.types import CORES, PLAIN, SECONDS, SHARE, Depends, Kind
 from kube_policy_scheduler.tooling.coverage.measure import totals
 from kube_policy_scheduler.tooling.first_test.writing import common, difference
 
@@ -41,6 +45,7 @@ def first(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[
     return done.out + done.err, code
 
 
+CANNOT_VARY = "The tool cannot vary what these read. Write cases for them by hand:"
 SHOWN = [
     'for pods where pod.label.team == "core" and pod.namespace == "prod"\nfilter node.ready',
     "filter node.age > 1h\nrequire pod.attempts < 5",
@@ -65,6 +70,8 @@ SHOWN = [
     "filter pod.limit.cpu < 4 or not pod.host_network",
     'require pod.runtime_class == "gvisor" and pod.service_account != "root"',
     'filter node.kubelet matches "v1.3.*" and node.kernel == "5.1"',
+    'limit count() to 1 over node of pods where pod.runtime_class == "gvisor"',
+    'filter pod.owner.name == "db" or pod.limit.cpu > 3',
     'filter "x" in node.taints or all(i matches "^registry/" for i in pod.images)',
     'filter count(p in cluster.pods where p.label.role == "driver" and p.ready) >= 1',
     "filter count(n in cluster.nodes where n.ready) > 2",
@@ -116,7 +123,41 @@ def test_facts_that_no_case_varies_are_named(fact: str, tmp_path: Path, capsys: 
     text, code = first(tmp_path, f"filter {fact}", capsys)
     named = fact.split(" ?? ")[0].split(" > ")[0]
     assert code == 0
-    assert f"# These read facts that --init does not vary. Write cases for them by hand:\n# - {named} (line 1)" in text
+    assert f"# {CANNOT_VARY}\n# - {named} (line 1)" in text
+
+
+def conditions() -> Iterator[tuple[str, str]]:
+    """Yield each field of the language as a policy writes it, with a condition on it."""
+    keys = {Key.LABEL: "disk", Key.ANNOTATION: "note", Key.CONDITION: "DiskPressure", Key.RESOURCE: "cpu"}
+    bounds = {CORES: "3", SECONDS: "10min", SHARE: "50%", PLAIN: "3"}
+    for path, field in environment().fields.items():
+        if path == "pod.breaks_budget":
+            continue  # only of victims
+        read = f"{path}.{keys[field.key]}" if field.key else path
+        info = field.info(keys[field.key] if field.key else None)
+        of_running = Depends.RUN in field.depends
+        read = read.replace("pod.", "p.", 1) if of_running else read
+        match info.type.kind:
+            case Kind.TRUTH:
+                condition = read
+            case Kind.NUMBER:
+                bound = bounds[info.type.unit]
+                value = f"now() - {read}" if path in ("pod.created", "pod.queued") else read
+                condition = f"({value} ?? {bound}) > {bound}" if info.maybe else f"{value} > {bound}"
+            case Kind.LIST:
+                condition = f'"{"x=y" if path == "pod.node_selector" else "x"}" in {read}'
+            case _:
+                condition = f'{read} == "{next(iter(sorted(info.words or ())), "x")}"'
+        yield read, f"any(p in node.pods where {condition})" if of_running else condition
+
+
+@pytest.mark.parametrize(("read", "condition"), list(conditions()))
+def test_every_field_is_varied_or_named(
+    read: str, condition: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, code = first(tmp_path, f"score 10 if {condition}", capsys)
+    assert code == 0, text
+    assert "No case was found" not in text or f"# {CANNOT_VARY}\n# - {read} (line 1)" in text, text
 
 
 @pytest.mark.parametrize(

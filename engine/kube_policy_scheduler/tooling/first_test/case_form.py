@@ -19,19 +19,17 @@ from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_ob
 from kube_policy_scheduler.tooling.first_test.search_space import (
     ABSENT,
     DEFAULT_NOW,
-    IMAGE,
     NODES,
     SAME,
     ZONE,
     Assignment,
 )
-from kube_policy_scheduler.tooling.first_test.written_facts import write_fact
+from kube_policy_scheduler.tooling.first_test.written_facts import SHORT_KEYS, write_fact
 from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object, topology_object
 
 _OTHERS_MEASURE = 10.0
 """Of a metric on the nodes that do not vary."""
 _DOMAINS = ("a", "a", "b")
-_SHORT = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
 _FULL = 0.99
 """Of a node's cpu that is taken where no room is left for the default request."""
 _IMAGE_BYTES = 600_000_000
@@ -60,7 +58,11 @@ class CaseForm:
 
 
 def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
-    """Return the case that an assignment is."""
+    """Return the case that an assignment is.
+
+    Raises:
+        ValueError: no such pod can be.
+    """
     now = chosen.get(("now",), DEFAULT_NOW)
     nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
     pod = _pod(chosen, "pod", now)
@@ -136,8 +138,8 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
             case ("node", "resource", resource) if resource.endswith("-milli"):
                 whole = form.get("resources", {}).get(resource.removesuffix("-milli"))
                 _put_amount(form, resource, None if whole is None else 1000 * whole)
-            case ("node", "resource", resource) if at < 2 or resource in _SHORT:
-                _put_amount(form, resource, value if at == 0 else 8 if resource not in _SHORT else None)
+            case ("node", "resource", resource) if at < 2 or resource in SHORT_KEYS:
+                _put_amount(form, resource, value if at == 0 else 8 if resource not in SHORT_KEYS else None)
             case ("node", "ready" | "unschedulable" as key) if at == 0 and value is not (key == "ready"):
                 form[key] = value
             case ("node", "condition", kind) if at == 0 and value is not ABSENT:
@@ -146,9 +148,9 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
                 conditions.append({"type": kind, "status": value})
             case ("node", "taint") if at == 0 and value is not ABSENT:
                 form["taints"] = [value]
-            case ("node", "image") if at == 0 and value:
-                images = [{"names": [IMAGE, IMAGE.partition(":")[0]], "sizeBytes": _IMAGE_BYTES}]
-                form.setdefault("status", {})["images"] = images
+            case ("node", "image") if at == 0 and value is not ABSENT:
+                names = list(dict.fromkeys((value, value.partition(":")[0])))
+                form.setdefault("status", {})["images"] = [{"names": names, "sizeBytes": _IMAGE_BYTES}]
             case ("node", "numa") if at == 0 and value is not ABSENT:
                 form["numa"] = _NUMA_NODES[value]
             case ("node", "fact", *what) if at == 0 and value is not ABSENT:
@@ -183,11 +185,12 @@ def _pod(chosen: Assignment, who: str, now: str) -> Json:
             case ("request", resource):
                 _put_amount(form, resource, value)
             case ("owner",):
-                form["owner"] = f"{value}/owner"
+                form["owner"] = f"{value}/{chosen.get((who, 'owner name'), 'owner')}"
             case ("toleration",):
                 form["tolerations"] = [value]
             case ("selector",):
-                form["node_selector"] = {"kubernetes.io/hostname": NODES[0]}
+                key, _, wanted = value.partition("=")
+                form["node_selector"] = {key: wanted}
             case ("image" | "namespace" | "priority" as key,):
                 if (key, value) not in (("namespace", "default"), ("priority", 0)):
                     form[key] = value
@@ -261,7 +264,7 @@ def _put(into: Json, key: str, value: Any) -> None:
 def _put_amount(form: Json, resource: str, value: str | int | None) -> None:
     if value is None:
         return
-    if resource in _SHORT:
-        form[_SHORT[resource]] = value
+    if resource in SHORT_KEYS:
+        form[SHORT_KEYS[resource]] = value
     elif resource != "pods":
         form.setdefault("resources", {})[resource] = value

@@ -66,7 +66,7 @@ class Found:
     queues: tuple[Queue, ...] = ()
     """What shows `order by`."""
     not_varied: tuple[Span, ...] = ()
-    """Where the policy reads what is the same in all cases, as far as it may be why an outcome was not shown."""
+    """Where the policy reads what is the same in all cases: this may be why an outcome was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class Search:
         goals = self._goals()
         start = self._governed()
         if start is None:
-            unseen = tuple((clause, None, None) for clause in self._clauses)
-            return Found((), self._clauses, unseen, not_varied=self._space.not_varied)
+            nothing = tuple((clause, None, None) for clause in self._clauses)
+            return Found((), self._clauses, nothing)
         assignments: list[Assignment] = [start]
         done = set(self._look(start))
         for _ in range(2):  # an assignment that was found late may help with what was looked for early
@@ -123,9 +123,8 @@ class Search:
         found_queues = tuple(queues(self._policy, self._space, start=free, frame_of=self._frame))
         done |= self._ordered(found_queues)
         unseen = tuple(self._unseen(done))
-        without = [site.span if site is not None else clause.span for clause, site, _ in unseen]
-        fixed = tuple(span for span in self._space.not_varied if any(_overlap(span, each) for each in without))
-        return Found(tuple(cases), self._clauses, unseen, found_queues, fixed)
+        not_varied = self._space.not_varied([clause.span if site is None else site.span for clause, site, _ in unseen])
+        return Found(tuple(cases), self._clauses, unseen, found_queues, not_varied)
 
     def cases(self, found: Found) -> list[Written]:
         """Return the cases with what is expected of them."""
@@ -260,8 +259,8 @@ class Search:
         return frame is None or self._policy.hold_reason(frame) is not None
 
     def _frame(self, chosen: Assignment) -> Frame | None:
-        form = case_form(chosen, topologies=self._space.topologies)
         try:
+            form = case_form(chosen, topologies=self._space.topologies)
             return inputs_of(form, self._policy, scheduler=self._scheduler).frame()
         except (DocumentError, ValueError):
             return None  # not every combination is a cluster

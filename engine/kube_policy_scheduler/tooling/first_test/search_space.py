@@ -14,7 +14,7 @@ from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values
 from kube_policy_scheduler.lang.environment import Field, Key
 from kube_policy_scheduler.lang.signature import TypeSpec
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, SECONDS, Depends, Kind, Literal, Shape, resource_name
-from kube_policy_scheduler.times import rfc3339, unix_seconds
+from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.tooling.first_test.written_facts import can_be_written
 
 Place: TypeAlias = tuple[str, ...]
@@ -41,8 +41,10 @@ _MOST_VALUES = 10
 _MOST_PODS = 40
 _PATTERN = re.compile(r"\\(\W)|\.[*+?]|\\\w|[\^$*+?()\[\]{}|]")
 """What stands in a pattern beside the text that it matches; a dot matches itself."""
-_QUOTED = re.compile(r'"([^"\n]*)"')
 _MARKS = re.compile(r"\\.|[\^$.*+?()\[\]{}|]")
+_QUOTED = re.compile(r'"([^"\n]*)"')
+"""Texts in the source of a call, whose constants the checker has bound."""
+_IMAGE_NAME = re.compile(r"[a-z0-9][-a-zA-Z0-9_.:/@]{0,200}")
 IMAGE = "registry.example.com/app:1"
 NODES = ("n1", "n2", "n3")
 """The first one varies."""
@@ -121,16 +123,19 @@ class Values:
                 values = ("default", *self._beside.get(place, ()), OTHER)
             case ("pod" | "pods", "owner"):
                 values = (ABSENT, *self._beside.get(place, ()), "ReplicaSet", "DaemonSet")
+            case ("pod" | "pods", "owner name"):
+                values = ("owner", *self._beside.get(place, ()))
             case ("node", "taint"):
                 values = (ABSENT, TAINT, *self._taints())
             case ("pod", "toleration"):
                 values = (ABSENT, TAINT, *self._taints())
             case ("node", "image"):
-                values = (False, True)
+                values = (ABSENT, IMAGE, *_images(self._beside.get(place, ())))
             case ("pod" | "pods", "image"):
-                values = (IMAGE, *(word for word in self._beside.get(place, ()) if "/" in word))
+                values = (IMAGE, *_images(self._beside.get(place, ())))
             case ("pod", "selector"):
-                values = (ABSENT, True)
+                pairs = (word for word in self._beside.get(place, ()) if re.fullmatch(r"[\w./-]+=[\w.-]+", word))
+                values = (ABSENT, f"kubernetes.io/hostname={NODES[0]}", *pairs)
             case ("node", "numa"):
                 values = (ABSENT, "all", "half", "little")
             case ("node" | "pod" | "pods", "fact", *_):
@@ -147,7 +152,7 @@ class Values:
         return (f"{word}:NoSchedule" for word in dict.fromkeys(words) if _is_label(word.rpartition("/")[2]))
 
     def _of_field(self, place: Place, field: Field) -> Iterator[Any]:
-        """Yield what a field can be; the first stands for what an object has that says nothing of it."""
+        """Yield what a field can be; the first stands for what an object has that does not say it."""
         yield ABSENT
         words = (*field.gives.words, *self._beside.get(place, ()))
         match field.gives.kind:
@@ -158,9 +163,10 @@ class Values:
                     (2, 32, *self._amounts(place[-1])) if place[-1] == "cpu" else ("8Gi", *self._amounts(place[-1]))
                 )
             case Kind.NUMBER:
-                near = _around(self._numbers) if field.gives.unit == SECONDS else _steps(self._numbers, low=0)
+                plain = (*_steps(self._numbers, low=field.low), *self._numbers)
+                near = _around(self._numbers) if field.gives.unit == SECONDS else plain
                 yield from (value for value in near if field.low <= value <= field.high)
-            case Kind.TEXT | Kind.LIST:
+            case _:
                 yield from words
                 yield from (OTHER,) if not field.gives.words else ()
 
@@ -216,13 +222,23 @@ def texts_of(parts: Iterable[typed.Typed]) -> tuple[str, ...]:
         values: tuple[Any, ...] = ()
         if isinstance(part, typed.Constant):
             values = part.value if isinstance(part.value, tuple) else (part.value,)
-        elif isinstance(part, typed.Apply):  # constants are bound already
+        elif isinstance(part, typed.Apply):
             values = tuple(_QUOTED.findall(part.span.text))
         for value in values:
             if isinstance(value, str):
-                found[_PATTERN.sub(r"\1", value)] = found[value] = None
+                if isinstance(part, typed.Constant):
+                    found[value] = None
+                found[_PATTERN.sub(r"\1", value.replace("\\\\", "\\"))] = None
                 without_dots[_MARKS.sub("", value)] = None
     return tuple(word for word in (found | without_dots) if word)
+
+
+def _images(words: Iterable[str]) -> Iterator[str]:
+    """Yield the texts that name images."""
+    for word in words:
+        name = f"{word}app" if word.endswith("/") else word
+        if _IMAGE_NAME.fullmatch(name) is not None:
+            yield name
 
 
 def _is_label(word: str) -> bool:
@@ -288,16 +304,7 @@ class SearchSpace:
                 for place in self.read_by(clause.of_pods):
                     own = ("pod", *place[1:])
                     compared[own] = (*compared.get(place, ()), *compared.get(own, ()))
-        facts = {
-            place: part.field
-            for part in self._every
-            if isinstance(part, typed.Read)
-            for place in self._places(part)
-            if place[1:2] == ("fact",)
-        }
-        values = Values(self._every, compared, self.topologies, facts)
-        self.not_varied = tuple(self._not_varied())
-        """Where the policy reads what no case can say."""
+        values = Values(self._every, compared, self.topologies, self._facts())
         places: dict[Place, None] = {}
         for root in self._roots:
             places.update(dict.fromkeys(self.read_by(root)))
@@ -342,18 +349,36 @@ class SearchSpace:
 
     # --- places ------------------------------------------------------------------------------------------
 
-    def _not_varied(self) -> Iterator[Span]:
-        """Yield the place of every field and function that answers the same in all cases, whatever the cluster."""
+    def _facts(self) -> Mapping[Place, Field]:
+        """Return the fields that have variables of their own; `limit … of pods where` also varies the pod's."""
+        found: dict[Place, Field] = {}
         for part in self._every:
-            match part:
-                case typed.Read():
-                    fixed = part.field.path != "node.name" and not any(self._places(part))
-                case typed.Apply(builtin=builtin) if builtin.reads_frame or builtin.staged:
-                    fixed = not any(self._places(part)) and not any(self.read_by(each) for each in part.arguments)
-                case _:
-                    fixed = False
-            if fixed:
-                yield part.span
+            if isinstance(part, typed.Read):
+                own = [place for place in self._places(part) if place[1:2] == ("fact",)]
+                found.update(dict.fromkeys(own, part.field))
+                found.update({("pod", *place[1:]): part.field for place in own if place[0] == "pods"})
+        return found
+
+    def not_varied(self, spans: Sequence[Span]) -> tuple[Span, ...]:
+        """Return where expressions in these places read what is the same in all cases."""
+        found: dict[tuple[str, int, int], Span] = {}
+        seen: set[int] = set()
+        for part in self._every:
+            if id(part) not in seen and any(_within(part.span, span) for span in spans):
+                for inner in typed.below(part):
+                    seen.add(id(inner))
+                    if self._is_same_in_all_cases(inner):
+                        found[inner.span.source.name, inner.span.start, inner.span.end] = inner.span
+        return tuple(found.values())
+
+    def _is_same_in_all_cases(self, part: typed.Typed) -> bool:
+        match part:
+            case typed.Read():
+                return not any(self._places(part))
+            case typed.Apply(builtin=builtin) if builtin.reads_frame or builtin.staged:
+                return not self.read_by(part)
+            case _:
+                return False
 
     def _places(self, part: typed.Typed) -> Iterator[Place]:
         match part:
@@ -401,6 +426,10 @@ class SearchSpace:
 _METRICS = {About.NODES: "metric", About.CLUSTER: "cluster metric", About.VALUES: "value metric"}
 
 
+def _within(inner: Span, outer: Span) -> bool:
+    return inner.source.name == outer.source.name and outer.start <= inner.start and inner.end <= outer.end
+
+
 def _readable(gives: TypeSpec, parts: Sequence[typed.Typed]) -> Iterator[str]:
     """Yield texts that a function can read which turns them into a quantity, a duration, a time or a version."""
     numbers = _numbers(parts)
@@ -412,7 +441,7 @@ def _readable(gives: TypeSpec, parts: Sequence[typed.Typed]) -> Iterator[str]:
         yield from (f"{n:.0f}" for number in numbers if number >= 1 for n in (2 * number, number, number / 2))
     elif gives.unit == SECONDS:
         now = unix_seconds(DEFAULT_NOW) or 0.0
-        yield from ("10min", rfc3339(now - 3600), rfc3339(now + 3600))
+        yield from ("10min", f"{now - 3600:.0f}", f"{now + 3600:.0f}")
         yield from (f"{n:.0f}s" for n in _around(numbers))
 
 
@@ -420,13 +449,15 @@ def _of_read(field: Field, key: str, *, of_existing: bool) -> Iterator[Place]:
     """Yield the variables of a field: those that it shares with others, else one of its own if a case can write it."""
     known = tuple(_field(field.path, key, of_existing=of_existing))
     yield from known
-    if not known and can_be_written(field.path):
-        who, _, what = field.path.partition(".")
-        yield ("pods" if who == "pod" and of_existing else who, "fact", what, *((key,) if key else ()))
-        if Depends.CLOCK in field.depends:
-            yield ("now",)
+    if known or not can_be_written(field):
+        return
+    subject, _, what = field.path.partition(".")
+    who = "pods" if subject == "pod" and of_existing else subject
+    yield (who, "fact", what, *((key,) if key else ()))
     if field.path == "pod.qos":
-        yield from (("pod", "request", "cpu"), ("pod", "request", "memory"))
+        yield from ((who, "request", "cpu"), (who, "request", "memory"))
+    if Depends.CLOCK in field.depends:
+        yield ("now",)
 
 
 def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
@@ -459,8 +490,12 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield (who, path.partition(".")[2], key)
         case "pod.request":
             yield (who, "request", key)
-        case "pod.owner.kind" | "pod.owner.name":
+        case "pod.limit" if key not in NATIVE_RESOURCES:  # is what is requested
+            yield (who, "request", key)
+        case "pod.owner.kind":
             yield (who, "owner")
+        case "pod.owner.name":
+            yield from ((who, "owner"), (who, "owner name"))
         case "pod.images":
             yield (who, "image")
         case "pod.queued" | "pod.waiting":

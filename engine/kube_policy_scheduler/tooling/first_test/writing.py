@@ -47,7 +47,7 @@ def _comment(found: Found, name: str) -> Iterator[str]:
             yield f"- {_not_shown(clause, site, outcome)}"
     if found.not_varied:
         yield ""
-        yield "These read facts that --init does not vary. Write cases for them by hand:"
+        yield "The tool cannot vary what these read. Write cases for them by hand:"
         for span in found.not_varied:
             line, _ = span.source.position(span.start)
             yield f"- {shortened(' '.join(span.text.split()), _LONGEST_NAME)} (line {line})"

@@ -1,10 +1,13 @@
-"""How a case says what a field is: as a short key of the same name, or where the API object has it."""
+"""How a case says what a field is: by the short key of the same name, or where the API object has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from kube_policy_scheduler.cluster.quantity import amount
+from kube_policy_scheduler.lang.environment import Field
+from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.short_forms import NODE_KEYS, POD_KEYS, Json
 
@@ -17,50 +20,65 @@ _IN_OBJECT: Mapping[str, tuple[str, ...]] = {
     "pod.runtime_class": ("spec", "runtimeClassName"),
     "pod.host_network": ("spec", "hostNetwork"),
 }
-"""By field: where objects have it. A field whose short key has its name is not listed."""
-_BY_RULE = {"pod.running": "running_since", "pod.limit": "", "pod.qos": ""}
-"""Fields that are written in a way of their own, with their short key."""
-_LIMITS_OF_QOS = "Guaranteed"
+"""By field: where the object has it."""
+_BY_RULE = frozenset({"pod.created", "pod.running", "pod.limit", "pod.qos"})
+"""Fields that `write_fact` writes in a way of their own."""
+_NAME = "name"
+"""The short key that tells objects apart: it is the same in all cases."""
+SHORT_KEYS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
+"""By resource; other resources stand under `resources`."""
 
 
-def can_be_written(path: str) -> bool:
-    """Return whether a case can say what a field such as `pod.ready` is."""
-    who, _, what = path.partition(".")
-    keys = NODE_KEYS if who == "node" else POD_KEYS
-    return path in _IN_OBJECT or path in _BY_RULE or (what in keys and what not in _NAMES)
+def can_be_written(field: Field) -> bool:
+    """Return whether a case can say what a field such as `pod.ready` is.
+
+    A field that has the name of a short key is written by it: nothing needs to be added here for such a field.
+    """
+    subject, _, what = field.path.partition(".")
+    if field.path in _IN_OBJECT or field.path in _BY_RULE:
+        return True
+    return (
+        field.gives.kind is not Kind.LIST and what != _NAME and what in (NODE_KEYS if subject == "node" else POD_KEYS)
+    )
 
 
-_NAMES = ("name",)
-"""What tells objects apart is the same in all cases."""
-
-
-def write_fact(form: Json, who: str, what: tuple[str, ...], value: Any, *, now: float) -> None:
+def write_fact(form: Json, subject: str, what: tuple[str, ...], value: Any, *, now: float) -> None:
     """Say in the short form of a node or a pod what a field is.
 
     Args:
         form: the short form, changed.
-        who: `node` or `pod`.
-        what: the field without that, and its key if it has one.
-        value: of the field.
+        subject: `node` or `pod`.
+        what: the field without the subject, then its key if it has one.
+        value: of the field; of times, how many seconds ago.
         now: of the case, Unix seconds.
+
+    Raises:
+        ValueError: a limit is lower than the request.
     """
-    path = f"{who}.{what[0]}"
-    if path == "pod.running":
-        form["running_since"] = rfc3339(now - value)
-    elif path == "pod.created":
-        form["created"] = rfc3339(now - value)
-    elif path == "pod.limit":
-        _limits(form)[what[1]] = value
-    elif path == "pod.qos":
-        _write_class(form, value)
-    elif path in _IN_OBJECT:
-        *above, last = (*_IN_OBJECT[path], *what[1:])
-        inner = form
-        for key in above:
-            inner = inner.setdefault(key, {})
-        inner[last] = f"{value}://{form.get('name', 'node')}" if path == "node.provider" else value
-    else:
-        form[what[0]] = value
+    name, *keys = what
+    match f"{subject}.{name}":
+        case "pod.running":
+            form["running_since"] = rfc3339(now - value)
+        case "pod.created":
+            form["created"] = rfc3339(now - value)
+        case "pod.limit":
+            _write_limit(form, keys[0], value)
+        case "pod.qos":
+            _write_class(form, value)
+        case path:
+            text = f"{value}://{form['name']}" if path == "node.provider" else value
+            *above, last = (*_IN_OBJECT.get(path, (name,)), *keys)
+            inner = form
+            for key in above:
+                inner = inner.setdefault(key, {})
+            inner[last] = text
+
+
+def _write_limit(form: Json, resource: str, value: Any) -> None:
+    requested = form.get(SHORT_KEYS.get(resource, resource), "0")
+    if amount(resource, str(value)) < amount(resource, str(requested)):
+        raise ValueError(f"the limit {value} of {resource} is lower than the request {requested}")
+    _limits(form)[resource] = value
 
 
 def _write_class(form: Json, value: str) -> None:
@@ -68,7 +86,7 @@ def _write_class(form: Json, value: str) -> None:
     if value == "BestEffort":
         form.pop("cpu", None)
         form.pop("mem", None)
-    elif value == _LIMITS_OF_QOS:
+    elif value == "Guaranteed":
         _limits(form).update(cpu=form.setdefault("cpu", "100m"), memory=form.setdefault("mem", "128Mi"))
 
 
