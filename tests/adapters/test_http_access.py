@@ -115,7 +115,7 @@ async def test_many_wrong_tokens_take_no_more_than_a_little_memory() -> None:
 
 
 @pytest.mark.parametrize("broken", ["away", "nonsense"])
-async def test_nobody_gets_in_while_nobody_can_be_asked(broken: str) -> None:
+async def test_without_a_reachable_reviewer_there_is_no_access(broken: str) -> None:
     server = ApiServer()
     if broken == "away":
         server.problem = Unreachable("connection refused")

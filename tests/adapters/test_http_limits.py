@@ -163,7 +163,7 @@ async def test_more_connections_than_can_be_served_at_once_are_refused(clients: 
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-async def test_connections_count_before_anything_was_said_on_them(clients: Clients, secure: bool) -> None:
+async def test_connections_count_before_their_first_byte(clients: Clients, secure: bool) -> None:
     async with server(max_connections=10, certificate=ServingCertificate() if secure else None) as running:
         silent = [await clients.to(running) for _ in range(30)]
         for client in silent[:20]:

@@ -118,7 +118,7 @@ async def test_a_strange_scraper_gets_plain_text(session: ClientSession, accepte
         assert response.headers["Content-Type"].startswith(("text/plain", "application/openmetrics-text"))
 
 
-async def test_who_asks_for_metrics_during_a_scrape_shares_the_next_one(session: ClientSession) -> None:
+async def test_requests_for_metrics_during_a_scrape_share_the_next_one(session: ClientSession) -> None:
     collected, prepared = [], []
 
     class Collecting(Collector):

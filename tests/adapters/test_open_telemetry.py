@@ -56,7 +56,7 @@ def test_a_span_arrives_with_its_parts(collector: Collector) -> None:
     assert (bind.status.code, bind.status.message) == (2, "refused")
 
 
-def test_the_resource_says_who_traces(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resource_names_the_tracing_process(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
     spans = exporter(collector.url)
     spans.send(FinishedSpan("a", 1.0, 2.0, {}), trace=TRACE)
@@ -77,7 +77,7 @@ def test_a_path_of_the_collector_is_kept(collector: Collector) -> None:
     assert [path for path, _ in collector.requests] == ["/ingest/otlp"]
 
 
-def test_a_collector_that_is_away_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_collector_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_telemetry, "SEND_SECONDS", 0.2)
     with Collector() as gone:
         url = gone.url
@@ -92,7 +92,7 @@ def test_a_collector_that_is_away_holds_nothing_up(monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - began < 40
 
 
-def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     with pytest.raises(TracingUnavailable, match=r"pip install \"kube-policy-scheduler\[tracing\]\""):

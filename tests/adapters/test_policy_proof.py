@@ -87,13 +87,13 @@ def test_anything_else_is_refused(
 
 
 @pytest.mark.parametrize("line", ["", "x  a.policy", f"{'0' * 64} a/b.policy", "\xff" * 70])
-def test_a_list_that_is_none_is_said_to_be_none(volume: ConfigMapVolume, line: str) -> None:
+def test_an_invalid_list_is_reported(volume: ConfigMapVolume, line: str) -> None:
     volume.update({**POLICIES, SUMS: f"{sums(POLICIES).decode()}{line}\nx".encode("latin-1")})
     with pytest.raises(PolicySourcesError, match="SHA256SUMS:3: expected a line as sha256sum writes it"):
         read_policies(volume.path, proof=PolicyProof())
 
 
-def test_keys_that_are_none_are_named(volume: ConfigMapVolume, tmp_path: Path) -> None:
+def test_invalid_keys_are_named(volume: ConfigMapVolume, tmp_path: Path) -> None:
     volume.update(signed(POLICIES))
     rsa = generate_private_key(public_exponent=65537, key_size=1024).public_key()
     (tmp_path / "rsa.pem").write_bytes(rsa.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -124,7 +124,7 @@ def test_a_query_that_cannot_be_evaluated_now_is_not_called_wrong(client: Promet
         client.fetch(Query("cpu_usage * on(node) cpu_usage"))
 
 
-def test_nobody_listening_is_unreachable_at_once(server: PrometheusServer, tmp_path: Path) -> None:
+def test_a_closed_port_is_unreachable_at_once(server: PrometheusServer, tmp_path: Path) -> None:
     gone = PrometheusServer(tmp_path)
     gone.start()
     gone.stop()

@@ -92,7 +92,7 @@ def test_a_result_that_is_written_otherwise_is_malformed(result: Any, kind: str)
 
 @pytest.mark.parametrize("first", ['"x":{"result":[SERIES]}', '"x":{"result":[SERIES]},"y":["cut",1]'])
 @pytest.mark.parametrize("result", ["[]", '["cut",SERIES]', "[SERIES]"])
-def test_series_that_stand_elsewhere_are_not_taken_for_the_result(first: str, result: str) -> None:
+def test_series_elsewhere_are_not_taken_for_the_result(first: str, result: str) -> None:
     series = ",".join(['{"metric":{"node":"a"},"value":[1,"2"]}'] * 20)
     data = '{"resultType":"vector","result":' + result + "}"
     body = ("{" + first + ',"data":' + data + "}").replace("SERIES", series).encode()

@@ -59,7 +59,7 @@ def test_a_line_that_a_crash_cut_off_stays_the_last_of_its_file(tmp_path: Path) 
     assert (tmp_path / "log").read_bytes() == line(2)
 
 
-def test_nobody_waits_for_a_slow_disk(tmp_path: Path) -> None:
+def test_a_slow_disk_delays_no_caller(tmp_path: Path) -> None:
     target = lines(tmp_path, max_waiting=10)
     slow, entered = threading.Event(), threading.Event()
 
@@ -89,7 +89,7 @@ def test_a_line_that_cannot_be_made_keeps_no_other_from_being_written(
     assert "failed to format a line" in caplog.text
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_an_impossible_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=r"cannot write to .*file/log: (not a directory|file exists)"):
         lines(tmp_path / "file")

@@ -90,7 +90,7 @@ async def test_a_renewed_certificate_is_taken_over_while_it_runs(
 
 
 @pytest.mark.parametrize("broken", ["the certificate is nonsense", "the key is another one", "the key is gone"])
-async def test_what_is_wrong_leaves_the_old_one_in_use_and_is_said_once(
+async def test_an_invalid_certificate_leaves_the_old_one_in_use_and_is_reported_once(
     files: Files, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -119,7 +119,7 @@ async def test_without_files_one_is_made() -> None:
     assert found.not_valid_after_utc > datetime.now(UTC)
 
 
-async def test_what_is_older_than_tls_1_2_is_not_spoken() -> None:
+async def test_versions_before_tls_1_2_are_refused() -> None:
     certificate = ServingCertificate()
     assert certificate.context.minimum_version is ssl.TLSVersion.TLSv1_2
 

@@ -98,7 +98,7 @@ async def test_each_query_is_refreshed_at_its_own_interval() -> None:
     assert value(published.all[-1], "slow") == 2.0
 
 
-async def test_the_same_text_is_asked_once_for_all_who_read_it() -> None:
+async def test_the_same_query_is_sent_once_for_all_readers() -> None:
     client, published = ScriptedClient({"m": [1.0]}), Published()
     async with source_of(client, published) as source:
         source.set_queries([Query("m", by="node", stale_after_seconds=10.0), Query("m", stale_after_seconds=90.0)])
@@ -166,7 +166,7 @@ async def test_going_bad_and_recovering_are_logged_once_each(caplog: pytest.LogC
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_wrong_query_does_not_disturb_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_query_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     client = ScriptedClient({"good": [1.0], "wrong": [QueryRefusedError("Prometheus rejected the query: 1:1")]})
     published = Published()
@@ -352,7 +352,7 @@ async def test_a_query_that_matches_no_series_is_degraded_unless_it_asks_for_a_c
     )
 
 
-async def test_several_series_for_one_value_of_the_cluster_are_degraded_and_said_once(
+async def test_several_series_for_one_value_of_the_cluster_are_degraded_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client, published = ScriptedClient({"price": [[1.0, 2.0], [1.0, 2.0], 1.0]}), Published()

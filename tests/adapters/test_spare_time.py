@@ -18,7 +18,7 @@ def steps(many: int, made: list[int]) -> Generator[None, None, str]:
     return "made"
 
 
-async def test_between_slices_everything_else_goes_on() -> None:
+async def test_between_slices_everything_else_runs() -> None:
     ticks = count()
     spare = SpareTime(slice_seconds=2.0, stopwatch=lambda: float(next(ticks)))
     made: list[int] = []
@@ -64,7 +64,7 @@ async def test_what_goes_wrong_is_raised_and_others_get_their_turn() -> None:
     assert await spare.run(steps(1, [])) == "made"
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
+async def test_an_answer_without_a_waiting_caller_is_not_made() -> None:
     spare = SpareTime(slice_seconds=0.0)
     made: list[int] = []
     task = asyncio.create_task(spare.run(steps(10**9, made)))

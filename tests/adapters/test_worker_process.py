@@ -90,7 +90,7 @@ def test_time_counts_for_each_piece_of_work(make: Make) -> None:
     assert answer(worker, b"pid") == pid
 
 
-def test_work_that_nobody_waits_for_any_longer_is_dropped(make: Make) -> None:
+def test_work_without_a_waiting_caller_is_dropped(make: Make) -> None:
     worker = make()
     pid = int(answer(worker, b"pid"))
     worker.ask(b"spin")
@@ -98,7 +98,7 @@ def test_work_that_nobody_waits_for_any_longer_is_dropped(make: Make) -> None:
     assert not is_alive(pid)
 
 
-def test_a_process_that_nobody_asks_ends_and_is_started_again(make: Make) -> None:
+def test_an_idle_process_ends_and_is_started_again(make: Make) -> None:
     worker = make(idle_seconds=0.1)
     pid = int(answer(worker, b"pid"))
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -122,7 +122,7 @@ def test_a_process_that_cannot_start_is_reported(make: Make, monkeypatch: pytest
         make().ask(b"pid")
 
 
-def test_it_outlives_nobody(make: Make) -> None:
+def test_it_ends_with_its_parent(make: Make) -> None:
     """The other end of the socket goes with the process that asks."""
     worker = make()
     pid = int(answer(worker, b"pid"))

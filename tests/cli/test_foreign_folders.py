@@ -66,7 +66,7 @@ def test_a_test_file_names_no_files_outside_its_project(
     assert SECRET not in said.err + said.out
 
 
-def test_files_of_the_project_may_be_named_and_of_elsewhere_if_that_is_meant(
+def test_files_of_the_project_may_be_named_and_others_with_a_flag(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_test(project, "../a.policy")

@@ -43,7 +43,7 @@ def test_without_a_difference_nothing_is_found(policy: Path) -> None:
     assert main.run(["lint", "--diff", str(policy)]) == main.OK
 
 
-def test_what_cannot_be_fixed_is_still_said(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_fixed_is_still_reported(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy.write_text("let x = 1\nfilter node.redy\n")
 
     assert main.run(["lint", "--fix", str(policy)]) == main.FOUND

@@ -70,7 +70,7 @@ def test_templates_of_pods_that_are_gone_are_kept_up_to_a_number_of_bytes(
     assert templates.pod(pod("r", image="x" * length)).template is first, "it is in use"
 
 
-def test_of_a_pods_conditions_only_those_are_kept_that_somebody_reads() -> None:
+def test_only_conditions_of_pods_that_are_read_are_kept() -> None:
     kinds = ("PodScheduled", "Ready", "DisruptionTarget", "tenants.example/Story", PASSED_ON)
     info = Templates().pod(pod("p", image="i", conditions=[{"type": kind, "message": "m" * 9} for kind in kinds]))
     assert {condition.type for condition in info.conditions} == {"PodScheduled", "DisruptionTarget", PASSED_ON}

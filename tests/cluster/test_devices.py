@@ -53,7 +53,7 @@ def cluster() -> Cluster:
     return made
 
 
-def test_a_share_takes_the_device_with_the_least_room_and_whole_ones_those_nobody_uses(cluster: Cluster) -> None:
+def test_a_share_takes_the_fullest_device_and_whole_requests_take_free_ones(cluster: Cluster) -> None:
     cluster.devices.table(GPU)
     for name, wanted in (("one", {"share": 600}), ("two", {"share": 300}), ("three", {"whole": 2})):
         cluster.place(pod(cluster, name, **wanted), "a")
@@ -62,7 +62,7 @@ def test_a_share_takes_the_device_with_the_least_room_and_whole_ones_those_nobod
     assert free(cluster, "a") == [400, 0, 0]
 
 
-def test_devices_are_known_whenever_somebody_first_asks(cluster: Cluster) -> None:
+def test_devices_are_known_at_the_first_query(cluster: Cluster) -> None:
     cluster.place(pod(cluster, "early", share=600), "a")
     cluster.place(pod(cluster, "says", share=500, devices=f"{GPU}=0", bound_to="a"), "a")
     assert free(cluster, "a") == [500, 400, 1000], "who says which device it has is believed first"

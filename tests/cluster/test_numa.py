@@ -62,7 +62,7 @@ def test_a_pod_that_the_exporter_cannot_know_of_is_missing_from_each_zone() -> N
     assert seen == [[[8000, 4000]], [[5000, 1000]], [[5000, 1000]], [[5000, 4000]], [[5000, 4000]]]
 
 
-def test_what_no_zone_reports_does_not_matter_and_other_zones_are_no_numa_nodes() -> None:
+def test_unreported_resources_are_ignored_and_other_zones_are_not_numa_nodes() -> None:
     cluster = made("a", "b", "c")
     cluster.set_object(topology("a", {"cpu": "8", "odd/one": "x"}, {"cpu": "4", "nvidia.com/gpu": "1"}))
     cluster.set_object(topology("b", {"cpu": "8"}, kind="Socket"))

@@ -41,7 +41,7 @@ JOB = {"batch.kubernetes.io/job-completion-index": "3"}
         ({"name": "bare", "namespace": "a"}, {"name": "bare", "namespace": "b"}, False),
     ],
 )
-def test_a_pod_follows_its_like(gone: dict[str, Any], comes: dict[str, Any], follows: bool) -> None:
+def test_a_pod_follows_its_predecessor(gone: dict[str, Any], comes: dict[str, Any], follows: bool) -> None:
     cluster = Cluster()
     cluster.confirm(pod(cluster, uid="old", **gone), "n1")
     before = cluster.previous_nodes.of(pod(cluster, uid="new", **comes))

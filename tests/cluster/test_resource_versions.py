@@ -18,7 +18,7 @@ def test_a_version_is_its_number(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["\u00b2", "\u0663", "9" * 5000, "1_000", " 1"])
-def test_what_only_looks_like_a_number_is_none(text: str) -> None:
+def test_what_only_looks_like_a_number_is_not_one(text: str) -> None:
     assert version_number(text) == 0
 
 

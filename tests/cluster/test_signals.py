@@ -240,7 +240,7 @@ def test_the_daemons_node_label_holds_for_queries_that_name_none() -> None:
     assert values(Query("m", by="node")) == [1.0, -1.0]
 
 
-def test_columns_can_not_be_changed_by_who_reads_them() -> None:
+def test_columns_are_read_only() -> None:
     found = SignalColumns().column(
         Query("m"), signals=Signals.of([reading(({"node": "node-a"}, 1.0))]), nodes=NODES, now=1000.0
     )

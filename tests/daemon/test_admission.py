@@ -96,7 +96,7 @@ class TestJudging:
         broken = {"web.policy": "filter node.redy\nscore 1 +\n", "batch.policy": "metric m = 3\n"}
         assert judged(review("create", broken)).refusal == snapshot
 
-    def test_warnings_hinder_nothing(self) -> None:
+    def test_warnings_do_not_block(self) -> None:
         verdict = judged(review("create", {"default.policy": "filter node.ready\nscore 10\n"}))
         assert verdict.refusal is None
         (warning,) = verdict.warnings

@@ -150,7 +150,7 @@ def test_listeners_get_the_jump_of_the_clock_before_it_returns_the_new_time(capl
     ]
 
 
-def test_a_clock_that_ntp_pulls_slowly_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_clock_correction_by_ntp_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     machine, told = Machine(), list[float]()
     clock = machine.clock()
     clock.on_set(told.append)

@@ -61,7 +61,7 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
     ]
 
 
-def test_without_others_a_sleep_is_nobodys_business() -> None:
+def test_without_other_replicas_a_sleep_has_no_effect() -> None:
     slept = 0.0
     fence = ReplicaFence(LeaderElectionSettings(enabled=False), shares=False, slept=lambda: slept)
     slept = 3600.0

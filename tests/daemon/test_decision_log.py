@@ -222,7 +222,7 @@ def test_without_a_share_there_are_no_close_looks(stage: Stage) -> None:
     assert record.metrics[0].age_seconds == 12.0
 
 
-def test_clauses_are_counted_by_what_they_said(stage: Stage) -> None:
+def test_clauses_are_counted_by_result(stage: Stage) -> None:
     counts = ClauseCounts()
     kept = used(stage, counts=counts)
     for _ in range(3):

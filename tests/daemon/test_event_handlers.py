@@ -146,7 +146,7 @@ def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject) -> None:
+def test_after_any_events_the_columns_equal_a_recount(data: st.DataObject) -> None:
     world = World()
     handlers = world.event_handlers
     flying: list[Any] = []

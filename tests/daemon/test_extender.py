@@ -189,7 +189,7 @@ async def test_a_binding_in_doubt_keeps_its_room_until_that_is_known(truth: Boun
         (HttpSettings(host="0.0.0.0", tls=TlsSettings(client_ca_file=Path("ca.crt")), authentication="none"), True),
     ],
 )
-def test_nothing_is_bound_for_clients_that_nobody_knows(http: HttpSettings, binds: bool) -> None:
+def test_nothing_is_bound_for_unknown_clients(http: HttpSettings, binds: bool) -> None:
     assert knows_clients(replace(Settings(), http=http).effective()) is binds
 
 
@@ -202,13 +202,13 @@ async def test_a_client_that_may_not_bind_gets_an_error() -> None:
     assert stage.binder.asked == []
 
 
-async def test_a_pod_that_nobody_asked_about_is_not_bound() -> None:
+async def test_a_pod_without_an_earlier_request_is_not_bound() -> None:
     async with three_nodes().served() as client:
         body = {"PodName": "p1", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
         assert "default/p1 is unknown" in (await client.ask("bind", body))["Error"]
 
 
-async def test_what_has_no_place_in_the_protocol_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_protocol_cannot_express_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     stage = three_nodes(rules="policy apps\norder by pod.name\nscore 1\n")
     async with stage.served() as client:
         for name in ("a", "b"):

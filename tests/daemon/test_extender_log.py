@@ -47,7 +47,7 @@ def told(log: DecisionLog) -> str:
     return "\n".join(lines(recorded_of(records(log), "web-1"), to=Terminal()))
 
 
-async def test_what_passes_is_kept_with_who_refused_the_others() -> None:
+async def test_what_passes_is_kept_with_the_refusals_of_the_others() -> None:
     stage, log = logged()
     async with stage.served() as client:
         await client.ask("filter", {"Pod": pod(), "NodeNames": ALL})

@@ -70,7 +70,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_while_all_watches_go_on_the_view_is_current(scene: Scene) -> None:
+def test_while_all_watches_run_the_view_is_current(scene: Scene) -> None:
     assert all(scene.after(seconds) for seconds in (0.0, 0.001, 3600.0))
 
 
@@ -95,7 +95,7 @@ def test_while_the_server_is_out_of_reach_patience_has_no_end(scene: Scene) -> N
     assert not scene.after(PATIENCE_SECONDS / 2)
 
 
-def test_a_watch_that_cannot_be_had_from_a_server_in_reach_holds_nothing_up_for_long(
+def test_a_watch_that_a_reachable_server_refuses_delays_only_for_a_while(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.nodes.breaks()
@@ -147,7 +147,7 @@ def test_what_others_did_is_waited_for_without_end(scene: Scene, caplog: pytest.
     assert scene.after(0.0)
 
 
-def test_what_is_optional_holds_up_even_a_new_leader_for_a_while_only(scene: Scene) -> None:
+def test_an_optional_resource_delays_a_new_leader_only_for_a_while(scene: Scene) -> None:
     scene.storage.must_prove()
     scene.storage.enters(Phase.LISTING)
     assert not scene.after(0.0)

@@ -122,7 +122,7 @@ def test_a_victim_that_waits_for_its_gang_loses_its_place_and_is_not_deleted() -
     story(GANG, tell, cpus=(2,))
 
 
-def test_a_member_beyond_a_complete_group_makes_nobody_give_way() -> None:
+def test_a_member_beyond_a_complete_group_evicts_no_pod() -> None:
     async def tell(calm: Calm) -> None:
         gang(calm, "low", 3)
         await calm.after(5)
@@ -195,7 +195,7 @@ def test_pods_are_evicted_for_a_gang_that_fits_then_all_of_them_at_once() -> Non
     story(GANG, tell, cpus=(2, 2))
 
 
-def test_nobody_is_evicted_for_a_part_of_a_gang() -> None:
+def test_no_pod_is_evicted_for_a_part_of_a_gang() -> None:
     async def tell(calm: Calm) -> None:
         for number in range(3):
             calm.pod(f"low{number}")

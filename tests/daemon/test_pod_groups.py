@@ -109,7 +109,7 @@ def test_a_topology_constraint_is_not_passed_over_in_silence() -> None:
     story("", tell, cpus=(2,))
 
 
-def test_groups_of_the_scheduler_plugins_are_held_to_as_well() -> None:
+def test_groups_of_the_scheduler_plugins_are_respected() -> None:
     async def tell(calm: Calm) -> None:
         exists(calm, coscheduling("train", 2))
         labelled(calm, "train", "a")
@@ -124,7 +124,7 @@ def test_groups_of_the_scheduler_plugins_are_held_to_as_well() -> None:
     story("", tell, cpus=(4,))
 
 
-def test_what_is_written_on_a_group_wakes_nobody_and_a_new_size_does() -> None:
+def test_only_a_new_size_of_a_group_wakes_its_pods() -> None:
     async def tell(calm: Calm) -> None:
         group = gang("train", 3)
         exists(calm, group)

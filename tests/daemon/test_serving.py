@@ -91,7 +91,7 @@ def test_help_says_what_the_flag_does() -> None:
         (["--policies", "/nowhere/policies"], "/nowhere/policies does not exist"),
     ],
 )
-def test_a_flag_that_cannot_be_meant_ends_the_start(arguments: list[str], message: str) -> None:
+def test_an_invalid_flag_ends_the_start(arguments: list[str], message: str) -> None:
     ended = CliRunner().invoke(main, [*arguments, "--kubeconfig", "/nowhere"])
     assert ended.exit_code == 2
     assert message in ended.output

@@ -267,7 +267,7 @@ def test_a_pod_that_is_never_bound_is_given_up_once_and_still_compared(stage: St
     assert len(stage.ear.heard) == 2
 
 
-def test_where_the_other_evicted_our_word_of_before_stands(stage: Stage) -> None:
+def test_after_an_eviction_by_the_other_our_earlier_decision_counts(stage: Stage) -> None:
     for name in ("fast", "quick", "slow"):
         stage.see(f"on-{name}", cpu="3", node=name)
     stage.see("urgent", cpu="3", priority=10)

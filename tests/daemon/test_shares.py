@@ -28,7 +28,7 @@ def pod(namespace: str = "team", *, node: str = "", passed: bool = False, **spec
 
 
 @given(MEMBERS, st.text())
-def test_everybody_who_knows_the_same_members_names_the_same_owner(members: frozenset[str], key: str) -> None:
+def test_equal_members_give_equal_owners(members: frozenset[str], key: str) -> None:
     assert Ring(members).owner(key) == Ring(sorted(members, reverse=True)).owner(key)
     assert Ring(members).owner(key) in members
 
@@ -51,7 +51,7 @@ def test_parts_are_about_equal() -> None:
     assert all(900 < owned.count(member) < 1100 for member in "abc")
 
 
-def test_nobody_owns_anything_before_the_members_are_known() -> None:
+def test_there_is_no_owner_before_the_members_are_known() -> None:
     share = Sharding("a")
     assert not share.owns_node("n1")
     assert not share.is_ours(pod())

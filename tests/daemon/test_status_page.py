@@ -69,7 +69,7 @@ def test_the_page_is_whole_on_every_screen(browser: Browser, width: int, scheme:
         assert view.overflow_px() == 0
 
 
-def test_the_page_says_what_goes_on(browser: Browser) -> None:
+def test_the_page_shows_the_current_state(browser: Browser) -> None:
     with served(Scene(pending=9)) as url, browser.open(url) as view:
         assert view.text("h1") == "policy-scheduler"
         assert view.text(".verdict") == (
@@ -87,7 +87,7 @@ def test_the_page_says_what_goes_on(browser: Browser) -> None:
         assert "held by this replica" in view.text("dl")
 
 
-def test_clauses_show_what_they_said(browser: Browser) -> None:
+def test_clauses_show_their_results(browser: Browser) -> None:
     with served(Scene(pending=9)) as url, browser.open(url) as view:
         said = {text.split("\n")[1]: text.split("\n")[2:] for text in view.texts(".source li") if text.count("\n") > 1}
     (busy,) = said['filter load ?? 1 < 0.9 as not_too_busy else "node is <b>busy</b>"']
@@ -169,7 +169,7 @@ def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
     assert json.loads(re.findall(r'id="data">(.*?)</script>', page.body.decode())[0])["names"][0] == "n0"
 
 
-def test_of_very_many_pods_some_are_looked_at_and_their_numbers_stand_for_all() -> None:
+def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
     scene = Scene()
     for number in range(25_001):
         scene.queue.add(scene.stage.pod(f"x-{number}"), NOW)
@@ -197,7 +197,7 @@ def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     )
 
 
-async def test_all_who_ask_at_one_time_get_one_page_and_the_loop_goes_on() -> None:
+async def test_concurrent_requests_share_one_page_and_do_not_block_the_loop() -> None:
     scene = Scene(nodes=2000, pending=200)
     taken = 0
 

@@ -77,7 +77,7 @@ def test_kubectl_builds_the_base_to_the_same_objects() -> None:
 class TestThePod:
     """It meets the "restricted" Pod Security Standard, and the root of its file system cannot be written."""
 
-    def test_runs_as_nobody_in_particular(self) -> None:
+    def test_runs_as_an_unprivileged_user(self) -> None:
         context = pod_spec()["securityContext"]
         assert context["runAsNonRoot"] is True
         assert context["runAsUser"] >= 10_000
@@ -139,7 +139,7 @@ def test_the_quota_of_critical_pods_has_room_for_all_overlays() -> None:
 class TestTheNetworkPolicy:
     """Nobody else may connect; nothing else is asked."""
 
-    def test_lets_prometheus_in_and_nobody_else(self) -> None:
+    def test_admits_only_prometheus(self) -> None:
         (rule,) = only("NetworkPolicy")["spec"]["ingress"]
         (who,) = rule["from"]
         assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "monitoring"}

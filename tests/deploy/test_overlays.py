@@ -122,7 +122,7 @@ def test_its_configuration_is_one_that_the_program_takes(overlay: Path, tmp_path
 
 
 @EACH
-def test_its_pods_are_restricted_and_disturb_nobody(overlay: Path) -> None:
+def test_its_pods_are_restricted_and_evict_no_pod(overlay: Path) -> None:
     for deployment in (o for o in built(overlay) if o["kind"] == "Deployment"):
         spec = pod_spec(deployment)
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -191,7 +191,7 @@ class TestMainScheduler:
         spec = pod_spec(only("Deployment", among=overlay_named("main-scheduler")))
         assert [profile["schedulerName"] for profile in profiles] == [spec["schedulerName"]]
 
-    def test_kube_scheduler_takes_what_it_is_to_be_told(self, tmp_path: Path) -> None:
+    def test_kube_scheduler_accepts_its_configuration(self, tmp_path: Path) -> None:
         programs = assets()
         if programs is None or not (programs / "kube-scheduler").exists():
             pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-scheduler")

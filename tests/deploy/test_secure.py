@@ -19,7 +19,7 @@ def written() -> dict[tuple[str, str], Json]:
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
-def test_the_scheduler_itself_may_ask_about_others_and_no_more() -> None:
+def test_the_scheduler_may_only_review_the_access_of_others() -> None:
     rules = written()["ClusterRole", "policy-scheduler-reviews"]["rules"]
     assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in rules] == [
         (["authentication.k8s.io"], ["tokenreviews"], ["create"]),
@@ -27,7 +27,7 @@ def test_the_scheduler_itself_may_ask_about_others_and_no_more() -> None:
     ]
 
 
-def test_nobody_may_look_but_one_account_that_nobody_uses() -> None:
+def test_only_one_unused_account_has_access() -> None:
     bound = {
         each["roleRef"]["name"]: [subject["name"] for subject in each["subjects"]]
         for (kind, _), each in written().items()

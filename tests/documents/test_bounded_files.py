@@ -57,7 +57,7 @@ def test_lines_are_those_of_the_file(text: bytes, packed: bool) -> None:
     ],
     ids=["cut", "method", "checksum"],  # gzip writes the time: ids made of bytes would differ between workers
 )
-def test_what_cannot_be_unpacked_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_unpacked_is_reported(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "x.gz").write_bytes(content)
     with pytest.raises(UnreadableFileError, match=said):
         read_bounded(tmp_path / "x.gz")

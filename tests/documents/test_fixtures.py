@@ -99,7 +99,7 @@ def test_a_file_gives_plain_objects(tmp_path: Path) -> None:
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  name: b",
     ],
 )
-def test_what_is_not_a_recorded_cluster_is_said_with_its_line(text: str, snapshot: SnapshotAssertion) -> None:
+def test_what_is_not_a_recorded_cluster_is_reported_with_its_line(text: str, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_objects(Source("cluster.yaml", text))
     assert str(raised.value) == snapshot

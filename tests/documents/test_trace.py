@@ -41,7 +41,7 @@ def test_a_row_is_read(line: str, expected: PodKind) -> None:
     assert kind(line) == expected
 
 
-def test_columns_may_stand_in_any_order_and_others_are_not_read() -> None:
+def test_columns_may_be_in_any_order_and_others_are_not_read() -> None:
     header = "qos, GPU_SPEC ,memory_mib,extra,num_gpu,cpu_milli,gpu_milli,name"
     assert kind("LS,T4,1,x,1,2,300,a", header=header) == PodKind(2, 1, 1, 300, ("T4",))
 
@@ -56,14 +56,14 @@ def test_times_are_seconds_and_may_be_absent() -> None:
     assert [(pod.created, pod.deleted) for pod in found] == [(5, 9.5), (7, None), (None, None)]
 
 
-def test_several_gpus_with_a_part_of_each_are_taken_for_whole_ones_and_that_is_said() -> None:
+def test_several_gpus_with_a_part_of_each_count_as_whole_ones_with_a_note() -> None:
     found = pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,500\n")
     assert found.pods[0].kind.gpu_millis == 2000
     assert found.notes == ("pods that want several GPUs with a gpu_milli other than 1000, taken for whole ones: 1",)
     assert pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,2000\nb,1,1,2,1000\n").notes == ()
 
 
-def test_a_pod_that_is_deleted_before_it_is_created_ends_at_once_and_that_is_said() -> None:
+def test_a_pod_that_is_deleted_before_it_is_created_ends_at_once_with_a_note() -> None:
     found = pods("name,cpu_milli,memory_mib,creation_time,deletion_time\na,1,1,9,5\n")
     assert (found.pods[0].created, found.pods[0].deleted) == (9, 9)
     assert found.notes == ("pods that are deleted before they are created, taken to end at once: 1",)

@@ -131,7 +131,7 @@ def test_json_knows_places_too() -> None:
         '{"a": NaN,, }',
     ],
 )
-def test_what_can_not_be_read_is_said_with_its_place(text: str, snapshot: SnapshotAssertion) -> None:
+def test_unreadable_documents_are_reported_with_the_position(text: str, snapshot: SnapshotAssertion) -> None:
     assert errors(text) == snapshot
 
 
@@ -211,7 +211,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=3))
-def test_what_others_write_is_read_as_they_meant_it(given: dict[str, Any]) -> None:
+def test_documents_of_other_writers_are_read_as_intended(given: dict[str, Any]) -> None:
     assert value(json.dumps(given)) == given
     # every text quoted: PyYAML takes `0E0` for a text that needs no quotes, which YAML 1.2 and Kubernetes do not
     plain = yaml.safe_dump(given, default_style='"')

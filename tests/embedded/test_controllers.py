@@ -154,7 +154,7 @@ async def test_a_deleted_namespace_takes_everything_in_it_along(driver: Driver) 
     assert driver.get("configmaps", "c", "n") is None
 
 
-async def test_a_budget_lets_go_of_no_more_pods_than_it_may(driver: Driver) -> None:
+async def test_a_budget_allows_no_more_evictions_than_its_limit(driver: Driver) -> None:
     driver.create("replicasets", workload("r", 2), "apps")
     await driver.until(lambda: len(driver.pods()) == 2)
     driver.bind_all()
@@ -201,7 +201,7 @@ async def test_a_claim_of_a_class_that_waits_gets_its_volume_when_a_node_is_chos
     assert driver.status("persistentvolumeclaims", "other")["phase"] == "Pending"
 
 
-async def test_a_volume_that_somebody_gave_to_a_claim_is_bound_to_it(driver: Driver) -> None:
+async def test_a_volume_with_a_claim_reference_is_bound_to_it(driver: Driver) -> None:
     driver.create("persistentvolumeclaims", claim("c", "manual"))
     given = volume("v", "manual", "1Gi")
     given["spec"]["claimRef"] = {"namespace": "default", "name": "c"}

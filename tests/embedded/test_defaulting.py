@@ -99,7 +99,7 @@ def test_a_runtime_class_gives_overhead_selector_and_tolerations() -> None:
     assert {"key": "r", "operator": "Exists"} in spec["tolerations"]
 
 
-def test_a_node_offers_what_it_has_unless_it_says_otherwise() -> None:
+def test_a_node_offers_its_capacity_by_default() -> None:
     whole = defaulting.default_node({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}})
     less = defaulting.default_node(
         {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}}}

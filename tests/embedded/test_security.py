@@ -56,7 +56,7 @@ def allow(cluster: SecureCluster, user: User, namespace: str = "", **rule: list[
     )
 
 
-def test_without_a_credential_nobody_gets_in(cluster: SecureCluster) -> None:
+def test_without_a_credential_there_is_no_access(cluster: SecureCluster) -> None:
     answer = Asker(cluster).send("GET", "/api/v1/pods")
     assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
     assert Asker(cluster, token="guessed").send("GET", "/api/v1/pods").code == 401
@@ -109,7 +109,7 @@ def test_a_field_selector_that_lets_one_name_pass_is_about_that_name(cluster: Se
     assert robot.send("GET", path).code == 403
 
 
-def test_everybody_known_may_ask_what_there_is(cluster: SecureCluster) -> None:
+def test_authenticated_users_may_use_discovery(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     assert robot.send("GET", "/api/v1").code == 200
     assert robot.send("GET", "/version").code == 200
@@ -126,7 +126,7 @@ def test_access_reviews_agree_with_requests(cluster: SecureCluster) -> None:
     assert robot.send("POST", path, review).body["status"] == {"allowed": False}
 
 
-def test_a_client_certificate_says_who_somebody_is(cluster: SecureCluster, tmp_path: Path) -> None:
+def test_a_client_certificate_authenticates_a_user(cluster: SecureCluster, tmp_path: Path) -> None:
     config = yaml.safe_load(cluster.kubeconfig(user=User("system:kube-scheduler"), certificate=True))
     user = config["users"][0]["user"]
     assert "token" not in user

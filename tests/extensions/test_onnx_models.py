@@ -75,7 +75,7 @@ def test_only_files_of_the_folder_are_read(name: str) -> None:
         find_model(name)
 
 
-def test_what_is_no_model_or_too_large_or_too_slow_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_large_and_slow_models_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "odd.onnx").write_bytes(b"not a model")
     with pytest.raises(ValueError, match="is no model that onnxruntime can use"):
         find_model("odd.onnx")

@@ -19,7 +19,7 @@ What is broken, and the tests that break it (those elsewhere need no cluster, or
 | everything at once | test_a_storm_of_all_of_them_loses_nothing |
 | the leader killed (SIGKILL) in the middle of 2,000 bindings, or stopped (SIGSTOP) | |
 | | test_when_the_leader_goes_in_the_middle_of_a_burst_the_standby_does_the_rest |
-| a leader that goes on after it was stopped | test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on |
+| a leader that goes on after it was stopped | test_a_leader_that_was_stopped_writes_nothing_when_it_continues |
 | the scheduler killed again and again | test_a_scheduler_that_is_killed_again_and_again_leaves_no_pod_behind |
 | a replica killed that shares the work | test_when_a_replica_is_killed_the_others_take_its_part_over |
 | the clock set, the machine asleep | tests/daemon/test_clock_jumps.py, |
@@ -35,7 +35,7 @@ What is broken, and the tests that break it (those elsewhere need no cluster, or
 | memory over 200,000 pods created and deleted | test_nothing_is_kept_of_pods_that_are_gone |
 | 100,000 pods pending | test_many_more_pods_than_there_is_room_for |
 | 5,000 events a second | test_a_flood_of_node_updates_while_pods_come |
-| one tenant's flood of pods that fit nowhere | test_one_tenants_flood_of_pods_that_fit_nowhere_delays_nobody_elses |
+| one tenant's flood of pods that fit nowhere | test_one_tenants_flood_of_unschedulable_pods_delays_no_other_tenant |
 | a burst between two scrapes | test_a_burst_is_spread_by_what_it_will_use_and_herds_without_that |
 | the API server not hammered | |
 | | test_two_requests_a_bound_pod_three_for_one_that_fits_nowhere_and_none_when_idle |

@@ -120,7 +120,7 @@ def test_an_api_server_that_answers_late_or_never_is_bound_to_in_the_end() -> No
     story(POLICY, tell, cpus=(4, 4))
 
 
-def test_one_tenants_flood_of_pods_that_fit_nowhere_delays_nobody_elses() -> None:
+def test_one_tenants_flood_of_unschedulable_pods_delays_no_other_tenant() -> None:
     async def tell(calm: Calm) -> None:
         calm.server.lag_seconds = 0.01
         await calm.after(2)

@@ -42,7 +42,7 @@ def pod(cluster: Cluster, name: str, *, cpu: str = "500m", spec: dict[str, Any] 
     return cluster.templates.pod(msgspec.convert(body, objects.Pod))
 
 
-def test_no_nodes_is_said_in_kube_schedulers_words() -> None:
+def test_the_message_without_nodes_is_that_of_kube_scheduler() -> None:
     cluster = Cluster()
     decision = Cycle().decide(Frame(pod(cluster, "a"), cluster, 0.0), kubernetes_profile())
 

@@ -103,6 +103,6 @@ def chosen(found: Allocations, row: int) -> list[list[str]] | str:
     return [[str(one.device.id) for one in devices] for devices in result.claims]
 
 
-def test_verdicts_go_on_from_outcomes() -> None:
+def test_verdicts_continue_the_outcomes() -> None:
     assert ClaimOutcome.FITS == Outcome.ALLOCATED
     assert {verdict.value for verdict in ClaimOutcome} & {outcome.value for outcome in Outcome} == {1, 2, 3, 4}

@@ -48,7 +48,7 @@ def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: di
     ),
     running=st.dictionaries(st.sampled_from("XYZ"), st.integers(0, 3)),
 )
-def test_all_who_can_bind_do_at_once_and_nobody_else(pods: dict[str, dict[str, int]], running: dict[str, int]) -> None:
+def test_exactly_the_pods_that_can_bind_do(pods: dict[str, dict[str, int]], running: dict[str, int]) -> None:
     requirements = {
         uid: [requirement(key, size) for key, size in sorted(wanted.items())] for uid, wanted in pods.items()
     }
@@ -62,7 +62,7 @@ def test_all_who_can_bind_do_at_once_and_nobody_else(pods: dict[str, dict[str, i
     assert set(permit) == requirements.keys() - set(released)
 
 
-def test_groups_expire_one_by_one_whatever_becomes_of_their_pods() -> None:
+def test_groups_expire_one_by_one_for_any_fate_of_their_pods() -> None:
     permit = Permit()
     for number, within in enumerate((30.0, 10.0, 20.0)):
         permit.wait(f"p{number}", (requirement(f"g{number}", 2, within=within),), 0.0)

@@ -78,7 +78,7 @@ def test_of_equal_nodes_the_first_by_name_is_selected_and_all_are_listed() -> No
     assert [victim.name for victim in found.victims] == ["low0"]
 
 
-def test_the_search_goes_on_while_every_candidate_breaks_a_budget() -> None:
+def test_the_search_continues_while_every_candidate_violates_a_budget() -> None:
     cluster = full_cluster(150)
     budget = {
         "metadata": {"name": "b", "namespace": "default"},
@@ -107,7 +107,7 @@ def test_each_pod_takes_from_every_budget_that_matches_it() -> None:
     assert ([p.name for p in others], [p.name for p in violating]) == (["a"], ["b", "c"])
 
 
-def test_an_earlier_nomination_stands_where_the_pod_may_not_preempt() -> None:
+def test_an_earlier_nomination_remains_if_the_pod_may_not_preempt() -> None:
     cluster = full_cluster(1)
     frame = Frame(pod(cluster, "high", priority=10, preemptionPolicy="Never"), cluster, 1e9)
     profile = kubernetes_profile()

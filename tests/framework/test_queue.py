@@ -37,7 +37,7 @@ def popped(queue: SchedulingQueue, now: float) -> list[str]:
     return names
 
 
-def test_higher_priority_goes_first_then_who_waited_longest() -> None:
+def test_higher_priority_goes_first_then_the_longest_wait() -> None:
     queue = SchedulingQueue()
     for at, (name, priority) in enumerate([("a", 0), ("b", 5), ("c", 5), ("d", 1)]):
         queue.add(make_pod(name, priority=priority), float(at))

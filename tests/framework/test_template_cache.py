@@ -135,7 +135,7 @@ def test_templates_that_were_not_used_recently_are_evaluated_again(cluster: Clus
 
 @settings(max_examples=50)
 @given(st.data())
-def test_whatever_is_shared_decisions_are_those_of_the_plain_path(data: st.DataObject) -> None:
+def test_with_shared_results_decisions_equal_those_of_the_plain_path(data: st.DataObject) -> None:
     cluster, cycle, profile = Cluster(), Cycle(), kubernetes_profile()
     specs: dict[str, st.SearchStrategy[Any]] = {
         "cpu": st.sampled_from(["100m", "1", "3"]),
@@ -173,7 +173,7 @@ def test_whatever_is_shared_decisions_are_those_of_the_plain_path(data: st.DataO
 
 
 @pytest.mark.parametrize("size", [50, 500, 5_000])
-def test_whatever_changes_about_nodes_decisions_are_those_of_the_plain_path(size: int) -> None:
+def test_after_any_node_change_decisions_equal_those_of_the_plain_path(size: int) -> None:
     rng, cluster, cycle, profile = Random(size), Cluster(), Cycle(), kubernetes_profile()
     templates = [
         {"cpu": "100m", "image": "i:1"},

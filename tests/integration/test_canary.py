@@ -55,7 +55,7 @@ def test_promote_changes_both_keys_in_one_step(cluster: Cluster, where: list[str
     assert data(cluster) == {"web.policy": promoted, "README": "not a policy"}
 
 
-def test_somebody_elses_change_is_not_overwritten(
+def test_a_concurrent_change_is_not_overwritten(
     cluster: Cluster, where: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = config_maps.read_config_map

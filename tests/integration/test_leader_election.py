@@ -43,7 +43,7 @@ def leads(process: SchedulerProcess) -> bool:
     return "became leader" in process.log()
 
 
-def test_who_would_lead_beside_another_from_outside_the_cluster_is_refused(
+def test_a_second_leader_outside_the_cluster_is_refused(
     cluster: Cluster, scheduler: StartScheduler, config: str, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere.yaml"
@@ -64,7 +64,7 @@ def test_who_would_lead_beside_another_from_outside_the_cluster_is_refused(
     eventually(lambda: leads(third))  # the lease of one that died hinders nobody for longer than it lasts
 
 
-def test_who_cannot_have_the_lease_says_so(
+def test_a_replica_without_access_to_the_lease_reports_it(
     cluster: Cluster, front: Front, scheduler: StartScheduler, config: str, tmp_path: Path
 ) -> None:
     front.plan = lambda exchange: (
@@ -130,7 +130,7 @@ def test_a_leader_that_ends_in_order_hands_over_at_once(
     cluster.wait_bound("a")
 
 
-def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(
+def test_a_leader_that_was_stopped_writes_nothing_when_it_continues(
     cluster: Cluster, scheduler: StartScheduler, config: str, tmp_path: Path
 ) -> None:
     cluster.add_nodes(node("n1"), node("n2"))
@@ -168,7 +168,7 @@ def test_a_leader_that_loses_the_api_server_ends_and_says_so(
     assert "Traceback" not in process.log()
 
 
-def test_who_has_no_policies_to_decide_by_does_not_lead(
+def test_a_replica_without_policies_does_not_lead(
     cluster: Cluster, scheduler: StartScheduler, config: str, policies: ConfigMapVolume, tmp_path: Path
 ) -> None:
     cluster.add_nodes(node("n1"))

@@ -99,7 +99,7 @@ def binds(cluster: Cluster) -> str:
     return cluster.wait_bound(name)[name]
 
 
-def test_a_prometheus_that_is_not_there_holds_nothing_up(
+def test_an_absent_prometheus_delays_nothing(
     cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
 ) -> None:
     cluster.add_nodes(node("hot"), node("labelled", labels={"preferred": "yes"}))
@@ -112,7 +112,7 @@ def test_a_prometheus_that_is_not_there_holds_nothing_up(
     assert len([entry for entry in warnings if "127.0.0.1:1" in entry["message"]]) == 1, "one line, not one a second"
 
 
-def test_without_any_prometheus_configured_values_are_missing_and_it_is_said(
+def test_without_a_configured_prometheus_values_are_missing_and_it_is_reported(
     cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
 ) -> None:
     cluster.add_nodes(node("plain"), node("labelled", labels={"preferred": "yes"}))

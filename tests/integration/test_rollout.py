@@ -213,15 +213,13 @@ def test_without_stored_versions_there_is_no_rollback(
         (("--context=none",), "none"),
     ],
 )
-def test_what_cannot_be_found_out_is_said(
-    cluster: Cluster, tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_unknown_states_are_reported(cluster: Cluster, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     code, text = Stage(cluster, cluster.kubeconfig(tmp_path / "admin"), []).status(*arguments)
     assert code == 2
     assert said in text
 
 
-def test_while_nobody_has_said_anything_it_is_not_done(cluster: Cluster, tmp_path: Path) -> None:
+def test_without_reports_the_rollout_is_not_complete(cluster: Cluster, tmp_path: Path) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies"}}
     cluster.api.create("configmaps", {**config_map, "data": {"default.policy": ALL_GOOD}})
     stage = Stage(cluster, cluster.kubeconfig(tmp_path / "admin"), [])

@@ -65,7 +65,7 @@ def account(cluster: Cluster, name: str, *, role: str) -> str:
     return cluster.token("default", name)
 
 
-def test_only_who_may_sees_more_than_the_probes(
+def test_without_permission_only_the_probes_answer(
     cluster: Cluster, secure_front: Front, secured: SchedulerProcess
 ) -> None:
     for path in OPEN:
@@ -191,7 +191,7 @@ def test_sigusr2_writes_the_state(cluster: Cluster, scheduler: StartScheduler) -
         ("decisionLog: {directory: config.yaml}", "cannot write to .*config.yaml/decisions.jsonl"),
     ],
 )
-def test_what_cannot_be_served_or_written_is_said_at_the_start(
+def test_what_cannot_be_served_or_written_is_reported_at_the_start(
     cluster: Cluster, scheduler: StartScheduler, tmp_path: Path, section: str, said: str
 ) -> None:
     config = tmp_path / "config.yaml"

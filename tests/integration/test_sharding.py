@@ -154,7 +154,7 @@ def test_a_replica_that_comes_or_goes_in_the_middle_of_a_burst_does_no_harm(
     sound(cluster, [*found, third])
 
 
-def test_a_replica_that_was_stopped_binds_nothing_when_it_goes_on(
+def test_a_replica_that_was_stopped_binds_nothing_when_it_continues(
     cluster: Cluster, scheduler: StartScheduler, config: str
 ) -> None:
     cluster.add_nodes(*(node(f"n{i}", cpu="64") for i in range(6)))

@@ -93,7 +93,7 @@ def test_without_protection_what_a_tenant_wrote_counts_for_nothing(
 
 
 @pytest.mark.skipif(assets() is None, reason="only a real API server asks admission policies: KUBEBUILDER_ASSETS")
-def test_nobody_but_the_scheduler_writes_which_devices_a_pod_has(cluster: Cluster, tmp_path: Path) -> None:
+def test_only_the_scheduler_writes_the_devices_of_a_pod(cluster: Cluster, tmp_path: Path) -> None:
     admin = cluster.kubeconfig(tmp_path / "admin")
     kubectl(admin, "apply", "-k", str(BASE))
     all_of_pods = ["pods", "pods/status", "pods/binding", "pods/ephemeralcontainers", "bindings"]

@@ -122,7 +122,7 @@ def test_kubectl_shows_the_diagnostics_of_a_broken_config_map(asked: Path, tmp_p
     assert said.count("default.policy:") >= 2
 
 
-def test_what_is_good_passes_and_what_is_doubtful_is_said(asked: Path, tmp_path: Path) -> None:
+def test_valid_policies_pass_and_doubtful_ones_cause_warnings(asked: Path, tmp_path: Path) -> None:
     apply_refused(asked, config_map(tmp_path, default=BROKEN))
     done = run_kubectl(asked, "apply", "-f", config_map(tmp_path, default="filter node.ready\nscore 10\n"))
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ def test_policies_of_one_config_map_are_checked_together(asked: Path, tmp_path: 
     assert "same" in said
 
 
-def test_other_config_maps_are_nobodys_business(asked: Path, tmp_path: Path) -> None:
+def test_other_config_maps_are_ignored(asked: Path, tmp_path: Path) -> None:
     apply_refused(asked, config_map(tmp_path, default=BROKEN))
     kubectl(asked, "-n", NAMESPACE, "create", "configmap", "other", "--from-literal=a.yaml=filter node.redy")
     kubectl(asked, "apply", "-f", config_map(tmp_path, "elsewhere", namespace="default", default=BROKEN))

@@ -10,7 +10,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from tests.lang.fuzz import SECONDS_PER_CASE, cases, run
 
 
-def test_whatever_the_text_there_are_diagnostics_or_a_policy_that_decides() -> None:
+def test_any_text_gives_diagnostics_or_a_policy_that_decides() -> None:
     for text in islice(cases(20_261_121), 900):
         started = time.process_time()
         run(text)

@@ -144,7 +144,7 @@ def test_min_domains_counts_absent_domains_as_empty() -> None:
     assert feasible(decide(policy(f"{text} min domains 3"), pod(nodes, "q", labels=RED), nodes), nodes) == []
 
 
-def test_a_cordoned_empty_node_does_not_hold_up_a_spread() -> None:
+def test_a_cordoned_empty_node_does_not_block_a_spread() -> None:
     nodes = cluster(node("a"), node("b"), node("out", spec={"unschedulable": True}))
     place(nodes, [("a", RED), ("b", RED)])
 
@@ -270,7 +270,7 @@ def test_order_sorts_by_its_keys() -> None:
     ]  # fmt: skip
 
 
-def test_preempt_says_who_may_evict_and_who_may_be_evicted() -> None:
+def test_preempt_limits_preemptors_and_victims() -> None:
     nodes = cluster()
     careful = policy(
         'preempt if pod.priority > 1000 evict where victim.label.tier == "batch" and victim.priority < pod.priority'

@@ -38,7 +38,7 @@ def test_what_is_written_otherwise_is_equal(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("text", NO_VERSIONS)
-def test_other_texts_are_no_versions(text: str) -> None:
+def test_other_texts_are_not_versions(text: str) -> None:
     assert version_key(text) is None
 
 

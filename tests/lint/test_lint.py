@@ -97,7 +97,7 @@ def user(tier: str, *more: str) -> str:
     return "\n".join((f'for pods where pod.label.tier == "{tier}"', 'use "shared.policy"', *more)) + "\n"
 
 
-def test_of_a_shared_file_only_that_is_said_which_is_true_for_all_that_use_it() -> None:
+def test_a_shared_file_is_reported_only_for_what_holds_for_all_its_users() -> None:
     web, database = user("web", "filter node.free.mem > 4Gi"), user("db")
     anyone = 'for pods where pod.namespace == "any"\npriority 5\nuse "shared.policy"\n'
 

@@ -44,7 +44,7 @@ def test_the_same_values_give_the_same_bytes(chart: Callable[[], Chart]) -> None
     assert chart().svg == chart().svg
 
 
-def test_a_chart_is_well_formed_and_says_what_it_shows(chart: Callable[[], Chart]) -> None:
+def test_a_chart_is_well_formed_and_has_a_description(chart: Callable[[], Chart]) -> None:
     made = chart()
     root = ElementTree.fromstring(made.svg)
     assert root.get("role") == "img"
@@ -74,7 +74,7 @@ def test_colours_follow_the_page() -> None:
     assert "#0102" not in svg
 
 
-def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

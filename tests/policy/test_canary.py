@@ -151,7 +151,7 @@ def test_scheduler_and_priority_are_the_stable_policys() -> None:
     assert [policy.name for policy in found.policies] == ["next", "batch", "everything"]
 
 
-def test_a_canary_is_found_wherever_its_file_stands() -> None:
+def test_a_canary_is_found_in_any_file() -> None:
     given_ = sources(STABLE + "\n# in a-next.policy\ncanary of batch for 10%\nfilter fits(cpu)\n")
 
     for order in (given_, given_[::-1]):

@@ -98,7 +98,7 @@ def test_no_member_binds_before_every_role_has_its_number() -> None:
     assert released == [[], [], [], ["d", "w1", "w2", "x"], ["w3"]]
 
 
-def test_people_are_told_which_role_is_missing() -> None:
+def test_the_message_names_the_missing_role() -> None:
     made = Cluster()
     made.set_node(node("n", cpu="64"))
     made.place(pod(made, "w1", labels={"job": "j", "role": "worker"}), "n")

@@ -45,7 +45,7 @@ EVERYTHING = ["label", "come", "go", "place", "place", "leave", "reading", "read
 
 @pytest.mark.parametrize("size", [6, 60, 600])
 @pytest.mark.parametrize("name", POLICIES)
-def test_whatever_changes_a_policy_decides_as_the_plain_path_does(name: str, size: int) -> None:
+def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, size: int) -> None:
     rng, cluster, cycle, profile = Random(f"{name} {size}"), Cluster(), Cycle(), policy(POLICIES[name]).profile
     signals, now, decided = Signals.EMPTY, 1_800_000_000.0, 0
 

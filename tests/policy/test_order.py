@@ -203,7 +203,7 @@ def test_what_comes_before_the_head_is_tried() -> None:
     assert line.pop_all() == ["first"]
 
 
-def test_the_line_goes_on_when_the_head_is_tried_again_or_gone() -> None:
+def test_the_line_moves_on_when_the_head_is_tried_again_or_deleted() -> None:
     line = Line(policy(STRICT))
     for name, priority in (("head", 5), ("second", 3), ("third", 1)):
         line.add(name, priority=priority)

@@ -91,7 +91,7 @@ def test_of_the_same_priority_an_owner_goes_before_the_administrator_and_owners_
     assert governing([default, first, second], pod("other")) == "default"
 
 
-def test_a_higher_priority_goes_first_whoever_wrote_it() -> None:
+def test_a_higher_priority_goes_first_for_all_owners() -> None:
     guard = written(None, guard="priority 100\nfilter node.ready\n")
     urgent = written(TEAM_A, urgent="priority 10\nfilter node.ready\n")
 
@@ -144,7 +144,7 @@ def test_each_statement_is_allowed_by_its_word_alone(word: str) -> None:
     assert "P0216" not in refused(EXAMPLES[word], Owner("o", ("a",), allowed=frozenset({word, "score"})))
 
 
-def test_what_reaches_others_is_not_allowed_unless_somebody_says_so() -> None:
+def test_what_affects_others_is_denied_unless_allowed() -> None:
     assert set(RESTRICTABLE) - set(ALLOWED_BY_DEFAULT) == {"gang", "preempt", "use kubernetes without", "promql"}
     assert refused("scheduler default-scheduler\n") == ["P0216"]
     assert refused("scheduler batch\n", Owner("o", ("a",), schedulers=frozenset({"batch"}))) == []

@@ -85,7 +85,7 @@ def test_a_pod_that_stays_keeps_its_room_on_a_node_with_victims(spec: dict[str, 
     assert "1 Insufficient cpu" in decide(cluster, BATCH_ONLY, cpu="3", **spec).message
 
 
-def test_who_may_evict_can_decide_by_the_pod_and_by_the_victim_together() -> None:
+def test_a_condition_can_read_the_pod_and_the_victim() -> None:
     text = "preempt if pod.label.team evict where victim.label.team == pod.label.team"
     cluster = Cluster()
     cluster.set_node(node("n0", cpu="2"))

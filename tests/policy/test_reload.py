@@ -77,7 +77,7 @@ some_files = st.fixed_dictionaries({}, optional={name: st.sampled_from(texts) fo
 
 
 @given(st.lists(some_files, max_size=6))
-def test_a_set_says_the_same_whatever_was_loaded_before(generations: list[dict[str, str]]) -> None:
+def test_a_set_has_the_same_result_after_any_earlier_set(generations: list[dict[str, str]]) -> None:
     memo = Memo()
     for texts in generations:
         memo = Memo(memo.known)

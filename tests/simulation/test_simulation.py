@@ -49,7 +49,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_no_pod_is_lost_bound_twice_or_wrong_whatever_happens() -> None:
+def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
     met: Counter[str] = Counter()
     for seed in range(24):
         met += Simulation(seed, steps=120).run()

@@ -91,7 +91,7 @@ def test_null_for_a_score_means_that_the_plugin_skipped() -> None:
 
 
 @pytest.mark.parametrize("form", [None, {"a": None}, {"a": {"NodeAffinity": None}}])
-def test_that_a_plugin_has_no_score_may_be_said_in_several_ways(form: Any) -> None:
+def test_a_missing_score_may_be_written_in_several_ways(form: Any) -> None:
     want = {"plugin": "NodeAffinity", "scores": form}
     assert not check(parse_case(line(want), 1)).differences
 
@@ -187,7 +187,7 @@ def test_lines_are_read_plain_and_gzipped(tmp_path: Path) -> None:
         (gzip.compress(b"{}\n", mtime=0)[:-9], "cannot be read"),  # the same on every worker of xdist
     ],
 )
-def test_files_that_are_none_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_bytes(content)
     with pytest.raises(CaseFileError, match=f"cases.jsonl.*{message}"):

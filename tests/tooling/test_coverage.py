@@ -171,7 +171,7 @@ def test_a_clause_counts_where_it_has_a_say_at_any_node(tmp_path: Path) -> None:
     assert str(file.clause_ratio) == "1/2"
 
 
-def test_who_is_governed_is_asked_only_beside_other_policies(tmp_path: Path) -> None:
+def test_governing_is_covered_only_with_other_policies(tmp_path: Path) -> None:
     alone = covered(tmp_path, 'for pods where pod.namespace == "default"\npriority 1\nfilter node.ready', PLAIN)
     assert 'condition pod.namespace == "default"' not in seen(alone)
     (tmp_path / "other.policy").write_text("filter node.ready\n")

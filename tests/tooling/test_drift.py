@@ -57,7 +57,7 @@ def test_another_node_must_be_better_by_more_than_the_margin(margin: float, coun
         assert [(lead.place, lead.points) for lead in one.leads] == [("a.policy:1:1", 40), ("a.policy:2:1", -10)]
 
 
-def test_a_pod_does_not_stand_in_its_own_way() -> None:
+def test_a_pod_does_not_conflict_with_itself() -> None:
     there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}]))
     assert drifted(there, "filter fits(cpu, mem)\nscore 50 if label disk=ssd").drifted == ()
 
@@ -70,7 +70,7 @@ def test_pods_of_one_template_are_each_reported() -> None:
     assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"]
 
 
-def test_who_is_not_looked_at_and_why() -> None:
+def test_skipped_pods_and_the_reason() -> None:
     things = things_of(
         SSD_AND_HDD,
         [

@@ -112,7 +112,7 @@ def test_the_first_tests_notice_changes_of_the_policy_and_say_how_many(
         assert len(said) == 1
 
 
-def test_what_could_not_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_could_not_be_shown_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, code = first(tmp_path, "filter volumes_ok()", capsys)
     assert code == 0
     assert "# No case was found in which\n# - volumes_ok() is false (line 1)" in text

@@ -102,7 +102,7 @@ def test_the_other_way_round_everything_is_the_other_way_round() -> None:
     assert {change.kind for change in there.changes} == {"moved", "lost"}
 
 
-def test_who_is_replayed_and_who_stays() -> None:
+def test_replayed_pods_and_unchanged_pods() -> None:
     pods = [
         {"cpu": 1, "node": "a"},
         {"cpu": 1},

@@ -222,7 +222,7 @@ def test_a_limit_is_raised_as_far_as_the_pod_needs() -> None:
     assert "request 100m cpu or less, instead of 500m" in texts
 
 
-def test_a_bound_pod_does_not_stand_in_its_own_way() -> None:
+def test_a_bound_pod_does_not_conflict_with_itself() -> None:
     there = cluster_of(NODES[:1], [{"name": "whole", "cpu": 4, "node": "a1"}])
     pod = there.find("whole")
     with waiting(pod, there.cluster) as (free, bound):

@@ -133,7 +133,7 @@ async def test_an_answer_that_does_not_come_times_out() -> None:
         assert not connection.is_open
 
 
-async def test_a_cancelled_exchange_closes_the_connection_so_that_its_answer_meets_nobody() -> None:
+async def test_a_cancelled_exchange_closes_the_connection_and_drops_its_answer() -> None:
     async with ScriptedServer(lambda request, peer: None) as server:
         connection = await connect(server)
         exchange = asyncio.create_task(connection.exchange(REQUEST, timeout_seconds=5))
@@ -144,7 +144,7 @@ async def test_a_cancelled_exchange_closes_the_connection_so_that_its_answer_mee
         assert not connection.is_open
 
 
-async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+async def test_unexpected_bytes_end_the_connection() -> None:
     def script(_: Request, peer: Peer) -> None:
         peer.answer(200, b"one")
         asyncio.get_running_loop().call_later(0.02, peer.answer, 408, b"too slow")
@@ -238,7 +238,7 @@ async def test_an_error_instead_of_a_stream_is_an_answer() -> None:
         connection.close()
 
 
-async def test_a_stream_nobody_reads_stops_the_sender_instead_of_filling_memory() -> None:
+async def test_an_unread_stream_stops_the_sender_instead_of_filling_memory() -> None:
     sent = 0
     block = b"x" * (1 << 20)
 

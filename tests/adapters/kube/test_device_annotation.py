@@ -83,12 +83,12 @@ async def test_what_is_shipped_protects() -> None:
         ({"validatingadmissionpolicybindings": {"spec": 3}}, "cannot decode"),
     ],
 )
-async def test_what_does_not_protect_is_said(there: dict[str, Any], why: str) -> None:
+async def test_missing_protection_is_reported(there: dict[str, Any], why: str) -> None:
     async with asked(Api(**there)) as transport:
         assert why in await why_unprotected(transport)
 
 
-async def test_without_the_right_to_look_nobody_is_believed() -> None:
+async def test_without_permission_to_check_no_annotation_is_trusted() -> None:
     api = Api()
     api.status = 403
     async with asked(api) as transport:
@@ -127,7 +127,7 @@ async def test_annotations_count_while_they_are_protected(caplog: pytest.LogCapt
         assert "anybody can write the annotation policy-scheduler/devices, so it does not count" in said.getMessage()
 
 
-async def test_a_start_waits_for_the_first_answer_but_not_for_ever(
+async def test_a_start_waits_for_the_first_answer_but_not_forever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kube_policy_scheduler.daemon.watching.device_trust.FIRST_LOOK_SECONDS", 0.05)

@@ -117,7 +117,7 @@ async def test_a_scheduled_event_has_the_fields_of_kube_scheduler() -> None:
         ]
 
 
-async def test_what_is_said_again_becomes_a_series() -> None:
+async def test_a_repeated_event_becomes_a_series() -> None:
     api = Api()
     async with recorder_for(api) as (recorder, clock):
         for second in range(5):
@@ -194,7 +194,7 @@ async def test_while_bindings_are_busy_events_wait_and_then_all_go_out() -> None
         await until(lambda: len(api.events) == 200)
 
 
-async def test_events_are_not_held_back_for_ever() -> None:
+async def test_events_are_not_held_back_forever() -> None:
     api = Api()
     async with recorder_for(api, defer_while=lambda: True, max_defer_seconds=0.2) as (recorder, _):
         recorder.scheduled(web(), node="node-1")

@@ -40,7 +40,7 @@ async def test_a_victim_gets_a_condition_and_is_deleted_by_its_uid() -> None:
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-async def test_behind_the_fence_nobody_is_evicted(allowed: int) -> None:
+async def test_behind_the_fence_no_pod_is_evicted(allowed: int) -> None:
     asked: list[None] = []
 
     def may_evict() -> bool:

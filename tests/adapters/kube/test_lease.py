@@ -158,7 +158,7 @@ async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_on
         assert api.spec["leaseTransitions"] == 1 or api.spec["leaseTransitions"] == 2
 
 
-async def test_a_leader_that_ends_in_order_says_how_far_it_had_seen_and_who_follows_knows() -> None:
+async def test_a_leader_that_ends_in_order_hands_its_progress_to_the_next() -> None:
     async with election() as (api, server, candidates):
         first = Candidate(server, "a")
         first.sees = {"pods": 120, "podgroups.scheduling.k8s.io": 98}
@@ -197,7 +197,7 @@ async def test_nothing_is_known_of_a_leader_whose_lease_ran_out() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "pods", "pods=", "pods=x,nodes=²", "=,=", "pods=" + "9" * 5000])
-async def test_what_somebody_else_wrote_into_the_lease_does_no_harm(text: str) -> None:
+async def test_foreign_values_in_the_lease_do_no_harm(text: str) -> None:
     async with election() as (api, server, candidates):
         api.lease = {
             "metadata": {
@@ -273,7 +273,7 @@ async def test_short_failures_do_not_cost_the_lead() -> None:
         assert leader.changes == ["started"]
 
 
-async def test_who_may_watch_takes_a_lease_that_is_given_back_at_once() -> None:
+async def test_with_a_watch_a_released_lease_is_acquired_at_once() -> None:
     async with election() as (api, server, candidates):
         api.may_watch = True
         times = {"lease_seconds": 300.0, "renew_deadline_seconds": 200.0, "retry_seconds": 60.0}

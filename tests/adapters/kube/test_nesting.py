@@ -50,7 +50,7 @@ def test_so_has_one_in_which_another_pod_is_broken() -> None:
     assert malformed.metadata.name == "broken"
 
 
-def test_a_watch_goes_on() -> None:
+def test_a_watch_continues() -> None:
     lines = b"".join(b'{"type":"ADDED","object":%b}\n' % each for each in (deep("a"), deep("b", 3), deep("c")))
     assert [event.object.metadata.name for event in DECODER.events(lines) if isinstance(event, WatchEvent)] == [
         "a",

@@ -202,7 +202,7 @@ def test_while_the_server_cannot_be_reached_everything_waits_and_nothing_is_lost
     story(tell)
 
 
-def test_what_is_more_than_there_is_room_for_is_lost_by_who_has_most() -> None:
+def test_when_full_the_largest_holder_loses_items() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         for number in range(40):
             api.bad["big", f"{number}"] = denies
@@ -296,7 +296,7 @@ def test_at_the_end_all_that_waits_goes_out_and_what_fails_is_tried_once_more() 
     story(tell, defer_while=lambda: True)
 
 
-def test_things_wait_for_bindings_but_not_for_ever() -> None:
+def test_items_wait_for_bindings_but_not_forever() -> None:
     busy = True
 
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
@@ -373,7 +373,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(1, 4))
-def test_the_newest_of_each_is_sent_last_whatever_fails_meanwhile(
+def test_the_newest_of_each_is_sent_last_after_any_failures(
     steps: list[tuple[str, int, float]], concurrency: int
 ) -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:

@@ -126,7 +126,7 @@ async def test_of_what_waits_to_be_sent_that_a_group_is_scheduled_outlives_the_r
         assert api.condition["status"] == "True"
 
 
-async def test_another_group_of_the_name_and_one_that_nobody_knows_are_left_alone() -> None:
+async def test_another_group_of_the_name_and_an_unknown_one_are_left_alone() -> None:
     api = Api()
     async with writer_for(api) as writer:
         writer.scheduled("default/other")

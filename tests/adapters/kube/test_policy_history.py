@@ -127,7 +127,7 @@ async def test_what_was_accepted_before_is_there_with_its_policies_the_newest_fi
     assert "SHA256SUMS is missing" in caplog.text
 
 
-async def test_one_that_somebody_spoilt_spoils_no_other(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_corrupt_entry_does_not_affect_others(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.history.accepted(await stage.write("score 1"))
     await stage.until(bool)
     spoilt: list[Any] = [None, {"data": {"a.policy": 1}}, {"binaryData": {"a.policy": "?"}}, {"data": {"a.txt": ""}}]

@@ -201,7 +201,7 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         assert 300 <= int(queries[2]["timeoutSeconds"]) <= 600
 
 
-async def test_a_list_is_read_before_there_is_anybody_to_tell() -> None:
+async def test_a_list_is_read_before_there_are_handlers() -> None:
     asked: list[str | None] = []
 
     def script(request: Request, peer: Peer) -> None:
@@ -248,7 +248,7 @@ async def test_a_continue_token_that_expired_restarts_the_list_in_one_piece() ->
         assert limits == ["2000", "2000", None]
 
 
-async def test_a_watch_that_ends_goes_on_where_it_stopped_bookmarks_included() -> None:
+async def test_a_watch_that_ends_resumes_where_it_stopped_bookmarks_included() -> None:
     api = Api()
     api.watches = [
         serve(("ADDED", pod("a", resourceVersion="11")), end=True),
@@ -563,7 +563,7 @@ async def test_a_question_that_fails_is_asked_again() -> None:
         await until(lambda: not refusals and reflector.is_current)
 
 
-async def test_a_watch_that_ends_as_a_routine_goes_on_being_current() -> None:
+async def test_a_watch_that_ends_as_a_routine_stays_current() -> None:
     api = Api()
     seen: list[bool] = []
     api.watches = [serve(("ADDED", pod("a", resourceVersion="11")), end=True)]
@@ -732,7 +732,7 @@ async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_when_the_server_is_back_nobody_sleeps_on() -> None:
+async def test_when_the_server_is_back_waiting_ends_at_once() -> None:
     api = Api()
     backoff = Backoff(initial_seconds=60.0, limit_seconds=60.0, random=Random(1))
     async with mirrored(api, backoff=backoff) as (_, reflector, server):

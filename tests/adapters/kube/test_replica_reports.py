@@ -88,7 +88,7 @@ async def test_replicas_that_start_together_each_have_their_own(stage: Stage) ->
     assert found["a"].active == found["c"].active == ""
 
 
-async def test_who_ends_takes_its_report_away(stage: Stage) -> None:
+async def test_a_replica_that_ends_deletes_its_report(stage: Stage) -> None:
     _, going = stage.replica("going")
     stage.replica("staying")
     await stage.until(lambda found: len(found) == 2)
@@ -96,7 +96,7 @@ async def test_who_ends_takes_its_report_away(stage: Stage) -> None:
     assert set(await stage.reports()) == {"staying"}
 
 
-async def test_who_died_is_forgotten_by_the_others(stage: Stage) -> None:
+async def test_a_dead_replica_is_forgotten_by_the_others(stage: Stage) -> None:
     await stage.transport.request(
         "POST",
         PATH.rpartition("/")[0],

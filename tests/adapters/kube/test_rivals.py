@@ -89,12 +89,12 @@ async def test_a_lease_that_is_renewed_and_is_not_ours_is_a_rivals(
 
 
 @pytest.mark.parametrize("api", [Api(), Api(("there", "ours"), alive=False), Api(("there", "ours"), holder="")])
-async def test_nobody_leads_by_a_lease_that_is_not_renewed_or_was_given_back(api: Api) -> None:
+async def test_a_released_or_expired_lease_has_no_leader(api: Api) -> None:
     assert await found(api) is None
 
 
 @pytest.mark.parametrize("namespace", ["policy-scheduler", "kube-system"])
-async def test_who_may_not_look_everywhere_looks_where_leases_usually_are(namespace: str) -> None:
+async def test_without_cluster_wide_access_the_usual_namespaces_are_searched(namespace: str) -> None:
     api = Api((namespace, "ours"))
     api.forbidden = (f"{GROUP}/leases",)
     assert await found(api) == Rival(namespace, "ours", "them")

@@ -176,7 +176,7 @@ def too_busy(peer: Peer, *, retry_after: str) -> None:
     peer.answer(429, b"Too many requests, please try again later.\n", retry_after=retry_after)
 
 
-async def test_a_server_with_too_much_to_do_is_left_in_peace_by_requests_of_that_kind_alone() -> None:
+async def test_an_overloaded_server_delays_only_requests_of_that_kind() -> None:
     times: list[tuple[str, float]] = []
 
     def script(request: Request, peer: Peer) -> None:
@@ -276,7 +276,7 @@ async def test_every_request_is_observed_with_its_code_or_the_name_of_its_failur
     ]
 
 
-async def test_who_waits_for_a_new_connection_takes_one_that_is_given_back_before(
+async def test_a_waiter_for_a_new_connection_takes_one_that_is_returned_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     is_first_in, may_answer = asyncio.Event(), asyncio.Event()
@@ -310,7 +310,7 @@ async def test_who_waits_for_a_new_connection_takes_one_that_is_given_back_befor
         await transport.close()
 
 
-async def test_who_waits_learns_at_once_that_the_server_cannot_be_reached() -> None:
+async def test_waiters_fail_at_once_if_the_server_is_unreachable() -> None:
     async with ScriptedServer(echo) as server:
         port = server.port
     transport = Transport(CredentialSource(lambda: credentials(f"http://127.0.0.1:{port}")), max_connections=40)

@@ -115,7 +115,7 @@ async def test_replicas_that_start_together_serve_the_same(stage: Stage) -> None
     assert await stage.trusted() == [(await stage.secret())["ca.crt"]] * 2
 
 
-async def test_nothing_is_written_while_all_is_well(stage: Stage) -> None:
+async def test_nothing_is_written_while_the_certificate_is_valid(stage: Stage) -> None:
     certificate = stage.replica()
     await certificate.ensure()
     before = (await stage.call("GET", SECRET))["metadata"]["resourceVersion"]
@@ -190,7 +190,7 @@ class TestIssued:
         ):
             assert not is_good(wrong, NAMES.hosts, now=NOW)
 
-    def test_nobody_can_sign_another_one(self) -> None:
+    def test_it_cannot_sign_other_certificates(self) -> None:
         (authority,) = x509.load_pem_x509_certificates(self.issued.authorities)
         certificate = x509.load_pem_x509_certificate(self.issued.certificate)
         assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

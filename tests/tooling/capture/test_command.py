@@ -66,7 +66,7 @@ def test_a_cluster_that_is_not_the_one_of_the_decision_is_refused(
     ("content", "said"),
     [(b"", "has no decision about `web`"), (b"{]\n", "decisions.jsonl:1"), (None, "cannot read decisions.jsonl")],
 )
-def test_a_log_that_is_none_is_said(
+def test_a_file_that_is_not_a_log_is_reported(
     world: Path, content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
@@ -161,7 +161,7 @@ def test_a_policy_that_does_not_govern_the_pod_cannot_be_captured(
     assert not (world / "web.test.yaml").exists()
 
 
-def test_pseudonyms_under_which_no_policy_governs_the_pod_are_said(
+def test_pseudonyms_under_which_no_policy_governs_the_pod_are_reported(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     web_pod(world, labels={"tier": "web-frontend"})

@@ -42,7 +42,7 @@ def test_few_of_many_are_found_in_few_trials() -> None:
     assert trials < 200
 
 
-def test_what_stands_at_the_beginning_is_found_without_the_rest() -> None:
+def test_what_is_at_the_beginning_is_found_without_the_rest() -> None:
     asked: list[int] = []
 
     def holds(part: Sequence[int]) -> bool:

@@ -63,7 +63,7 @@ def ours(name: str, short: Mapping[str, Any]) -> objects.Pod:
 
 @settings(max_examples=30, deadline=None)
 @given(EVENTS, st.integers(0, len(PODS) - 1))
-def test_whatever_is_decided_is_decided_the_same_by_its_test(events: list[Any], variant: int) -> None:
+def test_each_decision_is_reproduced_by_its_test(events: list[Any], variant: int) -> None:
     kept = World()
     for event in events:
         kept.happen(event)
@@ -110,7 +110,7 @@ def test_a_pod_that_fits_nowhere_keeps_its_main_reason_and_one_node_for_each_fil
     assert made.nodes == (20, 3)
 
 
-def test_metrics_stand_under_the_names_of_nodes() -> None:
+def test_metrics_are_listed_by_node_name() -> None:
     nodes = [make_node(f"n{i}", {"labels": {}, "cpu": "8"}) for i in range(9)]
     for at, node in enumerate(nodes):
         node.status.addresses = [objects.NodeAddress("InternalIP", f"10.0.0.{at}")]

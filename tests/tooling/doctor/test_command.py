@@ -146,8 +146,6 @@ def test_a_prometheus_that_is_away_is_could_not_check(
 
 
 @pytest.mark.parametrize("url", ["localhost:9090", "http://localhost:port", "http://localhost:99999", "http://[::1"])
-def test_a_prometheus_url_that_is_none_is_a_usage_error(
-    url: str, policy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_prometheus_url_is_a_usage_error(url: str, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--policies", policy, "--prometheus-url", url]) == 2
     assert f"expected a URL such as http://127.0.0.1:9090, got '{url}'" in capsys.readouterr().err

@@ -76,11 +76,11 @@ def found(sick: Inspection, check: str) -> list[tuple[str, Status, str, str]]:
         ("gpu", None),
     ],
 )
-def test_the_key_that_was_meant_is_found(key: str, meant: str | None) -> None:
+def test_the_intended_key_is_found(key: str, meant: str | None) -> None:
     assert meant_key(key, {ZONE: 6, "disk": 6, "kubernetes.io/hostname": 6}) == meant
 
 
-def test_a_label_that_is_on_no_node_is_a_problem_where_another_was_meant() -> None:
+def test_a_label_on_no_node_is_a_problem_if_a_similar_one_exists() -> None:
     (finding,) = found(inspection('score 1 if node.label["topology.kubernetes.io/zon"] == "a"\n'), "labels")
 
     assert finding == (
@@ -113,7 +113,7 @@ def test_the_labels_of_pods_are_looked_at_on_the_pods_that_the_policy_governs() 
     ]
 
 
-def test_without_pods_nobody_knows() -> None:
+def test_without_pods_the_result_is_unknown() -> None:
     ((_, status, _, _),) = found(inspection("spread by pod.label.tenant\n", things=nodes()), "labels")
 
     assert status is Status.UNCHECKED
@@ -136,7 +136,7 @@ def metric(signals: Signals, **more: Any) -> tuple[Status, str, str]:
     return first[1:]
 
 
-def test_a_metric_of_every_node_is_well() -> None:
+def test_a_metric_of_every_node_passes() -> None:
     assert metric(vector([{"node": f"n{i}"} for i in range(6)])) == (Status.OK, "on 6 of 6 nodes", "")
 
 
@@ -297,7 +297,7 @@ def test_without_a_pod_rules_are_not_tried() -> None:
 # --- pods ------------------------------------------------------------------------------------------------
 
 
-def test_pods_of_nobody_and_policies_of_nothing_are_found() -> None:
+def test_pods_without_policies_and_policies_without_pods_are_found() -> None:
     text = 'for pods where pod.namespace == "batch"\nfilter node.ready\n'
     things = [*nodes(), pod("lost"), pod("astray", scheduler="policy-schedular")]
 

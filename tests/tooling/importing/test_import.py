@@ -157,7 +157,7 @@ def test_other_weights_decide_as_the_plugins_with_these_weights(seed: int) -> No
         cluster.place(info, expected.host)
 
 
-def test_what_cannot_be_said_in_a_policy_is_said_in_notes() -> None:
+def test_what_a_policy_cannot_express_is_written_in_notes() -> None:
     (policy,) = imported(PROFILES["trimaran"], percentageOfNodesToScore=30, extenders=[{"urlPrefix": "http://gpu"}])
     assert any("http://gpu" in note for note in policy.notes)
     assert any(note.startswith("Peaks:") for note in policy.notes)

@@ -28,7 +28,7 @@ def test_pods_that_never_fit_are_pending_in_the_end_with_what_refused_them() -> 
     assert (found.placed, found.unplaced, dict(found.reasons)) == (1, 1, {"NodeResourcesFit": 1})
 
 
-def test_without_waiting_what_does_not_fit_is_dropped_and_nobody_leaves() -> None:
+def test_without_waiting_what_does_not_fit_is_dropped_and_no_pod_leaves() -> None:
     big = pod(cpu="3")
     found = simulated(
         [Arrival(0, "first", big, 1), Arrival(10, "second", big), Arrival(20, "small", pod())],
@@ -39,7 +39,7 @@ def test_without_waiting_what_does_not_fit_is_dropped_and_nobody_leaves() -> Non
     assert found.last.used["cpu"] == 1
 
 
-def test_the_policy_decides_who_is_next_and_who_waits() -> None:
+def test_the_policy_decides_which_pod_is_next_and_which_waits() -> None:
     policy = 'order by pod.request.cpu desc\nhold if pod.request.cpu > 3 else "too much"\nfilter true'
     blocker, small, large, held = pod(cpu="4"), pod(cpu="2"), pod(cpu="3"), pod(cpu="3500m")
     policy = policy.replace("> 3 ", "> 3200m ")
@@ -84,13 +84,13 @@ def test_pods_that_only_time_could_help_are_given_up_after_a_week() -> None:
     assert found.decisions < 1500, "looks become rarer"
 
 
-def test_a_hold_that_reads_the_cluster_lets_go_when_a_pod_leaves() -> None:
+def test_a_hold_that_reads_the_cluster_ends_when_a_pod_leaves() -> None:
     policy = 'hold if count(p in cluster.pods) > 0 else "one at a time"'
     arrivals = [Arrival(at, f"p{at}", pod(), 100) for at in (0, 1)]
     assert simulated(arrivals, nodes=[node("a")], by=policy).wait_seconds == (0, 99)
 
 
-def test_the_important_evict_others_who_come_again() -> None:
+def test_important_pods_evict_others_that_come_back() -> None:
     arrivals = [Arrival(0, "low", pod(cpu="3"), 100), Arrival(10, "high", pod(cpu="3", priority=10), 100)]
     found = simulated(arrivals, nodes=[node("a")])
     assert (found.evicted, found.placed, found.left, found.unplaced) == (1, 3, 2, 0)

@@ -35,7 +35,7 @@ pods:
     assert found[0].pod.spec.scheduler_name == "s"
 
 
-def test_kubernetes_objects_come_at_their_creation_and_as_if_nobody_had_placed_them() -> None:
+def test_kubernetes_objects_come_at_their_creation_and_unplaced() -> None:
     found = stream("""
 apiVersion: v1
 kind: List

@@ -195,7 +195,7 @@ def test_metrics_go_with_the_snapshot(
     assert recorded["ranking"]["nodes"] == measured["ranking"]["nodes"]
 
 
-def test_a_prometheus_that_is_away_is_said_and_the_metrics_are_absent(
+def test_an_unreachable_prometheus_is_reported_and_the_metrics_are_absent(
     kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "cluster.json"
@@ -219,12 +219,12 @@ def test_a_prometheus_that_is_away_is_said_and_the_metrics_are_absent(
         (["--kubeconfig", "nowhere"], "cannot read the cluster"),
     ],
 )
-def test_what_cannot_be_meant_is_said(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["snapshot", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_said(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_reported(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", "nowhere/at/all.json"]) == 2
     assert "cannot write nowhere/at/all.json: no such file or directory" in capsys.readouterr().err
 

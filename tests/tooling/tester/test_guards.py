@@ -219,7 +219,7 @@ class TestGuard9AMetricThatIsNotGivenIsAnError:
         assert "no series for `cpu_usage`" in ended.err
         assert "add it under `metrics`, or write `absent: [cpu_usage]`" in ended.err
 
-    def test_absence_can_be_meant(self, folder: Folder) -> None:
+    def test_absence_can_be_expected(self, folder: Folder) -> None:
         text = SUITE.replace("  cpu_usage: {a1: 90, b1: 10, c1: 0}\n", "  absent: [cpu_usage]\n")
         assert folder.suite(text.replace("{node: b1}", "{schedulable: true, degraded: [cpu_usage]}")).code == 0
 

@@ -62,7 +62,7 @@ def test_another_order_fails_with_what_each_pod_says(folder: Folder, queue: str,
     assert "pod.label.tier: " in ended.out
 
 
-def test_a_tie_in_the_queue_is_admitted_where_it_is_meant(folder: Folder) -> None:
+def test_a_tie_in_the_queue_passes_if_the_test_expects_it(folder: Folder) -> None:
     text = case("[{pod: {name: x}}, {pod: {name: y}}]", "{turns: [x, y]}", more="  tie: ok\n")
     assert folder.suite(text, policy=POLICY).code == 0
 
@@ -76,7 +76,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "told"), WRONG, ids=[told for _, told in WRONG])
-def test_what_cannot_be_meant_is_an_error(folder: Folder, text: str, told: str) -> None:
+def test_invalid_expectations_are_errors(folder: Folder, text: str, told: str) -> None:
     ended = folder.suite(text, policy=POLICY)
     assert (ended.code, ended.out.splitlines()[-1]) == (2, "0 passed, 0 failed, 0 skipped, 1 file could not be used")
     assert told in ended.err
