@@ -1,4 +1,4 @@
-"""The laws of the source tree: who may import whom, and what the pure core may not know. Read with `ast`."""
+"""The laws of the source tree: which package may import which, and what the pure core may not use. Read with `ast`."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_the_locks_hold_what_is_declared() -> None:
         assert "://" not in text, f"{lock} names a host"
 
 
-def test_every_module_says_first_what_it_is_for() -> None:
+def test_every_module_begins_with_its_purpose() -> None:
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
     silent = [file.relative_to(ROOT).as_posix() for file, tree in trees.items() if not ast.get_docstring(tree)]
     assert not silent, f"no docstring: {silent}"

@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens: its policies are clean, its commands print what stands below them."""
+"""The documentation matches the behavior: its policies are clean, its commands print the shown output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PATH = re.compile(r"`((?:engine|tests|deploy|grammar|\.github|\.ci)/[\w./-]*)`"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the file it stands for, if it does."""
+    """A fenced block: its language, its text, and the file that it represents, if any."""
 
     language: str
     text: str

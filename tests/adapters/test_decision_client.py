@@ -16,7 +16,7 @@ LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'
 
 
 class Scheduler(BaseHTTPRequestHandler):
-    """Answers by the name of the pod that is asked for: a status, or lines."""
+    """Answers by the name of the requested pod: a status, or lines."""
 
     def do_GET(self) -> None:
         split = urlsplit(self.path)

@@ -1,4 +1,4 @@
-"""Policies from a directory: only whole generations, no matter who changes the directory and how."""
+"""Policies from a directory: only whole generations, for any writer of the directory."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ async def test_a_directory_that_comes_later_goes_and_comes_again_is_followed(tmp
             await delivered.until(partial(operator.eq, {"a.policy": text}))
 
 
-async def test_without_inotify_it_looks_at_intervals_and_says_so_once(
+async def test_without_inotify_it_polls_and_reports_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def exhausted() -> None:
@@ -420,7 +420,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("spoil", ODD)
-async def test_nothing_in_a_folder_ends_the_watching(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+async def test_no_folder_content_ends_the_watch(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     folder = tmp_path / "policies"
     folder.mkdir()
     (folder / "a.policy").write_text("good")

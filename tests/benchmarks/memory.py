@@ -1,4 +1,4 @@
-"""Memory per 1,000 nodes and per 1,000 pods: a process of its own is filled, and asked what it holds.
+"""Memory per 1,000 nodes and per 1,000 pods: a separate process is filled, and reports its memory.
 
 `python -m tests.benchmarks.memory NODES PODS` is that process; it prints JSON.
 """

@@ -1,4 +1,4 @@
-"""A loop whose cost stands for the machine's speed: other times are compared as multiples of it.
+"""A loop whose cost measures the machine's speed: other times are compared as multiples of it.
 
 It does what a decision does, in kind: arithmetic on columns, gathers, a maximum, and Python objects in between.
 It must never change: stored baselines are multiples of it.

@@ -1,4 +1,4 @@
-"""Every workload does what its name says, on few nodes; and the report tells slower from faster."""
+"""Every workload does what its name says, on few nodes; and the report distinguishes slower from faster."""
 
 from __future__ import annotations
 

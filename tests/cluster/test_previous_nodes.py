@@ -1,4 +1,4 @@
-"""Where a pod ran before: who follows whom, and how much is remembered."""
+"""Where a pod ran before: which pod replaces which, and how much is remembered."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def recorded(name: str) -> tuple[bytes, Json]:
 
 @dataclass
 class FakeBinder:
-    """Binds as it is told."""
+    """Binds with the given result."""
 
     outcome: Outcome = field(default_factory=lambda: Bound(""))
     asked: list[tuple[str, str]] = field(default_factory=list)

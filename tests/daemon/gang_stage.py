@@ -24,7 +24,7 @@ START = 1_800_000_000.0
 
 
 class Told:
-    """What was reported, by pod; also binds and evicts every pod it is asked to."""
+    """What was reported, by pod; also binds and evicts each pod on request."""
 
     def __init__(self) -> None:
         self.times: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class GangStage:
         self._task = asyncio.create_task(self.scheduler.run())
 
     def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:
-        """Let the watch show a pod that asks for one core."""
+        """Let the watch show a pod that requests one core."""
         spec = {
             "schedulerName": "policy-scheduler",
             "priority": priority,

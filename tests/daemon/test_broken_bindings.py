@@ -1,4 +1,4 @@
-"""Unexpected errors and unknown outcomes of bindings: no pod stays in flight or assumed for ever."""
+"""Unexpected errors and unknown outcomes of bindings: no pod stays in flight or assumed forever."""
 
 from __future__ import annotations
 

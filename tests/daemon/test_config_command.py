@@ -60,7 +60,7 @@ def test_a_section_that_is_not_set_can_be_uncommented() -> None:
 
 
 @pytest.mark.parametrize("kind", sections(), ids=lambda kind: str(kind.__name__))
-def test_every_setting_says_what_it_is(kind: type) -> None:
+def test_every_setting_has_a_description(kind: type) -> None:
     text = " ".join(line.strip().lstrip("# ") for line in defaults_text().splitlines())
     docs = field_docs(kind)
     for field in fields(kind):

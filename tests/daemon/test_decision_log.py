@@ -214,7 +214,7 @@ def test_close_looks_take_no_more_than_their_share(stage: Stage) -> None:
     assert looking < 0.1 * now + 2 * MOST_CREDIT_SECONDS
 
 
-def test_without_a_share_there_are_no_close_looks(stage: Stage) -> None:
+def test_without_a_share_there_are_no_details(stage: Stage) -> None:
     kept = used(stage, detail_share=0.0, stopwatch=ticking(0.001))
     stage.decide(stage.pod(app="web"), kept)
     record = kept.record(kept.entries()[0])

@@ -224,7 +224,7 @@ class Lost(AlwaysCurrent):
         return False
 
 
-async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() -> None:
+async def test_before_it_is_ready_kube_scheduler_gets_an_error() -> None:
     stage = three_nodes(problem="no policies have been read yet")
     request = {"Pod": pod(), "NodeNames": ["slow"]}
     async with stage.served() as client:

@@ -1,4 +1,4 @@
-"""After an outage nothing is decided before nodes and pods are both watched again; but not for ever."""
+"""After an outage decisions wait until nodes and pods are both watched again; but not forever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, RE
 
 
 class Watch:
-    """Stands for a reflector: all that is asked of it is what it is doing."""
+    """Replaces a reflector: callers read only its status."""
 
     def __init__(self, resource: Resource[Any], *, is_optional: bool = False) -> None:
         self.resource = resource
@@ -173,7 +173,7 @@ def test_time_with_data_does_not_count_as_time_without_a_watch(scene: Scene) -> 
     assert scene.after(PATIENCE_SECONDS / 2)
 
 
-def test_what_may_be_absent_makes_nothing_late(scene: Scene) -> None:
+def test_an_optional_resource_is_never_late(scene: Scene) -> None:
     scene.storage.breaks()
     scene.now += 60.0
     assert scene.is_current.late_seconds == 0.0

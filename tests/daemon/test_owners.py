@@ -1,4 +1,4 @@
-"""Each owner has a last good set: one owner's error, or a flood of edits, blocks nobody else."""
+"""Each owner has a last good set: one owner's error, or a flood of edits, does not block other owners."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_while_the_answer_is_outstanding_nothing_is_concluded() -> None:
     assert passes.shown() == []
 
 
-def test_a_state_from_before_that_comes_late_says_nothing() -> None:
+def test_an_older_state_that_arrives_late_is_ignored() -> None:
     passes = begun()
     assert passes.answered("u", version=5) is None
     assert not passes.is_since(pod(4))

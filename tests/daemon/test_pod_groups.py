@@ -74,7 +74,7 @@ def test_pods_wait_for_a_group_that_comes_after_them() -> None:
     story("", tell, cpus=(2,))
 
 
-def test_a_group_with_the_basic_policy_asks_for_nothing() -> None:
+def test_a_group_with_the_basic_policy_requires_nothing() -> None:
     async def tell(calm: Calm) -> None:
         exists(calm, native("plain", schedulingPolicy={"basic": {}}))
         pods(calm, "plain", "a", "b", "c")
@@ -97,7 +97,7 @@ def test_places_are_given_back_after_five_minutes_as_kube_scheduler_does() -> No
     story("", tell, cpus=(2,))
 
 
-def test_a_topology_constraint_is_not_passed_over_in_silence() -> None:
+def test_a_topology_constraint_is_not_ignored_silently() -> None:
     async def tell(calm: Calm) -> None:
         constraints = {"topology": [{"key": "topology.kubernetes.io/rack"}]}
         exists(calm, native("near", schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints=constraints))
@@ -141,7 +141,7 @@ def test_only_a_new_size_of_a_group_wakes_its_pods() -> None:
     story("", tell, cpus=(4,))
 
 
-def test_the_label_alone_means_nothing_in_a_cluster_without_such_groups() -> None:
+def test_the_label_alone_has_no_effect_in_a_cluster_without_such_groups() -> None:
     async def tell(calm: Calm) -> None:
         labelled(calm, "train", "a")
         await calm.after(3)

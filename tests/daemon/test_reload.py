@@ -43,7 +43,7 @@ def compile_text(given: PolicySources) -> Accepted[str] | Refused:
 
 
 class Scheduler:
-    """What a reloader drives, with all that it was told."""
+    """What a reloader drives, with all calls."""
 
     def __init__(self, **given: Any) -> None:
         self.activated: list[str] = []
@@ -105,7 +105,7 @@ async def test_starting_with_a_broken_set_is_not_ready_until_there_is_a_good_one
         assert scheduler.reloader.ready
 
 
-async def test_a_broken_set_changes_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_set_changes_nothing_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with running() as scheduler:
         await scheduler.offered(sources("one"))
@@ -146,7 +146,7 @@ async def test_warnings_are_logged_and_recorded(caplog: pytest.LogCaptureFixture
     assert "warning[W001]" in caplog.text
 
 
-async def test_a_fault_of_the_compiler_ends_nothing() -> None:
+async def test_a_fault_of_the_compiler_does_not_end_the_scheduler() -> None:
     async with running() as scheduler:
         record = await scheduler.offered(sources("crash"))
         assert record.result is ReloadResult.FAILED
@@ -195,7 +195,7 @@ async def test_what_failed_is_not_tried_again_once_there_is_something_newer() ->
     assert tried[-1] == "good"
 
 
-async def test_a_fault_of_the_activation_brings_the_last_good_set_back_and_ends_nothing() -> None:
+async def test_a_fault_of_the_activation_restores_the_last_good_set() -> None:
     activated: list[str] = []
 
     def activate(policies: str, _: ReloadRecord) -> None:
@@ -226,7 +226,7 @@ async def ends(scheduler: Scheduler) -> str:
 
 
 @pytest.mark.parametrize("good", ["one", None], ids=["the last good set fails, too", "there is no good set"])
-async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(
+async def test_if_no_set_is_active_the_load_ends_with_the_reason(
     good: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken: list[str] = []
@@ -332,7 +332,7 @@ async def test_good_policies_that_come_while_former_ones_are_looked_for_go_first
     assert scheduler.activated == ["good", "better"]
 
 
-async def test_former_policies_that_cannot_be_asked_for_end_nothing() -> None:
+async def test_unavailable_former_policies_do_not_end_the_scheduler() -> None:
     async def broken() -> Sequence[FormerPolicies]:
         raise ZeroDivisionError
 

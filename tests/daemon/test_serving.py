@@ -76,7 +76,7 @@ def test_plain_http_is_a_choice() -> None:
     assert made == HttpSettings(host="0.0.0.0", authentication="none")
 
 
-def test_help_says_what_the_flag_does() -> None:
+def test_help_describes_the_flag() -> None:
     assert "--http-secure" in CliRunner().invoke(main, ["--help"]).output
 
 

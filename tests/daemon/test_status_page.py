@@ -1,4 +1,4 @@
-"""The status page: the right figures in a real browser, quick with many nodes, and harmless whatever names say."""
+"""The status page: the right figures in a real browser, quick with many nodes, and safe with any names."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_page_renews_itself_and_keeps_open_what_was_opened(browser: Browser)
         assert view.troubles == []
 
 
-def test_a_page_whose_scheduler_is_gone_says_so(browser: Browser) -> None:
+def test_a_page_without_its_scheduler_reports_it(browser: Browser) -> None:
     with served(Scene()) as url, browser.open(url) as view:
         view.run(lambda page: page.route("**/*", lambda route: route.abort()))
         view.run(lambda page: page.evaluate("renew()"))
@@ -247,7 +247,7 @@ async def test_a_page_that_failed_is_rendered_again() -> None:
         ({}, "good", "All is well."),
     ],
 )
-def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said: str) -> None:
+def test_one_sentence_summarizes_the_state(change: dict[str, object], tone: str, said: str) -> None:
     taken = Scene().snapshot()
     good = {"": taken.reloads[1]}
     calm = replace(taken, newest=good, metrics=(), replica=replace(taken.replica, **change))  # type: ignore[arg-type]

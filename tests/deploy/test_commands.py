@@ -1,4 +1,4 @@
-"""The commands that operators' pages show, run as they stand there against an API server; GETTING-STARTED.md is
+"""The commands that operators' pages show, run unchanged against an API server; GETTING-STARTED.md is
 typed in whole by tests/integration/test_getting_started.py."""
 
 from __future__ import annotations

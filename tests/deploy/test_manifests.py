@@ -1,4 +1,4 @@
-"""The manifests would be admitted by a real cluster, fit together, and ask for no more than they need."""
+"""The manifests would be admitted by a real cluster, fit together, and request no more than they need."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_quota_of_critical_pods_has_room_for_all_overlays() -> None:
 
 
 class TestTheNetworkPolicy:
-    """Nobody else may connect; nothing else is asked."""
+    """No other client may connect, and the pod connects to nothing else."""
 
     def test_admits_only_prometheus(self) -> None:
         (rule,) = only("NetworkPolicy")["spec"]["ingress"]

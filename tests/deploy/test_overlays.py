@@ -122,7 +122,7 @@ def test_its_configuration_is_one_that_the_program_takes(overlay: Path, tmp_path
 
 
 @EACH
-def test_its_pods_are_restricted_and_evict_no_pod(overlay: Path) -> None:
+def test_its_pods_are_restricted_and_have_probes(overlay: Path) -> None:
     for deployment in (o for o in built(overlay) if o["kind"] == "Deployment"):
         spec = pod_spec(deployment)
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -139,7 +139,7 @@ def test_its_pods_are_restricted_and_evict_no_pod(overlay: Path) -> None:
 
 
 class TestReplicas:
-    """One that stands by, or several that share."""
+    """One replica on standby, or several that share pods."""
 
     def test_high_availability_is_two_on_two_nodes_of_which_one_always_stays(self) -> None:
         made = overlay_named("high-availability")
@@ -176,7 +176,7 @@ class TestMainScheduler:
     def test_serves_pods_that_name_no_scheduler(self) -> None:
         assert "--scheduler-name=default-scheduler" in arguments(overlay_named("main-scheduler"))
 
-    def test_no_overlay_has_pods_that_only_itself_would_place(self) -> None:
+    def test_no_overlay_needs_itself_to_place_its_pods(self) -> None:
         for overlay in OVERLAYS:
             made = built(overlay)
             config = yaml.safe_load(named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"])

@@ -69,7 +69,7 @@ def test_a_pod_that_is_deleted_before_it_is_created_ends_at_once_with_a_note() -
     assert found.notes == ("pods that are deleted before they are created, taken to end at once: 1",)
 
 
-def test_what_programs_write_for_nothing_is_nothing() -> None:
+def test_empty_values_of_other_programs_are_empty() -> None:
     header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time"
     found = pods(f"{header}\nnull,1,2,1,500,nan,None\n").pods[0]
     assert (found.name, found.kind, found.created) == ("null", PodKind(1, 2, 1, 500, ()), None)

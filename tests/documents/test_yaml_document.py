@@ -257,7 +257,7 @@ def test_what_is_read_quickly_is_what_is_read_closely(written: object, flow: boo
 @pytest.mark.parametrize(
     "text", ["a: &x 1\nb: *x", "a: !!str 1", "<<: {a: 1}", "a: 1\na: 2", "[a", "? [a]\n: 1", "\x00"]
 )
-def test_what_is_not_plain_is_read_closely(text: str) -> None:
+def test_what_is_not_plain_is_left_to_the_strict_reader(text: str) -> None:
     assert yaml_values(text) is None
 
 

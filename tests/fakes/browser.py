@@ -77,7 +77,7 @@ class View:
         return self.run(lambda page: [text.strip() for text in page.locator(selector).all_inner_texts()])
 
     def overflow_px(self) -> int:
-        """Return by how much the page is wider than the window: 0 where nobody has to scroll sideways."""
+        """Return by how much the page is wider than the window: 0 if no sideways scrolling is needed."""
         return self.run(
             lambda page: int(
                 page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

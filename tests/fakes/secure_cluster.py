@@ -38,7 +38,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 
 
 class SecureCluster(EmbeddedCluster):
-    """An embedded cluster with a certificate authority of its own, in which stored roles decide who may do what."""
+    """An embedded cluster with a certificate authority of its own, in which stored roles grant permissions."""
 
     def __init__(self, **given: Any) -> None:
         self._authority = CertificateAuthority()
@@ -69,7 +69,7 @@ class SecureCluster(EmbeddedCluster):
 
 
 class RoleGuard(Guard):
-    """Lets in who has a token or a certificate, to what the stored roles allow."""
+    """Admits users with a token or a certificate, as the stored roles allow."""
 
     authenticates: ClassVar[bool] = True
 
@@ -78,7 +78,7 @@ class RoleGuard(Guard):
         self._authorizer = Authorizer(store)
 
     def identify(self, headers: Mapping[str, str], certificate: Any, *, groups: Sequence[str] = ()) -> User:
-        """Return who sends a request.
+        """Return the user of a request.
 
         Raises:
             ApiError: 401, or 403 where a user may not act as another.
@@ -104,7 +104,7 @@ class RoleGuard(Guard):
             raise refusal(user, asked)
 
     def allows(self, user: User, asked: Attributes) -> bool:
-        """Return whether a user may do what is asked."""
+        """Return whether a user may make a request."""
         return self._authorizer.allows(user, asked)
 
     def rules_of(self, user: User, namespace: str) -> Iterable[Json]:
@@ -123,7 +123,7 @@ def of_certificate(certificate: Any) -> User | None:
 
 
 def attributes(target: Target | NonResource) -> Attributes:
-    """Return what a request asks for, as rules describe it."""
+    """Return the target of a request, as rules describe it."""
     if isinstance(target, NonResource):
         return Attributes(target.verb, path=target.path)
     resource, name = target.resource, target.name or target.selected_name
@@ -147,7 +147,7 @@ class Authorizer:
         self._bindings: list[tuple[str, Json]] = []
 
     def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether a user may do what is asked."""
+        """Whether a user may make a request."""
         if MASTERS in user.groups:
             return True
         self._refresh()
@@ -204,7 +204,7 @@ def _is_subject(subject: Json, user: User, namespace: str) -> bool:
 
 
 def rule_allows(rule: Json, asked: Attributes) -> bool:
-    """Whether one policy rule allows what is asked."""
+    """Whether one policy rule allows a request."""
     if not _covers(rule.get("verbs"), asked.verb):
         return False
     if asked.path:
@@ -355,7 +355,7 @@ class CertificateAuthority:
         )
 
     def client(self, user: User) -> KeyPair:
-        """Return a certificate that says who a client is: name as CN, groups as O."""
+        """Return a certificate that identifies a client: name as CN, groups as O."""
         groups = tuple(group for group in user.groups if group != AUTHENTICATED)
         signed = self._sign(self._client_key, common_name=user.name, organizations=groups)
         return KeyPair(_pem(signed), _key(self._client_key))

@@ -58,7 +58,7 @@ def recovery(what: str, *, most_seconds: float = PATIENCE_SECONDS + 1.0) -> Iter
 
 
 def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float = PATIENCE_SECONDS) -> None:
-    """Wait until every one of these pods has a node; say who has none otherwise."""
+    """Wait until every one of these pods has a node; otherwise name those without one."""
     wanted = set(names)
 
     def waiting() -> list[str]:

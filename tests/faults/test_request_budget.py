@@ -17,7 +17,7 @@ QUIET_SECONDS = 2.0
 
 
 def requests(front: Front, since: float) -> Counter[str]:
-    """Return what was asked since a moment, but for watches and the lists before them."""
+    """Return the requests since a moment, except watches and the lists before them."""
     return Counter(f"{e.verb} {e.resource}" for e in list(front.exchanges) if e.at > since and _counts(e))
 
 
@@ -26,7 +26,7 @@ def _counts(exchange: Exchange) -> bool:
 
 
 def settled(front: Front, since: float) -> Counter[str]:
-    """Wait until nothing has been asked for a second, and return what was."""
+    """Wait until no request was sent for a second, and return the earlier ones."""
     seen = Counter[str]()
     while True:
         time.sleep(1.0)

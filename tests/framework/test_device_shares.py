@@ -1,4 +1,4 @@
-"""Shares of devices in the cycle: who fits, which node, which device; and what fragmentation is."""
+"""Shares of devices in the cycle: which pod fits, which node, which device; and what fragmentation is."""
 
 from __future__ import annotations
 

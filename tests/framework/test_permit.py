@@ -15,7 +15,7 @@ def requirement(key: str, size: int, *, within: float = 60.0) -> GangRequirement
 
 
 def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: dict[str, int]) -> set[str]:
-    """Return who may bind, as the docstring of `Permit.release` has it: leave out who can't until all others can."""
+    """Return the pods that may bind, by the docstring of `Permit.release`: remove those that cannot until all can."""
 
     def is_complete(one: GangRequirement, staying: set[str]) -> bool:
         key = one.group.key or ""
@@ -48,7 +48,7 @@ def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: di
     ),
     running=st.dictionaries(st.sampled_from("XYZ"), st.integers(0, 3)),
 )
-def test_exactly_the_pods_that_can_bind_do(pods: dict[str, dict[str, int]], running: dict[str, int]) -> None:
+def test_exactly_the_pods_that_can_bind_are_released(pods: dict[str, dict[str, int]], running: dict[str, int]) -> None:
     requirements = {
         uid: [requirement(key, size) for key, size in sorted(wanted.items())] for uid, wanted in pods.items()
     }
@@ -62,7 +62,7 @@ def test_exactly_the_pods_that_can_bind_do(pods: dict[str, dict[str, int]], runn
     assert set(permit) == requirements.keys() - set(released)
 
 
-def test_groups_expire_one_by_one_for_any_fate_of_their_pods() -> None:
+def test_groups_expire_one_by_one_after_changes_to_their_pods() -> None:
     permit = Permit()
     for number, within in enumerate((30.0, 10.0, 20.0)):
         permit.wait(f"p{number}", (requirement(f"g{number}", 2, within=within),), 0.0)

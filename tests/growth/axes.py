@@ -118,7 +118,7 @@ def volume(name: str) -> Json:
 
 
 def _local_volumes(stage: Stage, n: int) -> None:
-    """Volumes that nobody has yet, one after another on each node."""
+    """Unbound volumes, one after another on each node."""
     _claims(stage, n, bound=False)
     for number in range(n):
         body = volume(f"local{number}")

@@ -70,7 +70,7 @@ class Cluster(ABC):
     # --- nodes and pods ------------------------------------------------------------------------------
 
     def add_nodes(self, *nodes: Json) -> None:
-        """Create nodes and take the taint off that a new node has until somebody calls it ready."""
+        """Create nodes and take the taint off that a new node has until it is marked ready."""
         for wanted in nodes:
             name = wanted["metadata"]["name"]
             self.api.create("nodes", wanted)
@@ -205,7 +205,7 @@ class Cluster(ABC):
                     self.api.delete(plural, thing["metadata"]["name"])
 
     def add_scheduling_policies(self) -> None:
-        """Have the API server serve SchedulingPolicies, if it does not do so by itself."""
+        """Have the API server serve SchedulingPolicies, if it does not do so already."""
         try:
             self.api.list("schedulingpolicies")
         except ApiRefusal:

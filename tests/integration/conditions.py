@@ -20,7 +20,7 @@ def eventually(
     """Return the first true value of `look`; an AssertionError inside it counts as not yet.
 
     Args:
-        look: asked again and again.
+        look: called repeatedly.
         within: seconds until the test fails.
         every: seconds between two looks.
         else_: what to show then.

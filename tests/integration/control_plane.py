@@ -172,7 +172,7 @@ class ControlPlane:
 
 
 def _free_ports(number: int) -> list[int]:
-    """Return free ports; somebody else may take one before it is used, then a program ends and says so."""
+    """Return free ports; another process may take one before it is used; then a program ends and reports it."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for one in sockets:

@@ -1,7 +1,7 @@
 """Processes of the scheduler that begin with its modules imported: a start costs a fork, not a second of CPU.
 
 They are forked from a server (multiprocessing's) that has one thread and holds nothing of the test. `python -m
-kube_policy_scheduler.daemon` itself, the same program from an empty interpreter, is what tests of its start ask for.
+kube_policy_scheduler.daemon` itself, the same program from an empty interpreter, is what tests of its start use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str], *, environment: Mapping[str, str], folder: str
 
 
 class Forked:
-    """One such process, asked and ended as one of `subprocess`."""
+    """One such process, used and ended as one of `subprocess`."""
 
     def __init__(self, arguments: Sequence[str], *, environment: Mapping[str, str], log_file: Path) -> None:
         self._arguments = arguments

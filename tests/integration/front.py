@@ -87,7 +87,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Carried out and answered only after so many seconds, whether or not anybody waits that long."""
+    """Carried out and answered only after so many seconds, even if no client waits that long."""
 
     seconds: float
 
@@ -106,7 +106,7 @@ class CutStream:
 
 @dataclass(frozen=True, slots=True)
 class ExpireStream:
-    """A watch that is told 410 Gone inside the stream, as an API server does whose history was compacted."""
+    """A watch that receives 410 Gone inside the stream, as an API server does whose history was compacted."""
 
 
 @dataclass(frozen=True, slots=True)

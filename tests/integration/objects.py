@@ -72,5 +72,5 @@ def pod_group(name: str, *, size: int) -> Json:
 
 
 def taint(key: str, *, effect: str = "NoSchedule", value: str = "") -> Json:
-    """A taint as it stands on a node."""
+    """A taint as written on a node."""
     return {"key": key, "effect": effect, **({"value": value} if value else {})}

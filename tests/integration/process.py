@@ -1,4 +1,4 @@
-"""The scheduler as a process: started, asked, signalled and ended by its process id."""
+"""The scheduler as a process: started, queried, signalled and ended by its process id."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SchedulerProcess:
         return self.exit_code()
 
     def kill(self) -> None:
-        """End at once, if it has not ended by itself."""
+        """End at once, if it has not ended already."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

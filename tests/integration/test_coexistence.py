@@ -19,7 +19,7 @@ def add_the_three(cluster: Cluster) -> None:
 
 
 def binders(cluster: Cluster) -> dict[str, set[str]]:
-    """Return who says that it has bound each of the three pods."""
+    """Return the scheduler that reports the binding of each of the three pods."""
     return {
         name: {event["reportingController"] for event in cluster.events(name, reason="Scheduled")}
         for name in (NO_NAME, DEFAULT, OURS)

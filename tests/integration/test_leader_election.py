@@ -1,4 +1,4 @@
-"""Two replicas: one leads, the other stands by; a leader that lost its lease writes nothing."""
+"""Two replicas: one leads, the other is on standby; a leader that lost its lease writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port with TLS and tokens, as in every overlay: who has access, and which permissions that needs."""
+"""The port with TLS and tokens, as in every overlay: which clients have access, and the permissions for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admission webhook as a process, over HTTPS, asked by a real API server where there is one."""
+"""The admission webhook as a process, over HTTPS, called by a real API server if there is one."""
 
 from __future__ import annotations
 

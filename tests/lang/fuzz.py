@@ -1,4 +1,4 @@
-"""Fuzzing of the whole language: whatever the text, there are diagnostics or a policy that decides, and soon.
+"""Fuzzing of the whole language: any text gives diagnostics or a policy that decides, and soon.
 
 `python -m tests.lang.fuzz --seconds 600` runs it for long; a short run with a fixed seed is among the tests.
 """

@@ -174,7 +174,7 @@ _FORMS: list[tuple[int, Callable[[DrawFn, int], Tokens]]] = [
 
 
 def _expr(draw: DrawFn, depth: int, place: int = _CONDITIONAL) -> Tokens:
-    """Draw an expression that can stand where its surroundings bind as tightly as `place` says."""
+    """Draw an expression for a place where its surroundings bind as tightly as `place` says."""
     binds, form = _FORMS[draw(st.integers(0, len(_FORMS) - 1)) if depth > 0 else 0]
     tokens = form(draw, depth)
     bare = binds >= place and draw(st.integers(0, 7)) > 0

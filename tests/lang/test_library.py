@@ -1,4 +1,4 @@
-"""The policies that are shipped: each by itself without a warning, formatted, and with tests of its own."""
+"""The policies that are shipped: each alone without a warning, formatted, and with tests of its own."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def sources(text: str, *, name: str = "test.policy") -> list[Source]:
 
 
 def checked(text: str) -> Checked:
-    """Check policies; a first line `# owner NAME` makes them those of an owner who may govern the namespace NAME."""
+    """Check policies; a first line `# owner NAME` makes them those of an owner that may govern the namespace NAME."""
     named = _OWNER.match(text)
     owner = Owner(named[1], (named[1],)) if named is not None else None
     return check_sources(sources(text), ENVIRONMENT, owner=owner)

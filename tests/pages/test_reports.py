@@ -52,7 +52,7 @@ def report(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureF
     return request.param, json.loads(capsys.readouterr().out), folder / "report.html"
 
 
-def test_the_page_says_what_the_json_says(report: tuple[str, Any, Path], browser: Browser) -> None:
+def test_the_page_matches_the_json(report: tuple[str, Any, Path], browser: Browser) -> None:
     name, found, path = report
     with browser.open(path) as view:
         assert view.troubles == []

@@ -77,7 +77,7 @@ def test_a_policy_that_distinguishes_pods_of_a_template_is_evaluated_once_per_at
     assert calls(lambda: [governing(found, same) for _ in range(10)]) < dear
 
 
-def test_a_condition_on_pods_between_policies_without_one() -> None:
+def test_policies_by_label_and_by_pod_name_interleave() -> None:
     texts = {
         "a.policy": 'for pods where pod.label.tier == "gold"\npriority 3\n',
         "b.policy": 'for pods where pod.name == "one"\npriority 2\n',

@@ -1,4 +1,4 @@
-"""What is kept of clauses' answers: whatever changes, decisions are those of a look at everything."""
+"""Cached results of clauses: after any change, decisions equal those of a full evaluation."""
 
 from __future__ import annotations
 

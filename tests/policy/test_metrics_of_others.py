@@ -107,7 +107,7 @@ def test_new_nodes_and_new_answers_are_seen() -> None:
     watts=st.dictionaries(st.sampled_from(["1", "2", "3", "4"]), st.integers(0, 100)),
     age=st.sampled_from([0.0, 119.0, 121.0]),
 )
-def test_the_column_says_what_a_dictionary_would(racks: list[str | None], watts: dict[str, int], age: float) -> None:
+def test_the_column_equals_a_dictionary_lookup(racks: list[str | None], watts: dict[str, int], age: float) -> None:
     made = [node(f"n{at}", labels={"rack": rack} if rack else {}) for at, rack in enumerate(racks)]
     nodes = cluster(*made)
 
@@ -164,7 +164,7 @@ def test_new_answers_wake_the_pods_that_were_refused_for_them(text: str) -> None
     assert ClusterEvent.CLOCK not in wakes
 
 
-def test_a_policy_says_what_its_queries_are_about() -> None:
+def test_a_policy_declares_what_its_queries_are_about() -> None:
     text = PRICE + BUDGET + WATTS + "score watts\nrequire price < 100\nlimit count() by pod.namespace to budget"
 
     assert {query.promql: (query.about.value, query.by) for query in policy(text).queries} == {

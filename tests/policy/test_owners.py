@@ -1,4 +1,4 @@
-"""Policies of several owners: whose governs a pod, what each may say, and that nobody reaches pods of others."""
+"""Policies of several owners: which one governs a pod, what each may use, and that no owner affects pods of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`preempt`: a policy narrows who may evict and who may be evicted; priorities and budgets hold as ever."""
+"""`preempt`: a policy narrows preemptors and victims; priorities and budgets apply as always."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_only_pods_that_have_run_for_some_time_are_evicted(
 
 @RULES
 @pytest.mark.parametrize(("budget", "evicted"), [(None, ["low"]), (0, []), (1, ["low"])])
-def test_pods_that_a_budget_protects_are_never_evicted_if_the_policy_says_so(
+def test_pods_that_a_budget_protects_are_never_evicted_if_the_policy_spares_them(
     budget: int | None, evicted: list[str], spec: dict[str, Any]
 ) -> None:
     text = "preempt if true evict where not victim.breaks_budget"

@@ -1,4 +1,4 @@
-"""A set that is loaded after another one: nothing is done twice, and nobody can tell from the result."""
+"""A set that is loaded after another one: nothing is done twice, and the result is the same."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_is_as_it_was_stays_the_same_object_with_all_that_the_cluster_knows
     assert policy(used, "b").profile is not policy(before, "b").profile
 
 
-def test_a_canary_follows_what_its_stable_policy_says_now() -> None:
+def test_a_canary_follows_the_current_stable_policy() -> None:
     texts = {"shop.policy": f"{SHOP}filter node.ready\n", "next.policy": VERSIONS["next.policy"][1]}
     first = Memo()
     before = load(sources(texts), memo=first)
@@ -150,7 +150,7 @@ def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_a_bad_edit_that_is_taken_back_costs_nothing() -> None:
+def test_a_bad_edit_that_is_reverted_costs_nothing() -> None:
     worker = WorkerProcess(MODULE)
     checker = PolicyChecker(worker)
     compiler = PolicyCompiler(frozenset({"policy-scheduler"}), checker=checker)

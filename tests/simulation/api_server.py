@@ -1,6 +1,6 @@
 """A small model of an API server: nodes, pods and Leases, and the history that watches are fed from.
 
-Judges as it goes: whatever the scheduler does that Kubernetes would have to pay for ends up in `violations`.
+Judges as it goes: each action of the scheduler that harms Kubernetes is recorded in `violations`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ApiServer:
         return self._version
 
     def draw_fault(self, asked: str, faults: tuple[str, ...]) -> str:
-        """Return what goes wrong with what is asked, "" for nothing: each fault once before any comes again."""
+        """Return the fault of a request, "" for none: each fault once before any comes again."""
         if self.random.random() >= self.fault_rate:
             return ""
         if asked not in self._decks:
@@ -172,11 +172,11 @@ class ApiServer:
             loop.call_later(5 * self.random.random(), lambda: self._remove(name, uid=uid))
 
     def bind_pod(self, name: str, node: str) -> None:
-        """Let somebody else bind a pod."""
+        """Let another client bind a pod."""
         self._bind(self.pods[name], node)
 
     def touch_pod(self, name: str) -> None:
-        """Let somebody write something to a pod that is of no interest here."""
+        """Let another client write an irrelevant change to a pod."""
         self._tell("pods", "MODIFIED", self.pods[name])
 
     def finish_pod(self, name: str) -> None:
@@ -204,7 +204,7 @@ class ApiServer:
         self._tell("pods", "ADDED", self.pods[name])
 
     def free_millis(self, node: str) -> int:
-        """Return how much cpu of a node nobody has; 0 where it takes no more pods."""
+        """Return the free cpu of a node; 0 if it takes no more pods."""
         there = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
         offered = int(self.nodes[node]["status"]["allocatable"]["cpu"]) * 1000
         return offered - sum(cpu_millis(pod) for pod in there) if len(there) < 8 else 0

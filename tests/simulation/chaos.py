@@ -206,7 +206,7 @@ class Chaos(ABC):
             stream.spoil(self.random.choice(WATCH_FAULTS[:-1]))  # all but silence, which lasts
 
     def _storm(self) -> None:
-        """For a while, let no watch begin in the past: who loses one that was not up to date lists again."""
+        """For a while, let no watch begin in the past: a client that loses one that was not up to date lists again."""
         self.server.remembers = False
         asyncio.get_running_loop().call_later(20 * self.random.random(), setattr, self.server, "remembers", True)
         self._met("storm of 410")
@@ -387,7 +387,7 @@ class Chaos(ABC):
 
 
 def containers(millis: int) -> Json:
-    """Return the part of a spec that asks for cpu."""
+    """Return the part of a spec that requests cpu."""
     return {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{millis}m"}}}]}
 
 

@@ -1,4 +1,4 @@
-"""The way to the model of an API server, in place of a Transport: whatever can go wrong on it does, and is counted."""
+"""The way to the model of an API server, in place of a Transport: all its faults occur, and are counted."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Connection:
 
         Args:
             server: at the other end.
-            sending: told verb and path of each request in the moment in which its bytes go out.
-            unreachable: told of each request for which there is no connection.
+            sending: called with verb and path of each request when its bytes are sent.
+            unreachable: called for each request without a connection.
             line: shared with other connections.
         """
         self._server = server
@@ -95,7 +95,7 @@ class Connection:
                 await self._is_back.wait()
 
     def close(self) -> None:
-        """Let nothing come back from now on: the client is no more. What is on its way still arrives."""
+        """Return no responses from now on: the client is gone. Requests under way still arrive."""
         self._line.closed = True
         for stream in list(self._line.streams):
             stream.close()

@@ -97,7 +97,7 @@ class Replica:
         shares: bool = False,
         told: Counter[str] | None = None,
     ) -> None:
-        """told: counts what is reported, that of earlier lives included."""
+        """told: counts reports, including those of earlier lives."""
         self.name, self.server = name, server
         self.machine = Machine()
         self._looked_at = -1

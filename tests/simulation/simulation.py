@@ -144,7 +144,7 @@ class Simulation(Chaos):
             self._met("standby began")
 
     def _delete_lease(self) -> None:
-        """Delete the Lease; a replica that starts now cannot see who leads, so none starts."""
+        """Delete the Lease; a replica that starts now cannot see the leader, so none starts."""
         all_know = all(each.coordinator.leader == self.server.holders.get(LEASE) for each in self.replicas)
         if all_know and self.server.delete_lease(LEASE):
             self._met("lease deleted")

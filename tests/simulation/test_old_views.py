@@ -85,7 +85,7 @@ def test_what_others_placed_during_a_cut_counts_before_anything_is_bound(goes_on
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("trouble", ["broken soon", "refused"])
 def test_a_watch_that_could_be_had_again_is_had_before_anything_is_bound_without_it(trouble: str, seed: int) -> None:
-    """A pause between two tries is no proof that a watch cannot be had, though many tries before it went wrong."""
+    """A pause between two tries does not prove that a watch is unavailable, though many tries before it failed."""
 
     async def main() -> None:
         cluster = Cluster(seed=seed, policy='filter pod.name == "none"')

@@ -1,4 +1,4 @@
-"""Conformance cases: what is compared, what partial wants mean, and what happens to lines that are no cases."""
+"""Conformance cases: what is compared, what partial wants mean, and what happens to lines that are not cases."""
 
 from __future__ import annotations
 

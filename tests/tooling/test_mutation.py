@@ -129,7 +129,7 @@ def test_what_is_proved_to_change_nothing_is_not_asked_for(tmp_path: Path) -> No
 
 
 def test_no_mutant_dies_of_its_name_alone(tmp_path: Path) -> None:
-    """A clause without a name is called by its text, and the case asks for that name."""
+    """A clause without a name is called by its text, and the case uses that name."""
     loaded = suite(
         tmp_path,
         'filter node.zone == "b"',

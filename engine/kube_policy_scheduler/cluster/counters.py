@@ -150,7 +150,7 @@ class PodCounters:
             self._states.place(new, row)
 
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
-        """Return the pods with terms, of every kind, that select pods of this template."""
+        """Return the carriers of terms, of every kind, that select pods of this template."""
         known = self._known(template)
         end = self._carried_start + len(self._carried_log)
         if known.carried_at != end:

@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 _MAX_POD_LEVEL = ("cpu", "memory")
-"""Resources that may be overcommitted, so their requests and limits at pod level differ."""
+"""Resources that may be overcommitted, so their requests and limits at pod level can differ."""
 _FILE_MODE = 0o644
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS: Mapping[str, int] = MappingProxyType(

@@ -100,7 +100,7 @@ REFUSALS: dict[str, tuple[Callable[[Api], None], Reason]] = {
 
 
 @pytest.mark.parametrize("case", list(REFUSALS))
-async def test_a_refusal_says_why(case: str) -> None:
+async def test_a_refusal_has_a_reason(case: str) -> None:
     change, reason = REFUSALS[case]
     api = Api()
     change(api)

@@ -85,7 +85,7 @@ def done_and(error: KubeError) -> Answer:
 
 
 def done_after(seconds: float, error: KubeError) -> Answer:
-    """The request waits in the server, which carries it out when nobody waits for it any more."""
+    """The request waits in the server, which carries it out when the client no longer waits for it."""
 
     async def answer(way: Way) -> None:
         asyncio.get_running_loop().call_later(seconds, way.bind)
@@ -171,7 +171,7 @@ def test_a_request_that_waits_in_the_server_counts_until_it_cannot_be_carried_ou
         (refused(429), Reason.UNAVAILABLE),
     ],
 )
-def test_after_a_lost_answer_a_refusal_is_one_once_nothing_can_come_of_it_any_more(
+def test_after_a_lost_answer_a_refusal_counts_once_it_is_final(
     then: KubeError, reason: Reason
 ) -> None:
     way = Way()

@@ -124,7 +124,7 @@ def encoded(data: bytes) -> str:
 
 
 @pytest.mark.parametrize(("written", "verifies"), [("true", False), ("yes", False), ("no", True), ("false", True)])
-def test_verification_is_skipped_where_it_is_said_in_any_yaml(tmp_path: Path, written: str, verifies: bool) -> None:
+def test_verification_is_skipped_if_set_in_any_yaml_form(tmp_path: Path, written: str, verifies: bool) -> None:
     text = yaml.safe_dump(config(cluster={"server": "https://x:1", "insecure-skip-tls-verify": "WRITTEN"}))
     found = load_kubeconfig(write(tmp_path, text.replace("WRITTEN", written)), context=None)
     assert found.tls is not None
@@ -190,7 +190,7 @@ def test_a_mistake_names_the_file_and_never_a_secret(name: str, tmp_path: Path) 
     assert "t0ken-of-u" not in f"{raised.value} {chained!r}"
 
 
-def test_a_missing_file_says_how_to_name_another() -> None:
+def test_the_error_for_a_missing_file_names_the_options() -> None:
     with pytest.raises(CredentialsError, match="kubeconfig /no/such does not exist; give --kubeconfig or set KUBECON"):
         load_kubeconfig("/no/such", context=None)
 
@@ -259,7 +259,7 @@ PLUGIN_FAILURES = {
 
 
 @pytest.mark.parametrize("name", list(PLUGIN_FAILURES))
-def test_an_exec_plugin_that_fails_is_an_error_that_says_so(name: str, tmp_path: Path) -> None:
+def test_a_failed_exec_plugin_is_reported(name: str, tmp_path: Path) -> None:
     code, expected = PLUGIN_FAILURES[name]
     with pytest.raises(CredentialsError, match=expected) as raised:
         load(tmp_path, user=plugin(tmp_path, code))
@@ -311,7 +311,7 @@ def test_a_service_account_is_read(account: Path) -> None:
         ("", {}, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
     ],
 )
-def test_an_incomplete_service_account_says_what_is_missing(
+def test_the_error_for_an_incomplete_service_account_names_what_is_missing(
     account: Path, remove: str, environ: Mapping[str, str], expected: str
 ) -> None:
     if remove:

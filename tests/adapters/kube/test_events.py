@@ -1,4 +1,4 @@
-"""Events reach the server once, are aggregated when repeated, and never stand in the way of bindings."""
+"""Events reach the server once, are aggregated when repeated, and never delay bindings."""
 
 from __future__ import annotations
 

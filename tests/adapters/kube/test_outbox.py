@@ -30,7 +30,7 @@ def refused(status: int) -> KubeError:
 
 @dataclass
 class Api:
-    """Takes items, unless something is wrong with their object, and remembers when it was asked."""
+    """Takes items, unless something is wrong with their object, and records the time of each call."""
 
     bad: dict[Keys, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     seconds: float = 0.002

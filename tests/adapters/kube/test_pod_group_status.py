@@ -22,7 +22,7 @@ KINDS = {"v1": ["priorityclasses"], "v1alpha2": ["podgroups", "podgroups/status"
 
 
 class Api:
-    """Has one group, and tells the watch at once unless `lags`."""
+    """Has one group, and notifies the watch at once unless `lags`."""
 
     def __init__(self) -> None:
         self.group: dict[str, Any] = {"metadata": {"name": "train", "namespace": "default", "uid": "u"}, "spec": {}}

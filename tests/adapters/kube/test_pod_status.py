@@ -98,7 +98,7 @@ async def test_a_condition_that_stays_false_keeps_its_transition_time() -> None:
         assert "nominatedNodeName" not in api.patches[0]["status"]
 
 
-async def test_what_the_pod_says_already_is_not_written() -> None:
+async def test_an_unchanged_condition_is_not_written() -> None:
     api = Api()
     async with writer_for(api) as (writer, server):
         writer.unschedulable(web(UNSCHEDULABLE), reason="Unschedulable", message="no cpu", nominated_node="")
@@ -150,7 +150,7 @@ async def test_failures_are_repeated_and_the_newest_message_wins() -> None:
         assert len(api.patches) == 1
 
 
-async def test_behind_the_fence_nothing_is_written_until_it_opens_or_ever() -> None:
+async def test_nothing_is_written_while_the_fence_is_closed() -> None:
     api = Api()
     leads = False
     async with writer_for(api, fence=Fence(lambda: leads)) as (writer, server):

@@ -732,7 +732,7 @@ async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_when_the_server_is_back_waiting_ends_at_once() -> None:
+async def test_when_the_server_is_back_backoff_ends_at_once() -> None:
     api = Api()
     backoff = Backoff(initial_seconds=60.0, limit_seconds=60.0, random=Random(1))
     async with mirrored(api, backoff=backoff) as (_, reflector, server):

@@ -172,7 +172,7 @@ async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
 
 
 def too_busy(peer: Peer, *, retry_after: str) -> None:
-    """Refuse as Priority and Fairness does: plain text, whatever the request accepts."""
+    """Refuse as Priority and Fairness does: plain text, for any Accept header."""
     peer.answer(429, b"Too many requests, please try again later.\n", retry_after=retry_after)
 
 

@@ -37,7 +37,7 @@ class Clock:
 
 
 class Stage:
-    """An API server with an empty Secret and a configuration that trusts nobody."""
+    """An API server with an empty Secret and a configuration without a trusted authority."""
 
     def __init__(self, transport: Transport, folder: Path) -> None:
         self.transport = transport
@@ -161,7 +161,7 @@ async def test_a_secret_with_something_else_in_it_is_filled(stage: Stage, data: 
     assert "other" not in data or secret["other"] == b"kept"
 
 
-async def test_without_the_secret_it_says_so(stage: Stage) -> None:
+async def test_a_missing_secret_is_reported(stage: Stage) -> None:
     await stage.call("DELETE", SECRET)
     with pytest.raises(NotFound, match="webhook-tls"):
         await stage.replica().ensure()

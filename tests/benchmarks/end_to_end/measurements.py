@@ -81,7 +81,7 @@ async def throughput(
     policy: str = KUBERNETES_SCORES,
     profile: Path | None = None,
 ) -> Throughput:
-    """Create everything, let a scheduler fill its caches, let it go, and wait until all is bound and told."""
+    """Create everything, let a scheduler fill its caches, start it, and wait until all is bound and reported."""
     async with scene() as seen:
         await seen.api.fill(nodes=nodes, pods=(workload.pod(number) for number in range(pods)))
         release = await seen.api.hold_lease(LEASES[kind])

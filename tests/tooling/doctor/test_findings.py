@@ -1,4 +1,4 @@
-"""Each illness is found, and named with what was probably meant; what nobody could look at is no pass."""
+"""Each problem is found, and named with the probable intention; what could not be checked does not pass."""
 
 from __future__ import annotations
 

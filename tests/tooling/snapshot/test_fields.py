@@ -206,7 +206,7 @@ def hidden(*given: dict[str, Any], texts: Collection[str] = ()) -> tuple[list[di
 
 
 def curious(*expressions: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod of somebody who asks for nodes by comparing labels."""
+    """Return a pod that selects nodes by comparing labels."""
     terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     containers = [{"name": "main", "image": "i"}]

@@ -139,7 +139,7 @@ class TestGuard6ExpectedAndGotAreShownApart:
 
 
 class TestGuard7NoValueIsAStateOfItsOwn:
-    """A clause that has no value refuses, but it has not been tested thereby."""
+    """A clause that has no value refuses, but that does not test it."""
 
     NO_VALUE = Outcome(
         "pod",

@@ -61,7 +61,7 @@ def test_a_stale_marker_ends_a_series_at_once_until_it_comes_back() -> None:
 
 
 class TestOutages:
-    """The scheduler asks every 15 seconds, beginning at zero; while nobody answers it has the last answer."""
+    """The scheduler queries every 15 seconds, from zero on; without a response it keeps the last one."""
 
     QUERY = Query("load", every_seconds=15.0)
     METRICS = Metrics().over(
