@@ -133,7 +133,7 @@ class WeightedTerms:
         return (ANY,) if ANY in found else found
 
     def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> int | None:
-        """Return the weights of the terms that pods of the template match, added up; None where they match none."""
+        """Return the weights of the terms that pods of the template match, added up; None if they match none."""
         found = [weight for term, weight in self.any_of if _matches_incoming(term, template, namespaces)]
         return sum(found) if found else None
 

@@ -92,7 +92,7 @@ def _to_be_provisioned(claim: objects.PersistentVolumeClaim, store: ObjectStore)
     name = storage_class(claim)
     found = store.get(objects.StorageClass, name) if name else None
     driver = provisioning_driver(found.provisioner) if found is not None else None
-    # no driver's handles begin with a NUL: the claim cannot be taken for a volume that exists
+    # no driver's handles begin with a NUL: the claim cannot be confused with a volume that exists
     return VolumeId(driver, f"\0{object_key(claim.metadata)}") if driver else None
 
 
@@ -170,7 +170,7 @@ class AttachedVolumes:
         return column
 
     def limit(self, driver: str) -> IntArray | None:
-        """Return `int64[nodes]`: how many volumes of a driver fit, `NO_LIMIT` where any; None where no node has one."""
+        """Return `int64[nodes]`: how many volumes of a driver fit, `NO_LIMIT` where any; None if no node has one."""
         version = (self._store.version(objects.CSINode), self._table.version)
         if self._limits_version != version:
             self._limits_version = version

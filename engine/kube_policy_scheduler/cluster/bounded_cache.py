@@ -42,7 +42,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
         return self._bytes
 
     def get(self, key: KeyT) -> ValueT | None:
-        """Return an entry, None where it is not there. It counts as used."""
+        """Return an entry, None if it is not there. It counts as used."""
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
@@ -59,7 +59,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
             self.pop(next(iter(self._entries)))
 
     def pop(self, key: KeyT) -> ValueT | None:
-        """Take an entry out and return it, None where it is not there."""
+        """Take an entry out and return it, None if it is not there."""
         found = self._entries.pop(key, None)
         if found is not None:
             self._bytes -= self._sizes.pop(key)

@@ -64,7 +64,7 @@ class AssumedPods(dict[str, str]):
         """By uid: when it was assumed, Unix seconds."""
 
     def oldest_seconds(self, now: float) -> float:
-        """Return how long the oldest has been assumed; 0.0 where there is none."""
+        """Return how long the oldest has been assumed; 0.0 if there is none."""
         return max(0.0, now - self.since[next(iter(self))]) if self else 0.0
 
     def clock_was_set(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ class Cluster:
         self.ports = PortTable()
         self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
-        """Every pod that counts somewhere, by uid, as it was placed."""
+        """Every counted pod, by uid, as it was placed."""
         self.assumed = AssumedPods()
         """Those of them whose binding the watch has not shown yet."""
         self.on_node: dict[str, dict[str, PodInfo]] = {}
@@ -406,7 +406,7 @@ class Cluster:
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, thing.metadata.labels or {})
         elif isinstance(thing, objects.DeviceClass):
-            self.nodes.static_changes.note_all()  # resources that a class provides need not be the node's own
+            self.nodes.static_changes.note_all()  # resources that a class provides may be absent on the node itself
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.set(thing)
         elif isinstance(thing, objects.ResourceClaim):

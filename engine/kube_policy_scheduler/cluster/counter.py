@@ -193,7 +193,7 @@ class Counter:
 
 
 class AmountCounter(Counter):
-    """Also how many pods count for each amount; amounts need not be whole."""
+    """Also how many pods have each amount; amounts can be fractions."""
 
     __slots__ = ("_amounts",)
 

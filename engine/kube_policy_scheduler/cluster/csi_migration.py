@@ -35,9 +35,9 @@ class InTreePlugin:
     field: str
     """Name of the volume source, in volumes and persistent volumes alike."""
     handle: Callable[[objects.DiskSource, _Labels], str | None]
-    """Return the CSI volume handle given the source and the volume's labels; None where it is not valid."""
+    """Return the CSI volume handle given the source and the volume's labels; None if it is not valid."""
     topology_key: str = ""
-    """The driver's label for zones on nodes; "" where zones are not translated."""
+    """The driver's label for zones on nodes; "" if zones are not translated."""
 
 
 def _ebs(source: objects.DiskSource, labels: _Labels) -> str | None:
@@ -107,7 +107,7 @@ def provisioning_driver(provisioner: str) -> str | None:
 def volume_handle(
     plugin: InTreePlugin, source: objects.Volume | objects.PersistentVolumeSpec, labels: _Labels | None
 ) -> str | None:
-    """Return the CSI handle of an in-tree volume, None where its own identifier is not valid."""
+    """Return the CSI handle of an in-tree volume, None if its own identifier is not valid."""
     disk: objects.DiskSource = getattr(source, plugin.field)
     return plugin.handle(disk, labels or {})
 

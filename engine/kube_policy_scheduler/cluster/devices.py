@@ -41,7 +41,7 @@ Chosen: TypeAlias = tuple[int, ...]
 
 
 class Ask(NamedTuple):
-    """What a pod wants of the devices of one resource."""
+    """What a pod requests of the devices of one resource."""
 
     whole: int
     share: int
@@ -62,7 +62,7 @@ NOTHING = Ask(0, 0)
 
 
 def ask_of(template: PodTemplate, resource: str) -> Ask:
-    """Return what pods of a template want of a device resource."""
+    """Return what pods of a template request of a device resource."""
     key = ("devices", resource)
     known: Ask | None = template.memo.get(key)
     if known is None:
@@ -87,7 +87,7 @@ class DeviceTable:
 
     @property
     def free(self) -> RoomArray:
-        """Return `int32[nodes, devices]`: free thousandths; 0 where a node has no such device."""
+        """Return `int32[nodes, devices]`: free thousandths; 0 where a node lacks the device."""
         return self._free[: self._nodes.size]
 
     @property
@@ -96,7 +96,7 @@ class DeviceTable:
         return self._count[: self._nodes.size]
 
     def held(self, uid: str) -> Chosen | None:
-        """Return the devices that a pod has, None where it has none here."""
+        """Return the devices that a pod has, None if it has none here."""
         return self._held.get(uid)
 
     def all_held(self) -> Mapping[str, Chosen]:
@@ -133,7 +133,7 @@ class DeviceTable:
         self._free[target], self._count[target] = self._free[source], self._count[source]
 
     def place(self, pod: PodInfo, row: int, *, wanted: Chosen | None, said: Chosen | None) -> None:
-        """Give a pod its devices: those wanted if they are free, else those it is said to have, else the fullest."""
+        """Give a pod its devices: those wanted if they are free, else those recorded for it, else the fullest."""
         ask = ask_of(pod.template, self.resource)
         if not ask.devices:
             return
@@ -176,7 +176,7 @@ def fullest(free: RoomArray, ask: Ask) -> Chosen | None:
 
 
 def choose(free: RoomArray, ask: Ask, pick: Callable[[NDArray[np.int64]], int]) -> Chosen | None:
-    """Return the first free devices, and for a share one of those that it fits on; None where they do not suffice.
+    """Return the first free devices, and for a share one of those that it fits on; None if they do not suffice.
 
     Args:
         free: `int32[devices]`
@@ -246,7 +246,7 @@ class Devices:
         return tuple(n.removesuffix(SHARE_SUFFIX) for n in names if n.endswith(SHARE_SUFFIX) and "/" in n)
 
     def table(self, resource: str) -> DeviceTable:
-        """Return the devices of a resource, made at the first time; an empty one is not kept where no node has any."""
+        """Return the devices of a resource, made on first use; an empty one is not kept if no node has any."""
         table = self.tables.get(resource)
         if table is None and not {resource, resource + SHARE_SUFFIX} & self._nodes.counted:
             return DeviceTable(resource, self._nodes)

@@ -34,7 +34,7 @@ class Topology:
     source: NDArray[np.intp]
     """`intp[nodes]`: where the pods of each node are added up if all count; `aside` for nodes without the label."""
     empty: int | None
-    """The domain of the value "", None where no node has it."""
+    """The domain of the value "", None if no node has it."""
 
     @property
     def nothing(self) -> int:
@@ -108,7 +108,7 @@ class DomainTotals:
         self._positions: dict[Counter, int] = {}
         """The version of each counter that is in the totals."""
         self._at = -1
-        """How much all counters had changed when they were looked at last."""
+        """How much all counters had changed when they were last read."""
         for counter, weight in sources:
             self._weights[counter] = self._weights.get(counter, 0) + weight
 
@@ -123,7 +123,7 @@ class DomainTotals:
         return result[: self.topology.size]
 
     def sync(self) -> bool:
-        """Catch up with the counters; return False where one of them is gone, so that this must be rebuilt."""
+        """Catch up with the counters; return False if one of them is gone, so that this must be rebuilt."""
         owner = next(iter(self._weights)).owner if self._weights else None
         if owner is None or owner.changes == self._at:
             return True

@@ -42,7 +42,7 @@ class Quantity:
     """At least `-NANO`."""
     format: str
     text: str = ""
-    """As written, where that is the canonical form."""
+    """As written, if that is the canonical form."""
     big: bool = False
     """Whether it is kept as a decimal of any size, not as a scaled int64."""
 
@@ -83,7 +83,7 @@ class Quantity:
         return (self.value > 0) - (self.value < 0)
 
     def as_int64(self) -> int | None:
-        """Return it as an int64, None where it is not kept as one (`AsInt64`)."""
+        """Return it as an int64, None if it is not kept as one (`AsInt64`)."""
         if self.big or self.scale < 0:
             return None
         whole: int = self.value * 10**self.scale

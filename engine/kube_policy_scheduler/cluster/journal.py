@@ -39,7 +39,7 @@ class Journal(Generic[T]):
         self._entries.clear()
 
     def since(self, position: int) -> Sequence[T] | None:
-        """Return the changes after a position; None where that is too long ago to know."""
+        """Return the changes after a position; None if that is too long ago to know."""
         if position == self.end:
             return ()
         return self._entries[position - self._start :] if position >= self._start else None

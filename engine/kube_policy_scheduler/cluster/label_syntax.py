@@ -50,7 +50,7 @@ _VALUE_FORM = (
 
 
 def requirement_error(key: str, operator: str, values: Sequence[str]) -> str | None:
-    """Return why the requirement of a label selector is not valid, or None where it is.
+    """Return why the requirement of a label selector is not valid, or None if it is.
 
     `operator` is one of In, NotIn, Exists and DoesNotExist.
     """
@@ -71,7 +71,7 @@ def requirement_error(key: str, operator: str, values: Sequence[str]) -> str | N
 
 
 def aggregate(errors: Sequence[str]) -> str | None:
-    """Return several errors as one text (`utilerrors.Aggregate`), or None where there is none."""
+    """Return several errors as one text (`utilerrors.Aggregate`), or None if there is none."""
     unique = list(dict.fromkeys(errors))
     if len(unique) > 1:
         return f"[{', '.join(unique)}]"

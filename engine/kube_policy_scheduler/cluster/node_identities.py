@@ -27,7 +27,7 @@ class TableIdentities:
 
     @property
     def hostnames(self) -> list[str | None]:
-        """The `kubernetes.io/hostname` label by row; None where absent."""
+        """The `kubernetes.io/hostname` label by row; None if absent."""
         return [info.hostname for info in self._table.infos]
 
     @property

@@ -117,7 +117,7 @@ def node_selector(selector: objects.NodeSelector) -> NodeSelector:
 
 
 def node_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
-    """Compile one term; None where it can match nothing."""
+    """Compile one term; None if it can match nothing."""
     labels = [_expression(r) for r in term.match_expressions or ()]
     fields = [_field_test(r) for r in term.match_fields or ()]
     if not labels and not fields:
@@ -200,7 +200,7 @@ def _length(nodes: NodeTable, rows: Rows) -> int:
 
 
 def _expression(requirement: objects.Requirement) -> Expression | None:
-    """Compile a requirement on a label; None where it does not parse (`labels.NewRequirement`)."""
+    """Compile a requirement on a label; None if it does not parse (`labels.NewRequirement`)."""
     values = requirement.values or []
     match requirement.operator:
         case "In" | "NotIn":

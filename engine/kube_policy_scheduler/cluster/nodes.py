@@ -65,7 +65,7 @@ _MAX_STATIC = 512
 _MAX_DERIVED = 128
 """Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
 MOST_NONZERO = MAX_INT64 // 2
-"""What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
+"""What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
 
 
 class NodeTable:
@@ -77,7 +77,7 @@ class NodeTable:
         self.static_changes: Journal[int] = Journal()
         """Rows where something static changed."""
         self.image_changes: Journal[int] = Journal()
-        """Rows where the images changed, and those of nodes that came or went."""
+        """Rows where the images changed, and those of added or removed nodes."""
         self.dynamic_changes: Journal[int] = Journal(most=_JOURNAL_LIMIT)
         """Rows where what is requested or offered changed."""
         self.images = ImageTable()
@@ -90,7 +90,7 @@ class NodeTable:
         self._nonzero_memory = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
         self._pod_count = _no_amounts()
         self._offers: Counter[str] = Counter()
-        """By how many nodes each resource is offered, of those that are not native."""
+        """The number of nodes that offer each resource that is not native."""
         self.counted = self._requested.keys()
         """The resources that there are columns for."""
         self.appeared: set[str] = set()
@@ -123,7 +123,7 @@ class NodeTable:
 
     @property
     def names(self) -> list[str]:
-        """Return the names by row; another list after a node came or went."""
+        """Return the names by row; a new list after a node was added or removed."""
         version, names = self._names
         if version != self.identity_version:
             names = [info.name for info in self.infos]
@@ -204,7 +204,7 @@ class NodeTable:
         return self.condition("Ready").equal("True")
 
     def known_label(self, key: str) -> str | None:
-        """Return the key of a label that some node has, None where none does.
+        """Return the key of a label that some node has, None if none does.
 
         What is kept by label is kept by this: pods may name any number of labels.
         """
@@ -314,7 +314,7 @@ class NodeTable:
         return changes
 
     def remove(self, name: str) -> int | None:
-        """Remove a node that holds no pods; return the row that another node moved into, None where none did."""
+        """Remove a node that holds no pods; return the row that another node moved into, None if none did."""
         row = self.rows.pop(name)
         last = self.size - 1
         gone = self.infos[row]

@@ -1,6 +1,6 @@
 """NUMA nodes: what each one of a node has free, from NodeResourceTopology objects.
 
-An exporter on each node writes them, some time after pods came and went. So what pods take that an object cannot know
+An exporter on each node writes them, with a delay after pods come and go. So what pods take that an object cannot know
 of yet is subtracted from each of its zones: they may get their cores and memory from any. An object knows of the pods
 that the kubelet had admitted (`status.startTime`) when the object last changed, and of no others.
 """
@@ -86,7 +86,7 @@ class NumaZones:
                 self._write(node_name, resource)
 
     def rows_changed(self) -> None:
-        """Take note that nodes came, went or moved in the table."""
+        """Note that nodes were added, removed or moved in the table."""
         self._columns, self._known = {}, None
 
     def column(self, resource: str) -> ZoneColumn:

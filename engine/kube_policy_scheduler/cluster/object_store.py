@@ -29,7 +29,7 @@ class OutOfSyncError(Exception):
 
 
 def storage_class(thing: Assumable) -> str:
-    """Return the name of the storage class of a claim or volume, "" where it has none."""
+    """Return the name of the storage class of a claim or volume, "" if it has none."""
     named = (thing.metadata.annotations or {}).get(BETA_CLASS)
     return named if named is not None else thing.spec.storage_class_name or ""
 
@@ -155,7 +155,7 @@ class ObjectStore:
         return tuple(self._versions.get(kind, 0) for kind in kinds)
 
     def group_version(self, kind: type, value: str) -> int:
-        """Return a number that changes whenever an object of the group does; 0 where there is none."""
+        """Return a number that changes whenever an object of the group does; 0 if there is none."""
         return self._group_versions.get((kind, value), 0)
 
     @property
@@ -164,7 +164,7 @@ class ObjectStore:
         return self._journal_start + len(self._journal)
 
     def changed_since(self, position: int) -> Sequence[Any] | None:
-        """Return the storage objects set or removed after a position; None where that is too long ago to know."""
+        """Return the storage objects set or removed after a position; None if that is too long ago to know."""
         return self._journal[position - self._journal_start :] if position >= self._journal_start else None
 
     # --- assumed versions ----------------------------------------------------------------------------

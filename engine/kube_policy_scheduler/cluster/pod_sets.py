@@ -89,7 +89,7 @@ class PodSet(Hashable, Protocol):
         ...
 
     def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
-        """Return what a pod of this template counts for; None where it does not belong to the set."""
+        """Return what a pod of this template counts for; None if it does not belong to the set."""
         ...
 
 

@@ -28,7 +28,7 @@ _MOST_COUNTED = 1_000_000
 _MOST_STALE = 64
 """Entries of pods that are gone that a heap holds in addition to one per pod."""
 _CLOCK_ERROR_SECONDS = 1e-3
-"""A sum of times may be off by the last digit of a float; so much earlier a pod is looked at."""
+"""A sum of times may be off by the last digit of a float; a pod is checked so much earlier."""
 
 
 class PodState(NamedTuple):
@@ -50,13 +50,13 @@ class StateSet(Hashable, Protocol):
     def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
         """Return what a pod of the template in a state counts for, at a time in Unix seconds.
 
-        None where it does not belong to the set.
+        None if it does not belong to the set.
         """
         ...
 
 
 def worths(pods: StateSet, template: PodTemplate) -> tuple[float | None, ...] | None:
-    """Return what pods of a template count for in a set, by their `kind_of`; None where none ever belongs to it."""
+    """Return what pods of a template count for in a set, by their `kind_of`; None if none belongs to it."""
     edges = pods.thresholds
     table = tuple(
         pods.worth(template, PodState(ready, all_started, 0.0), running)

@@ -11,7 +11,7 @@ WILDCARD = "0.0.0.0"
 
 
 class HostPort(NamedTuple):
-    """A port on the node that a pod wants or has."""
+    """A port on the node that a pod requests or has."""
 
     protocol: str
     port: int
@@ -40,7 +40,7 @@ class PortTable:
         self._taken: dict[tuple[str, int], dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
 
     def conflicts(self, wanted: HostPort) -> set[int]:
-        """Return the rows on which the port cannot be had: same address, or one of the two is the wildcard."""
+        """Return the rows on which the port is not free: same address, or one of the two is the wildcard."""
         by_ip = self._taken.get((wanted.protocol, wanted.port))
         if not by_ip:
             return set()

@@ -40,7 +40,7 @@ def identity(pod: PodInfo) -> str:
 
 
 class PreviousNodes:
-    """The node where a pod of each identity ran that went last."""
+    """The node where the last deleted pod of each identity ran."""
 
     def __init__(self) -> None:
         self._by_namespace: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
@@ -48,7 +48,7 @@ class PreviousNodes:
         self._size = 0
 
     def of(self, pod: PodInfo) -> str | None:
-        """Return the name of the node where a pod like this one ran last; None where that is not known."""
+        """Return the name of the node where a pod like this one ran last; None if that is not known."""
         known = self._by_namespace.get(pod.namespace)
         return known.get(identity(pod)) if known is not None else None
 

@@ -82,7 +82,7 @@ class _Level:
     def __init__(self) -> None:
         self.pods = 0
         self._rows: dict[int, dict[str, int]] = {}
-        """By row and resource; the resource "pods" counts pods. Unused where there are columns."""
+        """By row and resource; the resource "pods" counts pods. Unused if there are columns."""
         self._columns: dict[str, _IntArray] | None = None
 
     def update(self, row: int, requests: Iterable[tuple[str, int]], step: int) -> None:

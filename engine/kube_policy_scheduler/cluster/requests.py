@@ -166,7 +166,7 @@ def _aggregate(
 ) -> Nanos:
     """Combine per-container requests: regular and sidecar containers add up, init containers need their peak.
 
-    `defaults` are taken for what a container does not name.
+    `defaults` apply to what a container does not name.
     """
     assumed = defaults or {}
     run: Nanos = {}

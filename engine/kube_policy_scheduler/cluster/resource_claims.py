@@ -28,7 +28,7 @@ class DeviceUse:
     share: str | None
     """Which share of it, None for the whole device."""
     consumed: Capacity | None
-    """What the share takes; None where nothing is written down."""
+    """What the share takes; None if nothing is recorded."""
 
 
 def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:

@@ -167,7 +167,7 @@ class Pool:
     id: PoolID
     incomplete: bool = False
     invalid: str = ""
-    """Why its slices contradict each other, "" where they do not."""
+    """Why its slices contradict each other, "" if they do not."""
     devices: tuple[SlicedDevice, ...] = ()
     """Those that the node may use, in the order in which they are tried."""
     elsewhere: tuple[SlicedDevice, ...] = ()

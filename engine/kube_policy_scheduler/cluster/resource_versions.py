@@ -1,4 +1,4 @@
-"""Resource versions as numbers, where they are any: what the API server calls opaque and compares by value itself."""
+"""Resource versions as numbers, if they are numbers: what the API server calls opaque and compares by value itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ MOST_DIGITS = 64
 
 
 def version_number(text: str) -> int:
-    """Return a resource version as a number to compare with others of its collection; 0 where it is none."""
+    """Return a resource version as a number to compare with others of its collection; 0 if it is not a number."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
     return int(text) if is_number else 0

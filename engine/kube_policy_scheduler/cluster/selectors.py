@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.label_syntax import requirement_error
 
 
 class SelectorError(ValueError):
-    """A selector that the API server would refuse, such as an unknown operator."""
+    """A selector that the API server refuses, such as an unknown operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Expression:
     values: frozenset[str] = frozenset()
 
     def test(self) -> Callable[[str | None], bool]:
-        """Return the predicate on the label's value, None where the label is absent."""
+        """Return the predicate on the label's value, None if the label is absent."""
         values = self.values
         match self.operator:
             case "In":
@@ -59,7 +59,7 @@ _MAX_INTEGER_LENGTH = 64
 
 
 def parse_integer(text: str | None) -> int | None:
-    """Parse as Go's `strconv.ParseInt(text, 10, 64)` does; None where it would fail."""
+    """Parse as Go's `strconv.ParseInt(text, 10, 64)` does; None if it would fail."""
     if text is None or len(text) > _MAX_INTEGER_LENGTH or not _INTEGER.fullmatch(text):
         return None
     number = int(text)

@@ -45,7 +45,7 @@ class NodeIdentities(Protocol):
 
     @property
     def hostnames(self) -> Sequence[str | None]:
-        """The `kubernetes.io/hostname` label; None where absent."""
+        """The `kubernetes.io/hostname` label; None if absent."""
 
     @property
     def addresses(self) -> Sequence[Iterable[str]]:
@@ -85,7 +85,7 @@ class Join:
     values: NDArray[np.float64]
     """float64[nodes], read-only; NaN where missing."""
     sample_ages: NDArray[np.float64]
-    """float64[nodes], read-only: seconds between the sample and its evaluation; 0 where that is unknown."""
+    """float64[nodes], read-only: seconds between the sample and its evaluation; 0 if that is unknown."""
     oldest_sample_age: float
     """The largest of `sample_ages`."""
     matched: int
@@ -126,7 +126,7 @@ class Join:
 
 
 def rows_of(reading: Reading, *, by: str | None, index: NodeIndex) -> IntArray:
-    """Return `int64[series]`: the row of the node that each series is about, or less than 0 where there is none."""
+    """Return `int64[series]`: the row of the node that each series is about, or less than 0 if there is none."""
     deciding = DECIDING_LABELS if by is None else (by,)
     likely = LIKELY_LABELS if by is None else ()
     texts = SeriesColumns.of(reading.series).labels.values_of((*deciding, *likely))
@@ -201,7 +201,7 @@ class SignalColumn:
     missing: int
     """Nodes without a value."""
     age_seconds: float | None
-    """Age of the reading; None where there is none."""
+    """Age of the reading; None if there is none."""
     join: Join | None
 
 
@@ -242,7 +242,7 @@ class SignalColumns:
         )
 
     def joined(self, query: Query, *, reading: Reading, nodes: NodeIdentities) -> Join:
-        """Return the join of a reading with the nodes, from memory where it was made before."""
+        """Return the join of a reading with the nodes, from memory if it was made before."""
         if self._index is None or self._version != nodes.identity_version:
             self._index = NodeIndex.of(nodes)
             self._version = nodes.identity_version

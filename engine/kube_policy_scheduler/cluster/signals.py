@@ -57,7 +57,7 @@ class Series:
     value: float
     """As answered: may be NaN or infinite, which the join turns into missing."""
     timestamp: float
-    """Unix seconds by the clock of the metrics server: of the sample itself where that is known, else of the
+    """Unix seconds by the clock of the metrics server: of the sample itself if that is known, else of the
     evaluation (a computed expression has no sample of its own)."""
 
     def __str__(self) -> str:
@@ -118,7 +118,7 @@ class LabelSets(Sequence[Mapping[str, str]]):
         )
 
     def values_of(self, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Yield for each series the values of these labels, "" where it has none; the other labels cost nothing."""
+        """Yield for each series the values of these labels, "" if it has none; the other labels cost nothing."""
         decoder = _decoder_of(names)
         for first in range(0, len(self), _AT_ONCE):
             starts, ends = (each[first : first + _AT_ONCE].tolist() for each in (self._starts, self._ends))
@@ -162,7 +162,7 @@ class SeriesColumns(Sequence[Series]):
 
     @classmethod
     def of(cls, series: Iterable[Series]) -> SeriesColumns:
-        """Return series by column; the same object where they are that already."""
+        """Return series by column; the same object if they are columns already."""
         if isinstance(series, SeriesColumns):
             return series
         rows = list(series)
@@ -195,7 +195,7 @@ class Reading:
 
     promql: str
     series: Sequence[Series]
-    """The instant vector, as `SeriesColumns` where it is large; empty when the answer is a scalar."""
+    """The instant vector, as `SeriesColumns` if it is large; empty when the answer is a scalar."""
     evaluated_at: float
     """Unix seconds by the clock of the metrics server."""
     fetched_at: float

@@ -63,5 +63,5 @@ def plus(column: _Column, amount: int) -> _Column:
 
 
 def exact_sum(column: _Column) -> int:
-    """Return the sum of a column, which need not fit into int64."""
+    """Return the sum of a column, which may exceed int64."""
     return sum(column.tolist())

@@ -70,7 +70,7 @@ def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> boo
 
 
 def tolerance(template: PodTemplate) -> tuple[tuple[str, str, str, str], ...]:
-    """Return the pod's tolerations as a value: templates where it is equal tolerate the same taints."""
+    """Return the pod's tolerations as a value: templates with equal values tolerate the same taints."""
     return tuple((t.key, t.operator, t.value, t.effect) for t in template.spec.tolerations or ())
 
 

@@ -12,7 +12,7 @@ class GroupOf(Hashable, Protocol):
     """One way to divide pods into groups."""
 
     def __call__(self, template: PodTemplate) -> Hashable | None:
-        """Return the group of pods of this template; None where they are in none."""
+        """Return the group of pods of this template; None if they are in none."""
         ...
 
 

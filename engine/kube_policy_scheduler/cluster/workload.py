@@ -21,7 +21,7 @@ class Workload:
 
     def __init__(self, nodes: NodeTable) -> None:
         self.learns = False
-        """Whether it wants to know of every pod that comes to a node."""
+        """Whether it must be called for every pod that is added to a node."""
         self.counts: Mapping[PodTemplate, int] = {}
         """What is expected, in proportion."""
         self.version = 0
@@ -51,7 +51,7 @@ class Workload:
         self._take_over(dict(self._there))
 
     def saw(self, template: PodTemplate, step: int) -> None:
-        """Note that a pod came to a node (step 1) or left it (-1)."""
+        """Note that a pod was added to a node (step 1) or removed (-1)."""
         self._count(template, step)
         self._changes += 1
         if self._total <= _FEW_PODS or self._changes * 10 >= self._total:

@@ -13,7 +13,7 @@ NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 
 
 def at(obj: Any, *path: str | int, default: Any = None) -> Any:
-    """Return the value at a path of keys, or `default` where it is absent or null."""
+    """Return the value at a path of keys, or `default` if it is absent or null."""
     for key in path:
         if isinstance(obj, dict):
             obj = obj.get(key)

@@ -117,7 +117,7 @@ _ALWAYS_PRESENT: Mapping[str, Mapping[str, Any]] = {
     "io.k8s.api.core.v1.PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
     "io.k8s.api.storage.v1.CSINodeDriver": {"topologyKeys": None},
 }
-"""Fields the API server writes even where they are not set."""
+"""Fields the API server writes even if they are not set."""
 
 
 _INDEX = re.compile(r"\[\d+\]")

@@ -115,7 +115,7 @@ class FieldReader:
         """Return the object in the schema's form.
 
         Raises:
-            ApiError: 400, or 422 after a patch: a value of the wrong type, or an unknown field where that is strict.
+            ApiError: 400, or 422 after a patch: a value of the wrong type, or an unknown field if that is strict.
         """
         resource = self._resource
         obj.setdefault("apiVersion", "v1" if resource.storage_key == "events" else resource.api_version)

@@ -8,7 +8,7 @@ from kube_policy_scheduler.embedded import selectors
 from kube_policy_scheduler.embedded.errors import Json
 
 ReplicasOf = Callable[[Json], int | None]
-"""The replicas the controller of a pod wants; None for a pod without such a controller."""
+"""The desired replicas of the controller of a pod; None for a pod without such a controller."""
 
 
 def selects(budget: Json, pod_labels: dict[str, str]) -> bool:

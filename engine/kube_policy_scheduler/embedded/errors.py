@@ -104,12 +104,12 @@ def forbidden(
 
 
 def path_not_found() -> ApiError:
-    """404: no such path."""
+    """404: unknown path."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
 def not_found(name: str, *, group: str, plural: str) -> ApiError:
-    """404: no such object."""
+    """404: the object does not exist."""
     return ApiError(
         404,
         "NotFound",
@@ -119,7 +119,7 @@ def not_found(name: str, *, group: str, plural: str) -> ApiError:
 
 
 def method_not_allowed() -> ApiError:
-    """405: the resource has no such verb."""
+    """405: the resource does not support the verb."""
     return ApiError(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )

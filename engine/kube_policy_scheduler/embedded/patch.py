@@ -184,7 +184,7 @@ def apply(obj: Json, content: bytes, *, content_type: str, api_version: str, kin
     """Return the object after a patch.
 
     Raises:
-        ApiError: 400 for a patch that cannot be read, 415 for an unknown type, 422 where it does not apply.
+        ApiError: 400 for a patch that cannot be read, 415 for an unknown type, 422 if it does not apply.
     """
     if content_type not in ACCEPTED:
         raise errors.unsupported_media_type(content_type, ACCEPTED)
@@ -238,7 +238,7 @@ def operations(obj: Json, steps: list[Any]) -> Json:
     """Return a JSON patch (RFC 6902) applied to an object.
 
     Raises:
-        ApiError: 400 for steps that cannot be read, 422 where one does not apply.
+        ApiError: 400 for steps that cannot be read, 422 if one does not apply.
     """
     done: Any = copy.deepcopy(obj)
     for step in steps:

@@ -109,7 +109,7 @@ def integer(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def resource_version(text: str) -> int:
-    """Read a resourceVersion that a client gives back.
+    """Read a resourceVersion that a client sends back.
 
     Raises:
         ApiError: 400 when it is not one of ours.

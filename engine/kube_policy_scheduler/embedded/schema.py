@@ -1,4 +1,4 @@
-"""The fields of every kind with their types, from a generated table. Pure but for reading that one file, once."""
+"""The fields of every kind with their types, from a generated table. Pure except for reading that one file, once."""
 
 from __future__ import annotations
 

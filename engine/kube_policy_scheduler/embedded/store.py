@@ -113,7 +113,7 @@ class Collection:
     def remove(self, key: Key, *, last: Json | None = None) -> Entry:
         """Delete an object and return its last state, stamped with the deletion's version.
 
-        `last` is that state where it is not simply the stored one.
+        `last` is that state if it is not simply the stored one.
         """
         revision = self._version = self._store.next_revision()
         previous = self._entries.pop(key)

@@ -135,7 +135,7 @@ def read_scale(api: Api, target: Target) -> Json:
 
 
 def change_scale(api: Api, target: Target, change: Callable[[Json], Json], *, dry_run: bool) -> Json:
-    """Set a workload's replicas; `change` makes the wanted Scale of the present one.
+    """Set a workload's replicas; `change` makes the requested Scale of the current one.
 
     Raises:
         ApiError: 404, 409 or 422.

@@ -1,6 +1,6 @@
 """Pods that can be decided now, in the order of their turns: by line, by priority, and fairly among tenants.
 
-Pods that were rejected before and are tried again form a lane of their own within Kubernetes' line. At equal priority
+Pods that are retried after a rejection form a lane of their own within Kubernetes' line. At equal priority
 both lanes take turns, and within it so do the namespaces (start-time fair queueing): a tenant whose ten thousand pods
 fit nowhere takes no more than its share of the attempts. Pods that come for the first time keep Kubernetes' order.
 

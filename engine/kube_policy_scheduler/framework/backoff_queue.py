@@ -34,7 +34,7 @@ class BackoffQueue:
         return heapq.heappop(self._heap)[2] if head is not None and head[0] <= now else None
 
     def pop_early(self) -> QueuedPod | None:
-        """Take the pod whose wait ends first, though it lasts; none where it broke or serves time."""
+        """Take the pod whose backoff ends first, before its end; None after an error, or if it must wait."""
         head = self._head()
         if head is None or head[2].errors or head[2].serves_time:
             return None
@@ -62,7 +62,7 @@ class BackoffQueue:
 
 
 def backoff_end(queued: QueuedPod) -> float:
-    """Return when a pod may be tried again, unix seconds."""
+    """Return when a pod may be tried again, Unix seconds."""
     times = queued.errors or queued.rejections
     if not times:
         return queued.timestamp

@@ -1,4 +1,4 @@
-"""One total per row, with the highest of each block of rows: to find the best one looks at few rows, however many."""
+"""One total per row, with the highest of each block of rows: a search for the best one visits few of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BlockMaxima:
 
     @property
     def highest(self) -> float:
-        """Return the highest total; -inf where no row has one."""
+        """Return the highest total; -inf if no row has one."""
         return float(self._maxima.max())
 
     def totals(self, rows: IntArray) -> FloatArray:

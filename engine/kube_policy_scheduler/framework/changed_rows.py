@@ -16,13 +16,13 @@ class ChangedRows:
     """One reader of some of the table's journals."""
 
     def __init__(self, nodes: NodeTable, *journals: Journal[int]) -> None:
-        """Take all changes up to now as known."""
+        """Mark all changes up to now as read."""
         self.nodes = nodes
         self._journals = journals
         self._positions = [journal.end for journal in journals]
 
     def take(self) -> Rows | None:
-        """Return the rows, all where they are many; None where what changed is not known row by row."""
+        """Return the rows, or all if many changed; None if what changed is not known row by row."""
         positions = [journal.end for journal in self._journals]
         if positions == self._positions:
             return _NO_ROWS

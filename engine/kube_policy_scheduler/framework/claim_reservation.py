@@ -41,7 +41,7 @@ class ReservedClaim:
     claim: objects.ResourceClaim
     """As it was read; for extended resources with the requests that the node needs."""
     allocation: objects.AllocationResult | None
-    """What it was given now; None where it had devices before."""
+    """What it received now; None if it had devices before."""
 
     def is_reserved_for(self, pod: PodInfo) -> bool:
         """Return whether the claim names the pod as a user already, so that PreBind writes nothing."""
@@ -65,7 +65,7 @@ class ClaimReservation:
 
     @property
     def failure(self) -> str:
-        """Return why PreBind fails after its writes, "" where it does not.
+        """Return why PreBind fails after its writes, "" if it does not.
 
         A device plugin serves all extended resources, and the pod has other claims: kube-scheduler then makes an empty
         claim and stops at it. Such a pod is never bound to such a node.
@@ -129,10 +129,10 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
 
 
 def reserve_on(frame: Frame, *, share_id: str) -> ClaimReservation | str | None:
-    """Allocate the claims of the frame's pod on the frame's only row, as `reserve`; None where there are none.
+    """Allocate the claims of the frame's pod on the frame's only row, as `reserve`; None if there are none.
 
     Returns:
-        Why that cannot be done any more, where it cannot; then nothing is allocated.
+        Why that is no longer possible, if it is not; then nothing is allocated.
     """
     plugin = DynamicResources()
     prepared = plugin.pre_filter(frame)

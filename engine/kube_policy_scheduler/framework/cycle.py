@@ -201,7 +201,7 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
 
 
 def _constant(frame: Frame, cache: TemplateCache) -> float | None:
-    """Return what the scores besides the kept totals add to every node; None where it is not the same for all."""
+    """Return what the scores besides the kept totals add to every node; None if it is not the same for all."""
     result = 0.0
     for kept in cache.normalizing:
         if kept.constant is None:
@@ -217,7 +217,7 @@ def _constant(frame: Frame, cache: TemplateCache) -> float | None:
 
 
 def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
-    """Return `float64[rows]`: the weighted sum of all scores, for a frame that looks at the feasible rows."""
+    """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows."""
     rows = chosen.index()
     totals: FloatArray = cache.maxima.totals(rows)
     for kept in cache.normalizing:

@@ -1,6 +1,6 @@
 """Devices as columns over nodes, for policies: those of a class, and those that a pod's claims would get.
 
-Kept from decision to decision; where devices, claims or a node change, that node is looked at again.
+Kept from decision to decision; if devices, claims or a node change, that node is recomputed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ClassDevices:
         return not is_used and self._is_of_class(device, self._selectors())
 
     def _selectors(self) -> list[Selector] | None:
-        """Return the selectors of the class, None where there is no such class."""
+        """Return the selectors of the class, None if there is no such class."""
         found = self._cluster.get(objects.DeviceClass, self._name)
         if found is None:
             return None
@@ -122,7 +122,7 @@ def class_devices(cluster: Cluster, name: str) -> ClassDevices:
 def of_claimed(frame: Frame, measure: Callable[[Sequence[SlicedDevice]], float]) -> FloatArray:
     """Return `float64[rows]`: a measure of the devices that the pod's claims would get on each node.
 
-    Missing (NaN) where it would get none: it claims none, has its devices already, or cannot have them there.
+    Missing (NaN) where it gets none: it claims none, has its devices already, or they are not available there.
     """
     result: FloatArray = np.full(frame.size, np.nan)
     prepared = _PLUGIN.pre_filter(frame)
@@ -145,7 +145,7 @@ def of_claimed(frame: Frame, measure: Callable[[Sequence[SlicedDevice]], float])
 
 
 def number_of(device: SlicedDevice, name: str) -> float:
-    """Return a capacity of a device, or else an attribute that is a number or a truth; NaN where it has none."""
+    """Return a capacity of a device, or else an attribute that is a number or a bool; NaN if it has none."""
     capacities = device.device.capacity or {}
     capacity = capacities.get(name)
     if capacity is None:

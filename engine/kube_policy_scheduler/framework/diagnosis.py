@@ -27,7 +27,7 @@ class Diagnosis:
     refusals: tuple[tuple[int, Refusal], ...]
     """Each reason with its plugin's index; `where` holds only nodes that this plugin was the first to refuse."""
     rejection: Status | None = None
-    """Set where the pod was refused as a whole before any node was looked at."""
+    """Set if the pod was refused as a whole before any node was checked."""
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Diagnosis:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Return the texts of plugins that broke on some node, sorted: one of them ends the whole attempt."""
+        """Return the texts of plugins that failed on some node, sorted: one of them ends the whole attempt."""
         if self.rejection is not None:
             return self.rejection.reasons if self.rejection.code is Code.ERROR else ()
         return tuple(sorted({r.reason for _, r in self.refusals if r.code is Code.ERROR}))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 
 class ClusterEvent(Enum):
-    """A change that wakes rejected pods; the value is kube-scheduler's label where it has one."""
+    """A change that wakes rejected pods; the value is kube-scheduler's label if it has one."""
 
     NODE_ADD = "NodeAdd"
     NODE_DELETE = "NodeDelete"

@@ -2,7 +2,7 @@
 
 "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent": the fragmentation of
 a node is the free room, in expectation over a pod of the workload. All of it where the pod does not fit there or
-wants no device; else the room on devices that are too small for the pod. A placement is good that adds little to it.
+requests no device; else the space on devices too small for the pod. A good placement adds little to it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnsch
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 
 COVERED = 0.95
-"""The workload is taken for its most frequent classes of pods, which make up this share of it."""
+"""The most frequent classes of pods, which make up this share of the workload, represent it."""
 _CHUNK_ROWS = 1024
-"""Rows looked at together: the arrays in between stay below some 10 MB."""
+"""Rows evaluated together: the arrays in between stay below some 10 MB."""
 _REBUILD_SHARE = 4
 
 
@@ -189,7 +189,7 @@ def _open_to(frame: Frame, template: PodTemplate) -> BoolArray:
 
 
 def fragmentation(frame: Frame, resource: str) -> Fragmentation:
-    """Return what is known of the fragmentation of a device resource, rebuilt where its inputs changed."""
+    """Return the fragmentation of a device resource, rebuilt if its inputs changed."""
     cluster = frame.cluster
     workload, table = cluster.workload, cluster.devices.table(resource)
     if not workload.known:

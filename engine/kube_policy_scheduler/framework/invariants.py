@@ -17,7 +17,7 @@ _WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
 
 
 MOST_WHOLE = 5_000
-"""Pending pods up to which a queue is looked through as a whole while the scheduler runs: some 2 ms."""
+"""Up to this number of pending pods a whole queue is checked while the scheduler runs: about 2 ms."""
 
 
 def violations(
@@ -135,7 +135,7 @@ def _kept(cluster: Cluster, node_name: str) -> Iterator[str]:
 
 
 def _counted(cluster: Cluster, uid: str) -> Iterator[str]:
-    """Check that a known pod is kept on its node, and is among those on unknown nodes where the table lacks it."""
+    """Check that a known pod is kept on its node, and is among those on unknown nodes if the table lacks it."""
     node_name = cluster.node_of(uid)
     if node_name is None or uid not in cluster.on_node.get(node_name, ()):
         yield f"pod {uid} counts on {node_name}, and is not kept there"

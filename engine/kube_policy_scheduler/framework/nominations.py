@@ -83,7 +83,7 @@ def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
 
 
 def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
-    """Return the first pass's refusals by row: nodes that the pod gets only if nominated pods do not come.
+    """Return the first pass's refusals by row: nodes that the pod can use only without the nominated pods.
 
     `among`, `bool[nodes]`, limits the rows that are checked.
     """

@@ -30,7 +30,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Some members of a gang of which it needs a number, such as its driver."""
+    """Members of a gang of which it needs a minimum number, such as its driver."""
 
     text: str
     """Which pods have it, as written: `role=driver`."""
@@ -43,7 +43,7 @@ class Role:
 
 
 NumberOf = Callable[[GroupOf, Group], int]
-"""How many pods of a group there are; of which, the function knows: on nodes, pending, or both."""
+"""How many pods of a group there are; the function decides which: on nodes, pending, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class GangRequirement:
         of any role, the gang can do without.
 
         Args:
-            number_of: the members that are looked at.
-            joining: 1 to look at the pod itself too.
+            number_of: counts the members.
+            joining: 1 to include the pod itself.
         """
         total = number_of(self.group_of, self.group) + joining
         if not self.roles:
@@ -132,11 +132,11 @@ class Permit:
         return tuple(self._since)
 
     def since(self, group: Group) -> float | None:
-        """Return when the first waiting pod came, in Unix seconds; None if no pod waits."""
+        """Return when the first waiting pod arrived, in Unix seconds; None if no pod waits."""
         return self._since.get(group)
 
     def members(self, group: Group) -> tuple[str, ...]:
-        """Return the uids of a group's pods that wait, in the order in which they came."""
+        """Return the uids of a group's waiting pods, in order of arrival."""
         return tuple(self._members.get(group, ()))
 
     def number(self, group: Group) -> int:
@@ -165,7 +165,7 @@ class Permit:
         return requirements is not None
 
     def release(self, uid: str, placed: Placed) -> list[str]:
-        """Return the pods that may bind after a pod has come, including itself, and forget them; empty: it waits on.
+        """Return the pods that may bind after a pod was added, itself included, and forget them; empty: it waits.
 
         A pod may bind if every group of it is complete without the pods that must keep waiting.
         """
@@ -196,7 +196,7 @@ class Permit:
         heapq.heapify(self._next_due)
 
     def next_due(self) -> float | None:
-        """Return when the next group's time is up, unix seconds."""
+        """Return when the next group's time is up, Unix seconds."""
         heap = self._next_due
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)

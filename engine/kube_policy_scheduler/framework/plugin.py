@@ -62,7 +62,7 @@ class Default(NamedTuple):
     weight: int = 0
     """Of its scores."""
     is_ours: bool = False
-    """Whether kube-scheduler has no such plugin."""
+    """Whether kube-scheduler lacks this plugin."""
     needed_by_kubelet: bool = False
     """Whether the kubelet rejects pods on nodes that this filter rejects, or cannot start them."""
 

@@ -38,7 +38,7 @@ MIN_CANDIDATES_PERCENT = 10
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """What PostFilter came to."""
+    """The result of PostFilter."""
 
     nominated_node: str | None = None
     """The node to keep for the pod once its victims are gone."""
@@ -47,13 +47,13 @@ class Preemption:
     message: str = ""
     """What to add to the pod's message; empty where a node was found."""
     candidates: dict[str, Victims] = field(default_factory=dict)
-    """All nodes that would do, of those that were looked at."""
+    """All candidate nodes, of those that were checked."""
     ties: tuple[str, ...] = ()
     """Candidates as good as the nominated node, by name, itself included."""
     keeps_nomination: bool = False
-    """Whether an earlier nomination stands: the pod was not eligible, so nothing was looked at."""
+    """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
     claims: Deallocation | None = None
-    """Which claims are to be given up, where that may help."""
+    """Which claims must be deallocated, if that may help."""
 
 
 def post_filter(
@@ -94,14 +94,14 @@ def post_filter(
 
 
 def _helpful_nowhere(nodes: int) -> str:
-    """Return what is said where no node was worth a look."""
+    """Return the message if no node was a possible candidate."""
     return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
 
 
 def _post_filter_claims(
     frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis
 ) -> Deallocation | None:
-    """Return what the DynamicResources plugin does, which PostFilter asks first; None where it is not asked at all."""
+    """Return what the DynamicResources plugin does, which PostFilter calls first; None if it is not called."""
     names = [plugin.name for plugin in profile.filters]
     if DynamicResources.name not in names:
         return None
@@ -146,7 +146,7 @@ def preempt(
 
 
 def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
-    """Return the filters to ask in a trial: also those that refused the pod as a whole, but not for good."""
+    """Return the filters to run in a dry run: also those that refused the pod as a whole, but not permanently."""
     if prepared.rejection is None:
         return prepared.active
     kept = {id(plugin): state for plugin, state in prepared.active}
@@ -168,7 +168,7 @@ def potential_rows(diagnosis: Diagnosis) -> IntArray:
 
 
 def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> str:
-    """Return why the pod may not preempt others now, "" where it may."""
+    """Return why the pod may not preempt others now, "" if it may."""
     pod, cluster = frame.pod, frame.cluster
     if pod.template.spec.preemption_policy == "Never":
         return NEVER
@@ -191,14 +191,14 @@ def _evicted_by_scheduler(pod: PodInfo) -> bool:
 
 
 def _offset(pod: PodInfo, seed: int, size: int) -> int:
-    """Return where the search starts: it only matters where it may end before all nodes were looked at."""
+    """Return where the search starts: it only matters if it may end before all nodes were checked."""
     if size <= MIN_CANDIDATES:
         return 0
     return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
 
 
 def _search(trial: Trial, *, offset: int, enough: int) -> tuple[dict[str, Victims], Counter[str]]:
-    """Return candidates by node name and, of the other nodes looked at, how many were refused for each reason."""
+    """Return candidates by node name and, of the other checked nodes, how many were refused for each reason."""
     hopeless, why_not = trial.hopeless()
     candidates: dict[str, Victims] = {}
     harmless = 0

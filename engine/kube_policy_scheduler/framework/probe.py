@@ -1,6 +1,6 @@
 """One filter, evaluated alone about a pod: whether it applies, which nodes it refuses, and why.
 
-The scheduling cycle stops asking about a node after its first refusal. An explanation wants to know what
+The scheduling cycle stops checking a node after its first refusal. An explanation needs to know what
 each filter would say by itself, and asks here.
 """
 

@@ -119,7 +119,7 @@ class SchedulingQueue:
         return self._missing_members.groups()
 
     def newly_gated(self, *, since: float) -> list[QueuedPod]:
-        """Return the gated pods that came at this time or before, and for which `mark_reported` was not called since.
+        """Return the gated pods that arrived at this time or before, without a call of `mark_reported` since.
 
         Not those that are gated again for a reason that people know, unless room is kept for them.
         """

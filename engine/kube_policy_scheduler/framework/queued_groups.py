@@ -28,7 +28,7 @@ class Membership:
     waits_for: Group | None = None
     """The group that it waits for; None: for something else, so that it is checked again from time to time."""
     missing_members: GangRequirement | None = None
-    """The requirement for which there are too few pods; None: the group itself is not there yet."""
+    """The requirement with too few pods; None: the group itself does not exist yet."""
 
 
 class QueuedGroups:

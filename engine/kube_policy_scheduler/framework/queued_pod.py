@@ -1,4 +1,4 @@
-"""A pending pod as the queue keeps it: where it waits, since when, what it was refused for, and when its turn is."""
+"""A pending pod as the queue keeps it: where it waits, since when, why it was refused, and its queue position."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class QueuedPod:
     """Consecutive internal errors."""
     rejectors: frozenset[str] = frozenset()
     wake_events: frozenset[ClusterEvent] | None = None
-    """The events that may help it where it is unschedulable; None: any."""
+    """The events that may make it schedulable; None: any."""
     gated_because: str = ""
     refused_for: str = ""
     """The message of the last attempt that found no node; "" if there is none."""
@@ -62,7 +62,7 @@ class QueuedPod:
     """Number of its newest heap entry; older entries are stale."""
 
     def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
-        """Return what rules may look at for the pod: with how long it has waited, and how often it was tried."""
+        """Return what rules may read of the pod: with its waiting time, and its number of attempts."""
         attempts = max(0, self.attempts - 1)  # the one under way is not one before
         return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts)
 

@@ -1,7 +1,7 @@
-"""Refusals kept for the pods that come next: of many pods of one template that fit nowhere, one is looked at.
+"""Refusals kept for the next pods: of many unschedulable pods of one template, one is evaluated.
 
 Kept as long as nothing happens. Pods that could be answered otherwise than others of their template are left out:
-those with volumes, claims or a nomination, and policies that look at more than the template.
+those with volumes, claims or a nomination, and policies that read more than the template.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class _Answers:
         self._update(frame.at(ALL_ROWS))
 
     def refresh(self, frame: Frame) -> bool:
-        """Ask again about the rows that changed since the last time; return whether these are known."""
+        """Evaluate the rows that changed since the last time; return whether these are known."""
         rows = self._changes.take() if self._changes.nodes is frame.cluster.nodes else None
         if rows is None:
             return False
@@ -191,7 +191,7 @@ class TemplateCache:
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
         self.row_filters = [(plugin, ready.state) for part in parts[1:] for plugin, ready in part.filters]
-        """Kept filters that look at what pods on the node take, with their state."""
+        """Kept filters that read what pods on the node use, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
         """Filters of scope CLUSTER, which run each time."""

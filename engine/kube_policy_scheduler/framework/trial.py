@@ -1,6 +1,6 @@
 """Trials of preemption: on one node all pods of lower priority are removed, then as many as possible come back.
 
-Most pods are refused for want of resources alone. For them a trial is arithmetic (`_Room`); otherwise pods are
+Most pods are refused for lack of resources alone. For them a dry run is arithmetic (`_Room`); otherwise pods are
 displaced and placed in a dry run, and the filters run each time.
 """
 
@@ -66,7 +66,7 @@ class Trial:
         return self._frame.cluster.nodes.infos[int(self._rows[position])].name
 
     def hopeless(self) -> tuple[BoolArray, Counter[str]]:
-        """Return where no trial is needed, `bool[rows]`, and how many nodes are refused for each reason there.
+        """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there.
 
         These are rows without victims, and those that would refuse the pod without all of its victims too. Only
         filters up to NodeResourcesFit that look at static facts run, on all rows at once.
@@ -94,7 +94,7 @@ class Trial:
     def victims(self, position: int) -> Victims | Status:
         """Return the victims on a node of `rows`, or the refusal that stays without all of them.
 
-        With nothing but resources to look at, call it only where `hopeless` left it open.
+        If only resources matter, call it only for rows that `hopeless` left open.
         """
         row = int(self._rows[position])
         if self._kept is None or position in self._nominated:

@@ -18,7 +18,7 @@ from kube_policy_scheduler.framework.changed_rows import ChangedRows
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
 _MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
-"""Of what is kept about victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
+"""Limits of the cached victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
 _MOST_NAMESPACES = 1024
 """Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
 
@@ -49,7 +49,7 @@ class Victims:
 
 
 def started(pod: PodInfo, now: float) -> float:
-    """Return when the pod started, `now` where it has not yet."""
+    """Return when the pod started, `now` if it has not yet."""
     return now if pod.started is None else pod.started
 
 
@@ -61,14 +61,14 @@ def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
 class KeptVictims:
     """What preemption found on nodes where only resources matter, kept until a pod of the node changes.
 
-    Of the pods that evict others many are alike, and each looks at a tenth of all nodes.
+    Many preemptors are alike, and each checks a tenth of all nodes.
     """
 
     def __init__(self) -> None:
         self._found: dict[Hashable, tuple[ChangedRows, int, dict[int, Victims]]] = {}
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> dict[int, Victims]:
-        """Return the victims by row, to be added to: of pods of a priority that want the same."""
+        """Return the victims by row, to be added to: of pods with equal priority and requests."""
         nodes, budgets = cluster.nodes, cluster.store.version(PodDisruptionBudget)
         key = wanted, priority
         known = self._found.pop(key, None)

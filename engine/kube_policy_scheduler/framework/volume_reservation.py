@@ -85,7 +85,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It will not come to anything: undo, and decide the pod again."""
+    """It cannot complete: undo it, and decide the pod again."""
 
     reason: str
 
@@ -94,9 +94,9 @@ Progress: TypeAlias = Bound | Waiting | Failed
 
 
 def reserve(frame: Frame) -> VolumeReservation | str:
-    """Assume the volumes of the frame's pod on the frame's only row; return why not, where it cannot be done.
+    """Assume the volumes of the frame's pod on the frame's only row; return why not, if it is impossible.
 
-    The cluster's assumed objects change; where it cannot be done, nothing does.
+    The cluster's assumed objects change; if it is impossible, nothing changes.
     """
     row = int(frame.index()[0])
     name = frame.cluster.nodes.infos[row].name
@@ -254,7 +254,7 @@ def _step(
         if annotations.get(SELECTED_NODE) != reservation.node_name:
             return Failed(f'provisioning failed for PVC "{current.metadata.name}"')
         if volume_name and volume is None:
-            return Waiting()  # the volume's own event may come later than the claim's
+            return Waiting()  # the volume's own event may arrive later than the claim's
     if volume is not None and not _reaches(volume, reservation.node_name, cluster):
         return Failed(
             f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{reservation.node_name}":'

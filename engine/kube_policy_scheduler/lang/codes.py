@@ -29,7 +29,7 @@ class Code:
         span: Span,
         message: str,
         *,
-        help: str = "",  # noqa: A002  (the word that people see)
+        help: str = "",  # noqa: A002  (the word that users see)
         labels: Iterable[Label] = (),
         notes: Iterable[str] = (),
         fix: Fix | None = None,
@@ -59,7 +59,7 @@ def _block(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.strip("\n").split("\n"))
 
 
-# --- P00xx: what can't be read as a policy ------------------------------------------------------------
+# --- P00xx: what cannot be read as a policy ------------------------------------------------------------
 
 UNEXPECTED = Code(
     "P0001",

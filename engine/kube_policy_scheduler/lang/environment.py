@@ -1,6 +1,6 @@
 """What a policy may name: fields and builtins, as one value handed to the checker.
 
-The language knows none of them by itself, and nothing registers itself: they are collected from a package.
+The language itself knows none of them, and nothing registers itself: they are collected from a package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape, Type, r
 
 
 class Frame(Protocol):
-    """What one evaluation looks at; opaque here but for its rows of the node table."""
+    """What one evaluation reads; opaque here except for its rows of the node table."""
 
     @property
     def size(self) -> int:
@@ -83,7 +83,7 @@ class Key(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named value that a policy reads, such as `node.free.cpu`: `node.free`, asked for a resource."""
+    """A named value that a policy reads, such as `node.free.cpu`: `node.free` with a resource as key."""
 
     path: str
     doc: str
@@ -96,7 +96,7 @@ class Field:
     low: float
     high: float
     foreign: tuple[str, ...] = ()
-    """Words that people from elsewhere write behind the first dot for it, in lower case."""
+    """Words of other languages for it after the first dot, in lower case."""
     advice: str = ""
     """What to write for those."""
     over_time: Callable[[Any], Any] | None = None
@@ -116,7 +116,7 @@ class Field:
 
     @property
     def written(self) -> str:
-        """Return the path as people write it."""
+        """Return the path as written in policies."""
         return f"{self.path}.{self.key.name}" if self.key else self.path
 
 
@@ -207,7 +207,7 @@ class StateReads:
     """What an expression over existing pods reads of their state: ready, started, for how long running."""
 
     thresholds: tuple[float, ...] | None
-    """Seconds that running times are compared with, ascending; None where they are used in another way too."""
+    """Seconds that running times are compared with, ascending; None if they are used in another way too."""
     is_running: bool = False
     """Whether it is the running time itself."""
 
@@ -255,7 +255,7 @@ class QueryKey(NamedTuple):
     name: Hashable
     """The same for the same text."""
     read: Callable[..., Any]
-    """Takes a frame; where one value per decision, also an `Item`."""
+    """Takes a frame; if it has one value per decision, also an `Item`."""
 
 
 class QueryInput(NamedTuple):

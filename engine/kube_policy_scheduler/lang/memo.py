@@ -1,4 +1,4 @@
-"""What was worked out before and need not be again. Knows nothing of policies."""
+"""Results that need not be computed again. Knows nothing of policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Memo:
-    """Results of pure functions by their arguments, for one piece of work that is much like the one before it.
+    """Results of pure functions by their arguments, for one piece of work that is similar to the one before it.
 
     What a piece of work does not use is not kept for the next one, so nothing grows with time.
     """

@@ -32,7 +32,7 @@ pods of others, `use kubernetes without` can overload nodes for all pods, and `p
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """How much a set of policies may be."""
+    """Size limits of a set of policies."""
 
     statements: int = 10_000
     """Of all policies together, those of a used file counted for each policy that uses it: seconds of checking."""
@@ -91,7 +91,7 @@ class Owner:
 def _may_meet(one: str, two: str) -> bool:
     """Return whether some text may match two patterns: what stands before their first and behind their last `*` does.
 
-    Exact where one of them has no `*`.
+    Exact if one of them has no `*`.
     """
     for exact, pattern in ((one, two), (two, one)):
         if "*" not in exact:

@@ -8,7 +8,7 @@ QUERY_FUNCTION = "promql"
 """The builtin whose first argument is a query: `metric NAME = promql("…")`."""
 MAX_CHARACTERS = 2_000
 MAX_OPERATORS = 100
-"""Parsers of PromQL nest as deep as their input does, end the process where that is much, and take time and memory with
+"""Parsers of PromQL nest as deep as their input does, end the process if that is deep, and take time and memory with
 the square of the depth: 100 levels are 1 ms and 1 MB, 500 are 30 ms and 40 MB."""
 _TEXT = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|`[^`]*`')
 _OPERATOR = re.compile(r"[-+*/%^(\[{]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)

@@ -167,7 +167,7 @@ class Builtin:
     """What the result depends on besides its arguments: fields as a policy writes them, `node.pods`,
     `node.devices`."""
     opposite: str = ""
-    """The builtin that people take for it by mistake: mutation tests put it in its place."""
+    """The builtin that is often confused with it: mutation tests substitute it."""
     plugin: str = ""
     """The default filter of Kubernetes with the same condition: if both reject a node, that is one reason."""
     reads_text: str = ""
@@ -182,7 +182,7 @@ class Builtin:
 
     @property
     def signature(self) -> str:
-        """Return the signature as people read it."""
+        """Return the signature as text."""
         return f"{self.name}({', '.join(str(p) for p in self.parameters)}) -> {self.gives}"
 
 
@@ -209,7 +209,7 @@ def builtin(
 
     Args:
         name: where Python keeps the word for itself (`min_` is `min`).
-        shape: of the result, where it is not that of the arguments.
+        shape: of the result, if it is not that of the arguments.
         depends: what the result depends on besides the arguments.
         bounds: of a number result: constant, or from the bounds of the number arguments.
         staged: the function takes constants only and returns the kernel, which takes a frame.
@@ -219,7 +219,7 @@ def builtin(
         over_time: the function over lines; see `Builtin`.
         reads, opposite, plugin, reads_text, foreign: for tools and messages; see `Builtin`.
         problem: of a call; see `Builtin`.
-        advice: what to write for a foreign name, where it is not a plain call.
+        advice: what to write for a foreign name, if it is not a plain call.
     """
 
     def make(function: Callable[..., Any]) -> Builtin:

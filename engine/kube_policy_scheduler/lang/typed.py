@@ -144,7 +144,7 @@ class Otherwise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Missing:
-    """`x is missing`; negated also a label where a truth value is wanted."""
+    """`x is missing`; negated also a label where a truth value is required."""
 
     info: Info
     span: Span
@@ -175,7 +175,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """`count(p in node.pods where …)` and its like."""
+    """`count(p in node.pods where …)` and similar calls."""
 
     info: Info
     span: Span
@@ -188,7 +188,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeAggregate:
-    """`sum(n.free.cpu for n in cluster.nodes where …)` and its like. What is read of the nodes has the shape ITEM."""
+    """`sum(n.free.cpu for n in cluster.nodes where …)` and the like. What is read of the nodes has the shape ITEM."""
 
     info: Info
     span: Span
@@ -208,7 +208,7 @@ class Binder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListAggregate:
-    """`all(i matches "…" for i in pod.images)` and its like."""
+    """`all(i matches "…" for i in pod.images)` and similar calls."""
 
     info: Info
     span: Span

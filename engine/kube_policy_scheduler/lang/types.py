@@ -49,7 +49,7 @@ SECONDS = Unit(seconds=1)
 
 
 class Kind(Enum):
-    """The kinds of values, by the names that people see."""
+    """The kinds of values, by the names that users see."""
 
     NUMBER = "number"
     TRUTH = "true or false"
@@ -110,7 +110,7 @@ class Shape(Enum):
 
 
 class Depends(Flag):
-    """What a value follows from; what is not among it can't change it."""
+    """What a value follows from; what is not among it cannot change it."""
 
     NOTHING = 0
     TEMPLATE = auto()
@@ -179,7 +179,7 @@ class Info:
 
 
 CONDITION_WORDS = ("True", "False", "Unknown")
-"""What the status of a condition can be. Where a truth value is wanted, it is whether the status is `True`."""
+"""What the status of a condition can be. Where a truth value is required, it is whether the status is `True`."""
 
 
 UNKNOWN_INFO = Info(UNKNOWN)

@@ -17,7 +17,7 @@ VersionKey: TypeAlias = tuple[tuple[int, ...], int, tuple[tuple[int, int, str], 
 
 @lru_cache(maxsize=1 << 14)
 def version_key(text: str) -> VersionKey | None:
-    """Return what versions are compared by; None where the text is not a version.
+    """Return what versions are compared by; None if the text is not a version.
 
     The numbers come first, from left to right; numbers that are left out are 0. A suffix such as `-rc.1` or `-alpha`
     makes it older than the release, any other, such as `-1051-aws`, newer. Suffixes are compared part by part, numbers

@@ -44,7 +44,7 @@ class Run:
         """Count the cost of a step.
 
         Raises:
-            CostLimitExceeded: with it, the evaluation has cost too much.
+            CostLimitExceeded: with it, the evaluation exceeds the cost limit.
         """
         self.cost += cost
         if self.cost > self._limit:
@@ -93,7 +93,7 @@ def _ident(name: str) -> Step:
 
 
 def member(value: Any, key: Any) -> Any:
-    """Return a member of a map or list, `ABSENT` where there is none.
+    """Return a member of a map or list, `ABSENT` if there is none.
 
     Raises:
         CelError: the value has no members.

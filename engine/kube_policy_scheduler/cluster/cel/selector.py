@@ -32,7 +32,7 @@ class Selector:
     expression: str
     step: Step | None
     error: str = ""
-    """Why it cannot be compiled, "" where it can."""
+    """Why it cannot be compiled, "" if it can."""
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
     known: dict[Hashable, Match] = field(default_factory=dict)

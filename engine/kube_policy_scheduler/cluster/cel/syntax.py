@@ -35,7 +35,7 @@ class Ident:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`operand.field`, or with `test` whether there is such a field."""
+    """`operand.field`, or with `test` whether the field exists."""
 
     operand: Node
     field: str
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list literal; the elements at `optional` are left out where they are absent."""
+    """A list literal; the elements at `optional` are left out if they are absent."""
 
     elements: tuple[Node, ...]
     optional: frozenset[int]

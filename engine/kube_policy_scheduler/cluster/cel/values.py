@@ -128,7 +128,7 @@ class Map:
         return iter([key for key, _ in self._entries.values()])
 
     def find(self, key: Any) -> Any:
-        """Return the value of a key, `ABSENT` where there is none."""
+        """Return the value of a key, `ABSENT` if there is none."""
         found = self._entries.get(map_key(key))
         if found is not None:
             return found[1]

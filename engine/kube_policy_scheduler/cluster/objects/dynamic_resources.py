@@ -20,7 +20,7 @@ class DeviceSelector(ApiStruct):
 class OpaqueDeviceConfiguration(ApiStruct):
     driver: str = ""
     parameters: Any = None
-    """Whatever the driver wants: never looked at, only copied."""
+    """Parameters for the driver: never read, only copied."""
 
 
 class DeviceConfiguration(ApiStruct):

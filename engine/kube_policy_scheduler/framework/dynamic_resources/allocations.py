@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Outcome(IntEnum):
-    """What a search on one node came to."""
+    """The result of a search on one node."""
 
     UNKNOWN = 0
     """Not searched since something changed."""
@@ -58,7 +58,7 @@ class Allocations:
         self._outcomes: NDArray[np.int8] = np.empty(0, np.int8)
 
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
-        """Return `int8[rows]`: what the search comes to on each node, an `Outcome`."""
+        """Return `int8[rows]`: the result of the search on each node, an `Outcome`."""
         self._refresh()
         outcomes: NDArray[np.int8] = self._outcomes[rows]
         unknown = np.flatnonzero(outcomes == Outcome.UNKNOWN)

@@ -26,7 +26,7 @@ from kube_policy_scheduler.framework.dynamic_resources.requests import (
 CANNOT_ALLOCATE = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 MOST_STEPS = 400_000
-"""Candidates that are looked at on one node; kube-scheduler stops after 10 s instead."""
+"""Candidates that are tried on one node; kube-scheduler stops after 10 s instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Chosen:
     shared: bool
     """Whether others may use it too."""
     consumed: Mapping[str, Quantity] | None
-    """What is taken of its capacities, where it is shared."""
+    """What is consumed of its capacities, if it is shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class NodeAllocation:
     """What the claims of a pod get on a node, or why they get nothing."""
 
     claims: tuple[tuple[Chosen, ...], ...] | None
-    """For each claim its devices in the order of results; None where not all claims can be allocated."""
+    """For each claim its devices in the order of results; None if not all claims can be allocated."""
     refusal: str = ""
     error: str = ""
     """What ends the whole attempt to schedule the pod."""
@@ -92,7 +92,7 @@ def allocate(
 
 
 class _TooManySteps(Exception):
-    """The search has looked at more candidates than it may."""
+    """The search has tried more candidates than the limit."""
 
 
 class _TooManyResults(Exception):
@@ -108,7 +108,7 @@ class _Wanted:
     every: list[SlicedDevice]
     """The requested devices if it takes all."""
     unusable: bytearray
-    """For each device of the node: 1 where it was found never to be usable, 2 where selectors and capacity match."""
+    """For each device of the node: 1 if it can never be used, 2 if selectors and capacity match."""
     amounts: dict[int, dict[str, Quantity] | None] = field(default_factory=dict)
     """What the request would take of a device, by its index; None if the device is not suitable."""
 
@@ -191,7 +191,7 @@ class _Search:
     # --- the order of the search ---------------------------------------------------------------------
 
     def _next_request(self, claim: int, number: int) -> bool:
-        """Allocate a request of a claim and all that come after it."""
+        """Allocate a request of a claim and all after it."""
         if claim >= len(self._claims):
             return True
         requests = self._wanted[claim]
@@ -264,7 +264,7 @@ class _Search:
         return False
 
     def _go_on(self, undo: Callable[[], None], claim: int, number: int, wanted: _Wanted, done: int, start: int) -> bool:
-        """Allocate the rest with a device taken, which is given back where that does not come to anything."""
+        """Allocate the rest with a device taken, which is released if that fails."""
         try:
             found = self._next_device(claim, number, wanted, done, start)
         except (AllocationError, _TooManyResults):
@@ -307,7 +307,7 @@ class _Search:
     def _take(
         self, claim: int, wanted: _Wanted, device: SlicedDevice, pool: Pool, *, must: bool
     ) -> Callable[[], None] | None:
-        """Take a device for a claim; return what gives it back, None where it cannot be had."""
+        """Take a device for a claim; return what releases it, None if it is not available."""
         request, identity = wanted.request, device.id
         shared = bool(device.device.allow_multiple_allocations)
         if request.admin:

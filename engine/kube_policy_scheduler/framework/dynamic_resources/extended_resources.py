@@ -1,6 +1,6 @@
 """Extended resources that a DeviceClass provides: the claim that represents what a pod's containers request.
 
-A node that offers such a resource by a device plugin serves it so; on other nodes the devices come from a claim that
+A node that offers such a resource by a device plugin serves it; on other nodes the devices come from a claim that
 the scheduler makes for the pod. So each node may need another claim.
 """
 

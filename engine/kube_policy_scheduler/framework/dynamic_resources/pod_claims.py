@@ -34,7 +34,7 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
     """Return the pod's claims.
 
     Raises:
-        ClaimProblem: one is missing, being deleted, or another pod's. In PreEnqueue such a pod is not even tried.
+        ClaimProblem: one is missing, being deleted, or another pod's. PreEnqueue gates such a pod.
     """
     found: list[objects.ResourceClaim] = []
     for reference in pod.template.spec.resource_claims or ():
@@ -55,13 +55,13 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
 
 
 def claim_names(pod: PodInfo) -> list[str]:
-    """Return the names of a pod's claims, as far as they are known by now."""
+    """Return the names of a pod's claims, as far as they are known."""
     named = [reference.resource_claim_name for reference in pod.template.spec.resource_claims or ()]
     return [name for name in (*named, *pod.claim_names.values()) if name is not None]
 
 
 def waits_for_claims(pod: PodInfo, cluster: Cluster) -> str | None:
-    """Return why a pod is not even tried (PreEnqueue): a claim of its is missing, being deleted, or another pod's."""
+    """Return why PreEnqueue gates a pod: a claim of it is missing, being deleted, or another pod's."""
     if not pod.template.spec.resource_claims:
         return None
     try:
@@ -72,7 +72,7 @@ def waits_for_claims(pod: PodInfo, cluster: Cluster) -> str | None:
 
 
 def _claim_name(pod: PodInfo, reference: objects.PodResourceClaim) -> tuple[str | None, bool]:
-    """Return a claim's name, None where none was needed, and whether it was made for the pod."""
+    """Return a claim's name, None if none was needed, and whether it was made for the pod."""
     if reference.resource_claim_name is not None:
         return reference.resource_claim_name, False
     if reference.resource_claim_template_name is None:
@@ -116,12 +116,12 @@ def _check_class(name: str, request: str, cluster: Cluster) -> None:
 
 
 def binding_failure(claim: objects.ResourceClaim) -> str | None:
-    """Return why the devices of an allocated claim cannot be bound; None where none has failed so far."""
+    """Return why the devices of an allocated claim cannot be bound; None if none has failed so far."""
     return _binding_state(claim)[1]
 
 
 def is_ready_for_binding(claim: objects.ResourceClaim) -> bool:
-    """Return whether all binding conditions of a claim's devices are True; so they are where there are none."""
+    """Return whether all binding conditions of a claim's devices are True; also if there are none."""
     return _binding_state(claim)[0]
 
 

@@ -30,13 +30,13 @@ class Request:
     name: str
     """Of the request, or of the alternative within it."""
     parent: str
-    """Name of the request that it is an alternative of, "" where it is none."""
+    """Name of the request that it is an alternative of, "" if it is none."""
     device_class: objects.DeviceClass
     class_selectors: tuple[Selector, ...]
     selectors: tuple[Selector, ...]
     takes_all: bool
     count: int
-    """Devices wanted; not used where it takes all."""
+    """Requested devices; not used if it takes all."""
     admin: bool
     admin_access: bool | None
     tolerations: tuple[objects.DeviceToleration, ...]
@@ -57,7 +57,7 @@ class Request:
         """Return whether the selectors of the class and of the request match.
 
         Raises:
-            AllocationError: a selector cannot be compiled, or does not come to an answer.
+            AllocationError: a selector cannot be compiled, or has no result.
         """
         for where, selectors in ((True, self.class_selectors), (False, self.selectors)):
             for number, selector in enumerate(selectors):
@@ -81,7 +81,7 @@ class Request:
         return True
 
     def consumes(self, device: objects.Device) -> dict[str, Quantity] | None:
-        """Return what a share would take of each capacity of a device; None where the device is not suitable."""
+        """Return what a share would take of each capacity of a device; None if the device is not suitable."""
         capacities = device.capacity or {}
         if any(name not in capacities for name in self.capacity):
             return None
@@ -102,7 +102,7 @@ def _pod_toleration(toleration: objects.DeviceToleration) -> objects.Toleration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimRequests:
-    """What one claim wants."""
+    """What one claim requests."""
 
     key: str
     """`namespace/name`"""
@@ -119,7 +119,7 @@ def read_claim(key: str, spec: objects.ResourceClaimSpec, find_class: ClassLooku
     """Return a claim's requests, ready for the allocator.
 
     Raises:
-        AllocationError: something in it is not known to this version, or a class is missing.
+        AllocationError: something in it is unknown to this version, or a class is missing.
     """
     devices = spec.devices
     return ClaimRequests(

@@ -56,7 +56,7 @@ def _with(requested: IntArray, amount: int) -> IntArray:
 
 
 def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:
-    """Return `int64[2, rows]`, as used: 100 where all shares are equal, 50 at worst."""
+    """Return `int64[2, rows]`, as used: 100 if all shares are equal, at least 50."""
     everywhere = all(np.count_nonzero(c) == len(c) for c in capacities)
     shares: list[FloatArray] = [
         u / (c if everywhere else np.maximum(c, 1)) for u, c in zip(used, capacities, strict=True)

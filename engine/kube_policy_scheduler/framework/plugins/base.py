@@ -36,7 +36,7 @@ class Filter:
         raise NotImplementedError
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return the one reason of this rule, where it applies."""
+        """Return the one reason of this rule, if it applies."""
         return [Refusal(self.code, self.reason, ~self.filter(frame, state))]
 
 

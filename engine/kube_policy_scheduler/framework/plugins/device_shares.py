@@ -1,7 +1,7 @@
 """DeviceShares: whole devices must be wholly free, and a share must fit on one device. Not a rule of Kubernetes'.
 
 kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods declare what they have
-and want. Pods that want no share, on clusters where no pod ever did, are not looked at.
+and request. On clusters where no pod ever requested a share, pods without one are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Wanted = tuple[tuple[DeviceTable, Ask], ...]
 
 
 def wanted(frame: Frame) -> Wanted:
-    """Return what the pod wants of the devices that are looked at one by one."""
+    """Return what the pod requests of the devices that are tracked one by one."""
     devices, template = frame.cluster.devices, frame.template
     for resource in devices.shared():
         if resource + SHARE_SUFFIX in template.requests:
@@ -40,7 +40,7 @@ class DeviceShares(Filter):
     )
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Skip pods that want no device."""
+        """Skip pods that request no device."""
         found = wanted(frame)
         return Ready(found, key=tuple((table.resource, ask) for table, ask in found)) if found else SKIP
 

@@ -75,7 +75,7 @@ class ClaimState:
     """What PreFilter found out about a pod's claims."""
 
     claims: tuple[objects.ResourceClaim, ...]
-    """The pod's claims in order; last that for extended resources, where there is one."""
+    """The pod's claims in order; last that for extended resources, if there is one."""
     extended: objects.ResourceClaim | None = None
     """The claim for extended resources."""
     resources: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class DynamicResources(Filter, Score):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pod's claims; skip pods without any."""
         if frame.cluster.resource_claims.are_held_by(frame.pod.uid):
-            return SKIP  # it has its devices, and is only looked at again before it is bound
+            return SKIP  # it has its devices, and is only checked again before it is bound
         resources = provided_resources(frame.template, frame.cluster.store)
         if not frame.template.spec.resource_claims and not resources:
             return SKIP
@@ -180,7 +180,7 @@ class DynamicResources(Filter, Score):
         return [refusal for refusal in found if refusal.where.any()]
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
-        """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None where there are none."""
+        """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None if there are none."""
         wrong = np.equal(self.verdicts(frame, state), ClaimOutcome.ERROR)
         return wrong if wrong.any() else None
 
@@ -236,7 +236,7 @@ class DynamicResources(Filter, Score):
         return frozenset(found)
 
     def _away(self, frame: Frame, state: ClaimState) -> BoolArray | None:
-        """Return `bool[rows]`: where some allocated claim cannot be used; None where there is none such."""
+        """Return `bool[rows]`: where some allocated claim cannot be used; None if there is none."""
         result: BoolArray | None = None
         for place in {*state.selectors, *state.blocked}:
             away = self._away_of(frame, state, place)
@@ -285,7 +285,7 @@ class DynamicResources(Filter, Score):
         return done
 
     def _group_of(self, frame: Frame, state: ClaimState, row: int) -> _Group | None:
-        """Return what one node needs; None where nothing is to be allocated."""
+        """Return what one node needs; None if nothing is to be allocated."""
         groups = self._groups(frame.at(np.array([row])), state)
         return groups[0] if groups else None
 
@@ -315,7 +315,7 @@ class DynamicResources(Filter, Score):
     # --- Reserve -------------------------------------------------------------------------------------
 
     def allocation(self, frame: Frame, state: ClaimState, row: int) -> ReservedClaims | None:
-        """Return what the claims get on a node that passed; None where nothing is to be allocated."""
+        """Return what the claims get on a node that passed; None if nothing is to be allocated."""
         if state.stale:
             return None
         group = self._group_of(frame, state, row)
@@ -331,7 +331,7 @@ class DynamicResources(Filter, Score):
     # --- Score ---------------------------------------------------------------------------------------
 
     def pre_score(self, frame: Frame) -> Ready:
-        """Score always; where no alternatives are to be chosen, 0."""
+        """Score always; 0 if there are no alternatives to choose."""
         prepared = self.pre_filter(frame)
         state = prepared.state if isinstance(prepared, Ready) else None
         adds = state is not None and bool(state.unallocated) and _has_alternatives(state.claims)
@@ -378,11 +378,11 @@ class ReservedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Deallocation:
-    """What PostFilter does about claims where no node fits."""
+    """What PostFilter does about claims if no node fits."""
 
     message: str
     one_of: tuple[objects.ResourceClaim, ...] = ()
-    """Claims of which one, any of them, is to lose its devices."""
+    """Claims of which any one must lose its devices."""
     delete: tuple[objects.ResourceClaim, ...] = ()
     """Claims for extended resources, left from an earlier attempt, that are to be deleted."""
 

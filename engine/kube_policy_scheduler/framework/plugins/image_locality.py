@@ -23,7 +23,7 @@ class PodImages(NamedTuple):
     """The images that a pod needs and some node has."""
 
     worth: tuple[tuple[str, int], ...]
-    """Each with what it counts for where it is present, in bytes."""
+    """Each with its contribution where it is present, in bytes."""
     most: int
     """More than this counts for no more, in bytes."""
 
@@ -82,5 +82,5 @@ def _wanted(spec: objects.PodSpec) -> tuple[tuple[str, ...], int]:
 
 
 def normalized_name(image: str) -> str:
-    """Return the image's name with `:latest` where it has no tag (nor digest)."""
+    """Return the image's name with `:latest` if it has no tag (nor digest)."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -123,7 +123,7 @@ class InterPodAffinity:
         return found
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Find what is near; skip where no preferred term, of the pod or of placed ones, matches anything."""
+        """Find the pods by domain; skip if no preferred term, of the pod or of placed ones, matches anything."""
         terms = affinity_terms(frame.template)
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
@@ -145,7 +145,7 @@ class InterPodAffinity:
         return result
 
     def normalize(self, frame: Frame, state: _Preferred, raw: IntArray | FloatArray) -> IntArray:
-        """Return `int64[rows]`: 100 for the highest, 0 for the lowest; 0 for all where they are equal."""
+        """Return `int64[rows]`: 100 for the highest, 0 for the lowest; 0 for all if they are equal."""
         lowest, highest = (raw.min(), raw.max()) if len(raw) else (0, 0)
         if lowest == highest:
             return np.zeros(len(raw), np.int64)
@@ -157,7 +157,7 @@ class _Carried:
     """The terms of placed pods that matter to one template over one state of the node table, per topology key."""
 
     def __init__(self, nodes: NodeTable, weight: Callable[[CarriedTerm], int | None]) -> None:
-        """weight: what a term counts for, None where it does not matter."""
+        """weight: the weight of a term, None if it does not matter."""
         self._nodes = nodes
         self._weight = weight
         self._version = -1

@@ -74,7 +74,7 @@ def _required(spec: objects.PodSpec) -> objects.NodeSelector | None:
 
 
 def _named(terms: list[objects.NodeSelectorTerm]) -> frozenset[str] | None:
-    """Return the names of the only nodes that the terms can mean, None where one of them names none."""
+    """Return the names of the only nodes that the terms can match, None if one of them names none."""
     union: set[str] = set()
     for term in terms:
         sets = [set(r.values or ()) for r in term.match_fields or () if r.key == NAME_FIELD and r.operator == "In"]

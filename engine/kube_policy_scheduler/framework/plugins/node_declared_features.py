@@ -24,7 +24,7 @@ class NodeDeclaredFeatures(Filter):
     reason = "node(s) didn't match Pod's required features"
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Skip pods that need no such feature."""
+        """Skip pods that need no feature."""
         needed = needed_features(frame.template.spec)
         return Ready(needed, key=needed) if needed else SKIP
 

@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be had once per node, protocol and address."""
+"""NodePorts: a host port can be used once per node, protocol and address."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NodePorts(Filter):
 
 
 def _conflict(wanted: Iterable[HostPort], used: set[HostPort]) -> bool:
-    """Return whether one of the ports cannot be had: same address, or one of the two is the wildcard."""
+    """Return whether one of the ports is not free: same address, or one of the two is the wildcard."""
     return any(
         (port.protocol, port.port) == (other.protocol, other.port)
         and (port.ip == other.ip or WILDCARD in (port.ip, other.ip))

@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
     amounts: Amounts
     """Of resources that some node offers."""
     unoffered: tuple[str, ...] = ()
-    """Resources that nothing offers: where there is one, the pod fits nowhere."""
+    """Resources that no node offers: if there is one, the pod fits nowhere."""
     devices: frozenset[str] = frozenset()
     """Resources that a DeviceClass provides: nodes without them are left to DynamicResources."""
 
@@ -56,7 +56,7 @@ class NodeResourcesFit(Filter):
     )
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Compute what the pod wants; never skip: the number of pods is always limited."""
+        """Compute what the pod requests; never skip: the number of pods is always limited."""
         amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
         missing = [name for name, _ in amounts if name not in counted]
         classes = class_by_resource(frame.cluster.store)

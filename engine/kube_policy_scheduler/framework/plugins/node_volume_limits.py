@@ -26,7 +26,7 @@ class NewVolumes:
 
     by_driver: Mapping[str, Sequence[VolumeId]]
     refusal: tuple[Code, str] | None = None
-    """Why no node can be judged, such as a claim that does not exist."""
+    """Why no node can be evaluated, such as a claim that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,6 @@ class NodeVolumeLimits:
         return result
 
     def refusals(self, frame: Frame, state: NewVolumes) -> Sequence[Refusal]:
-        """Return the one reason of this rule, where it applies."""
+        """Return the one reason of this rule, if it applies."""
         code, reason = state.refusal or (Code.UNSCHEDULABLE, TOO_MANY)
         return [Refusal(code, reason, ~self.filter(frame, state))]

@@ -32,7 +32,7 @@ class PreparedScore:
     """`bool[rows]`: nodes that lack a label and get 0; None means none."""
 
     def normalized(self, raw: IntArray) -> IntArray:
-        """Return `int64[rows]`: 100 where the least pods are, less where there are more."""
+        """Return `int64[rows]`: 100 for the fewest pods, less for more."""
         scored = raw if self.ignored is None else raw[~self.ignored]
         if not len(scored):
             return np.zeros(len(raw), np.int64)
@@ -57,7 +57,7 @@ class SoftSpread:
         nodes = frame.cluster.nodes
         complete = has_all_keys(constraints, nodes)
         self._incomplete = ~complete if require_all_keys and not complete.all() else None
-        """`bool[nodes]`: nodes that are not scored for want of a label; None means none."""
+        """`bool[nodes]`: nodes that are not scored because they lack a label; None: no node."""
         self._parts: list[_HostPart | _DomainPart] = []
         for constraint in constraints:
             counters = counters_of(constraint, frame)

@@ -24,7 +24,7 @@ CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 
 @dataclass(frozen=True, slots=True)
 class ScoredResource:
-    """One resource that a strategy looks at."""
+    """One resource of a strategy."""
 
     name: str
     weight: int
@@ -42,7 +42,7 @@ class ResourceScore(Score):
         self.resources = resources
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Compute what the pod adds; a scalar resource that it does not request is not looked at."""
+        """Compute what the pod adds; a scalar resource that it does not request is ignored."""
         chosen = (ScoredResource(name, weight, _amount(frame.template, name)) for name, weight in self.resources)
         added = tuple(r for r in chosen if r.amount or not is_scalar(r.name))
         return Ready(added, key=added)

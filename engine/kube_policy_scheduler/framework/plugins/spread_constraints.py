@@ -54,7 +54,7 @@ class SpreadConstraint:
         return self.selector is not None and self.selector.matches(labels)
 
     def counted(self, namespace: str) -> PodTerm | None:
-        """Return the pods that count; None where none do.
+        """Return the pods that count; None if none do.
 
         kube-scheduler counts no pod for the empty selector `{}`, although such a selector does match the
         incoming pod itself (`countPodsMatchSelector`).
@@ -125,7 +125,7 @@ def default_constraints(
 ) -> tuple[SpreadConstraint, ...]:
     """Return the cluster's default constraints for a pod that declares none.
 
-    There are none where no service and no controller selects the pod.
+    There are none if no service and no controller selects the pod.
 
     Raises:
         SelectorError: a selector is not valid.
@@ -208,6 +208,6 @@ def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nod
 
 
 def counters_of(constraint: SpreadConstraint, frame: Frame) -> list[tuple[Counter, int]]:
-    """Return the counter of the pods to be spread, with weight 1; none where no pod counts."""
+    """Return the counter of the pods to spread, with weight 1; none if no pod counts."""
     pods = constraint.counted(frame.template.namespace)
     return [] if pods is None else [(frame.cluster.counters.counter(pods, terminating=False), 1)]

@@ -109,7 +109,7 @@ class VolumeBinding:
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Sort the claims; refuse the pod where one is missing, lost, going, or should be bound but is not."""
+        """Sort the claims; refuse the pod if one is missing, lost, being deleted, or should be bound but is not."""
         pod, cluster = frame.pod, frame.cluster
         uses = list(claim_uses(pod)) if pod.volumes else []
         if not uses:
@@ -173,7 +173,7 @@ def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
 
 
 def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> str:
-    """Return why a claim cannot be used, "" where it can."""
+    """Return why a claim cannot be used, "" if it can."""
     claim = cluster.get(objects.PersistentVolumeClaim, key_of(pod.namespace, name))
     if claim is None and ephemeral:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -221,7 +221,7 @@ def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
 
 
 def _selected_node(claim: objects.PersistentVolumeClaim) -> str | None:
-    """Return the node that a volume for the claim is to be provisioned for, None where none was selected."""
+    """Return the node for which a volume for the claim is provisioned, None if none was selected."""
     return (claim.metadata.annotations or {}).get(SELECTED_NODE)
 
 

@@ -366,7 +366,7 @@ class Provisionable:
     nothing."""
 
     def room(self, claim: objects.PersistentVolumeClaim) -> BoolArray:
-        """Return `bool[nodes]`: where there is room for a claim's volume."""
+        """Return `bool[nodes]`: where a claim's volume has enough capacity."""
         if self.most is None or requested_storage(claim) is None:
             return np.ones(len(self.allowed), np.bool_)
         result: BoolArray = self.most >= size(claim)

@@ -74,7 +74,7 @@ class VolumeZone:
         return right | ~labelled
 
     def refusals(self, frame: Frame, state: Sequence[VolumeTopology]) -> Sequence[Refusal]:
-        """Return the one reason of this rule, where it applies."""
+        """Return the one reason of this rule, if it applies."""
         return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, WRONG_ZONE, ~self.filter(frame, state))]
 
 
@@ -113,6 +113,6 @@ def _topologies(volume: objects.PersistentVolume) -> list[VolumeTopology]:
     for key in _KEYS:
         if (value := labels.get(key)) is not None:
             zones = [zone.strip() for zone in value.split(_MANY)]
-            if all(zones):  # a label with an empty zone in it is not looked at
+            if all(zones):  # a label with an empty zone in it is ignored
                 found.append(VolumeTopology(key, frozenset(zones)))
     return found

@@ -219,7 +219,7 @@ class _Checker:
         return {name: weight * factor for name, weight in weights.items()}
 
     def _known(self, plugin: syntax.PluginName, *, score: bool) -> bool:
-        """Return whether there is a default filter, or score, of a name; report where there is none."""
+        """Return whether a default filter, or score, of a name exists; report if it does not."""
         environment = self.inference.environment
         known, others = sorted(environment.plugins), sorted(environment.scores)
         if score:
@@ -347,7 +347,7 @@ class _Checker:
                 self._has_value(value, clause.kind.value, when=when)
 
     def _has_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
-        """Report a value that may be missing where that decides about nodes or, if it is a metric, about the pod.
+        """Report a value that may be missing if that decides about nodes or, if it is a metric, about the pod.
 
         What is missing of the pod itself counts as false: a label that is no number stays so, a metric comes back.
         """
@@ -579,7 +579,7 @@ class _Checker:
         return value
 
     def settled(self, value: typed.Typed, statement: str) -> typed.Typed:
-        """Return a value, reporting it where it changes after the pod arrived."""
+        """Return a value, and report it if it changes after the pod arrived."""
         if value.info.depends & ~SETTLED:
             message = f"`{statement}` is determined when the pod arrives, but this value changes later"
             advice = "use a field of the pod: labels, namespace, priority, `pod.created`, `pod.queued`"

@@ -59,7 +59,7 @@ class Scope:
     """The place of an expression."""
 
     statement: str
-    """What people call it: `filter`, `for pods where`."""
+    """Its name in messages: `filter`, `for pods where`."""
     nodes: bool = True
     """Whether there are nodes to speak about."""
     scores: bool = False
@@ -111,7 +111,7 @@ MAX_POLICY_COST = 20_000
 MAX_POLICY_STEPS = 50_000
 """Expressions looked at for all statements of a policy together: about a second."""
 MAX_POLICY_ERRORS = 50
-"""As many as people read; what each one needs for its help is the dearest part of checking."""
+"""As many as people read; the help of each is the most expensive part of checking."""
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Inference:
             self.level -= 1
 
     def infer_root(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return what a whole expression of a statement means, or unknown where it is too large."""
+        """Return what a whole expression of a statement means, or unknown if it is too large."""
         if self.is_over:
             return unknown(expr.span)
         self.all_steps += self.steps
@@ -175,7 +175,7 @@ class Inference:
         return value
 
     def _end(self, expr: expressions.Expr, message: str) -> None:
-        """Report what is too much, and look at nothing more."""
+        """Report what exceeds the limit, and stop."""
         advice = "split it into policies for different pods, or simplify"
         self.found.append(codes.COSTLY.at(expr.span, message, help=advice))
         self.is_over = True
@@ -340,7 +340,7 @@ class Inference:
         return value
 
     def enter(self, name: str, span: Span) -> bool:
-        """Begin to expand a name; report and return False where it is being expanded already."""
+        """Begin to expand a name; report and return False if it is being expanded already."""
         if name in self.active:
             ring = " → ".join([*self.active[self.active.index(name) :], name])
             message = f"`{name}` uses itself: {ring}"
@@ -356,7 +356,7 @@ class Inference:
         return True
 
     def allowed(self, value: typed.Typed, scope: Scope) -> bool:
-        """Return whether a value may be spoken about here, reporting where it may not."""
+        """Return whether a value may be used here, and report it if it may not."""
         if value.info.shape is Shape.NODE and not scope.nodes:
             message = (
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
@@ -507,7 +507,7 @@ _BOUND = {"running": " > 10min"}
 
 
 def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
-    """Return the root and the steps of a path; None where it does not begin with a name."""
+    """Return the root and the steps of a path; None if it does not begin with a name."""
     steps: list[Step] = []
     while True:
         match expr:
@@ -779,7 +779,7 @@ def _expanded(inference: Inference, definition: Definition, expr: expressions.Ca
         inference.found.append(codes.WRONG_TYPE.at(expr.name_span, message, help="remove the parentheses"))
         return unknown(expr.span)
     names = [parameter.name for parameter in tree.parameters]
-    if len({*names}) < len(names):  # reported where it is defined
+    if len({*names}) < len(names):  # reported at its definition
         return unknown(expr.span)
     given = dict(zip(names, expr.arguments, strict=False))
     for argument in expr.named:
@@ -1044,7 +1044,7 @@ class Binding:
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 
     def _reads_constant(self, given: typed.Constant, read: Any) -> bool:
-        """Return whether a constant text could be read, reporting where it could not."""
+        """Return whether a constant text could be read, and report it if it could not."""
         if read is not None and read == read:
             return True
         message = f'"{one_line(str(given.value), 40)}" is not {self.builtin.reads_text}'
@@ -1053,7 +1053,7 @@ class Binding:
 
 
 def _query_key(value: typed.Typed) -> QueryKey | None:
-    """Return how the text is read that finds a series; None where it is not a plain field of a template or a node."""
+    """Return how the text is read that finds a series; None if it is not a plain field of a template or a node."""
     value = typed.inner(value)
     if not isinstance(value, typed.Read) or value.info.depends & ~(Depends.TEMPLATE | Depends.NODE):
         return None
@@ -1095,7 +1095,7 @@ def _bound(
 
 
 def constant_of(value: typed.Typed) -> Any:
-    """Return the value of a constant expression, also through names; None where it is none."""
+    """Return the value of a constant expression, also through names; None if it is not constant."""
     match value:
         case typed.Constant(value=constant):
             return constant
@@ -1275,7 +1275,7 @@ def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str
 
 
 def _label_read(inference: Inference, expr: expressions.Expr) -> tuple[str, str | None]:
-    """Return what a path begins with, and the key of the node label that it leads to, None where to none."""
+    """Return what a path begins with, and the key of the node label that it leads to, None if to none."""
     path = _path(expr)
     if path is None:
         return "", None

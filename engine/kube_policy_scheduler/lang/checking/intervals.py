@@ -59,7 +59,7 @@ def hull(x: Interval, y: Interval) -> Interval:
 
 
 def compare(operator: str, x: Interval, y: Interval) -> bool | None:
-    """Return the truth of a comparison where it is the same for all values, else None."""
+    """Return the truth of a comparison if it is the same for all values, else None."""
     match operator:
         case "<":
             return True if x[1] < y[0] else False if x[0] >= y[1] else None

@@ -17,7 +17,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def missing_part(value: typed.Typed, *, when: typed.Typed | None = None) -> typed.Typed | None:
-    """Return the part for which a value may be missing; None where the conditions around each part rule it out.
+    """Return the part for which a value may be missing; None if the conditions around each part rule it out.
 
     `x is missing or x < 40` always has an answer: where `x` is missing, the first condition holds.
 
@@ -145,7 +145,7 @@ def remedy(cause: typed.Typed) -> str:
 
 
 def misplaced_default(value: typed.Typed) -> str:
-    """Return how to write `a - b ?? c`, where `a` is what can be missing: `(a - b) ?? c`; "" where nothing is so."""
+    """Return how to write `a - b ?? c`, where `a` is what can be missing: `(a - b) ?? c`; "" if nothing is so."""
     return next((written for part in typed.below(value) if (written := default_of_all(part))), "")
 
 

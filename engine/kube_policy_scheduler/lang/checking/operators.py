@@ -44,7 +44,7 @@ def joined(*values: typed.Typed) -> tuple[Shape, bool, Depends]:
 
 
 def wrong_type(value: typed.Typed, wanted: str, *, advice: str = "") -> Diagnostic:
-    """Return the diagnostic for a value of another kind than wanted."""
+    """Return the diagnostic for a value of another kind than expected."""
     return codes.WRONG_TYPE.at(value.span, f"expected {wanted}, this is {value.info.type}", help=advice or _turn(value))
 
 
@@ -242,7 +242,7 @@ def contained(
 
 
 def truth(value: typed.Typed, found: list[Diagnostic]) -> typed.Typed:
-    """Return a value where true or false is wanted: a condition is whether it is True, another text its presence."""
+    """Return a value where true or false is required: a condition is whether it is True, another text its presence."""
     match value.info.type.kind:
         case Kind.TRUTH | Kind.UNKNOWN:
             return value
@@ -295,7 +295,7 @@ _FREE = (Literal.PLAIN, Literal.QUANTITY)
 
 
 def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str) -> Info | None:
-    """Return what is known of a value that is one of two, or None after reporting that it can't be."""
+    """Return what is known of a value that is one of two, or None after reporting that it cannot be."""
     if has_unknown(left, right):
         return None
     x, y = left.info, right.info

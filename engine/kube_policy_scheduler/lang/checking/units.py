@@ -1,4 +1,4 @@
-"""Which unit two numbers meet in, and what to write where they meet in none. Reports."""
+"""The common unit of two numbers, and what to write if there is none. Reports errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def common_unit(left: typed.Typed, right: typed.Typed, doing: str, found: list[D
 
 
 def in_unit(value: typed.Typed, unit: Unit, found: list[Diagnostic]) -> bool:
-    """Return whether a number can be used where one in a unit is wanted, reporting where it can't."""
+    """Return whether a number can be used where a unit is required, and report it if it cannot."""
     wanted = typed.Constant(Info(number(unit)), value.span, 0.0)
     return common_unit(value, wanted, "use {left} instead of {right}", found, value.span) is not None
 

@@ -1,7 +1,7 @@
 """Operations on values at run time: numbers with NaN for missing, three-valued truth, dictionary-coded texts.
 
 Truth that can be missing is coded 0 false, 1 missing, 2 true: `and` is the smaller, `or` the larger, `not x` is
-2 - x, which are Kleene's tables. Truth that can't be missing is plain bool.
+2 - x, which are Kleene's tables. Truth that cannot be missing is plain bool.
 """
 
 from __future__ import annotations

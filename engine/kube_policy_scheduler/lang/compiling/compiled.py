@@ -42,7 +42,7 @@ class _Common:
     checked: Clause = field(repr=False)
     """What it was compiled from."""
     parts: Callable[[], tuple[Part, ...]] = field(repr=False)
-    """Returns the subexpressions that differ from constants, outermost first; made when someone wants explanations."""
+    """Returns the subexpressions that differ from constants, outermost first; made when explanations are requested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ class CompiledGrouping(_Common):
     members: Callable[[Any], Members]
     """From a frame to the set of pods with the pod's key."""
     key: Evaluate
-    """From a frame or an `Item`: the key, None where the pod has none."""
+    """From a frame or an `Item`: the key, None if the pod has none."""
     topology: str | None
     targets: Mapping[str, float]
     """As `checked.Grouping.targets`."""

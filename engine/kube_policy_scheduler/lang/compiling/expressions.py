@@ -42,7 +42,7 @@ from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Sh
 from kube_policy_scheduler.lang.versions import version_key
 
 MOST_THRESHOLDS = 16
-"""Durations with which one aggregate compares the running time of pods, such that counts are updated with the pods."""
+"""Durations with which one aggregate compares the running time of pods, so counts are updated with the pods."""
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
 
@@ -650,7 +650,7 @@ def _state_reads(value: typed.Typed) -> StateReads:
 
 
 def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
-    """Add what running times are compared with; return False where one is used in another way."""
+    """Add what running times are compared with; return False if one is used in another way."""
     value = typed.inner(value)
     match value:
         case typed.Read(field=field) if field.path == _RUNNING:
@@ -842,7 +842,7 @@ def _over_lists_of_nodes(compiler: Compiler, value: typed.ListAggregate) -> Eval
 
 
 def _is_of_the_node(value: typed.Typed) -> bool:
-    """Return whether a part is read of each node, other than what is made of such parts."""
+    """Return whether a part is read from each node, and is not made of such parts."""
     if value.info.shape is not Shape.NODE:
         return False
     if isinstance(value, typed.Apply):

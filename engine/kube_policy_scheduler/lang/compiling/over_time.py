@@ -2,7 +2,7 @@
 
 A value such as `min(pod.waiting / 10min, 5)` is a line up to a moment, then another one. Pods whose lines have the same
 slope keep their order, so a queue need not be sorted again; the line itself gives its end. What is not a line
-(`sqrt(pod.waiting)`, `hour()`, a metric) is taken for constant, and looked at again after a few seconds.
+(`sqrt(pod.waiting)`, `hour()`, a metric) is treated as constant, and evaluated again after a few seconds.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _lesser(now: float, a: Line, b: Line) -> Line:
 
 
 def _crossing(now: float, a: Line, b: Line) -> float:
-    """Return when two lines meet; infinity where they do not any more."""
+    """Return when two lines meet; infinity if they do not."""
     closing = a.slope - b.slope
     apart = b.at(now) - a.at(now)
     return now + max(apart / closing, _SOON) if closing and apart / closing > 0 else math.inf

@@ -1,6 +1,6 @@
 """Spellings of other languages and files, and what to write here: tables that messages are made from.
 
-Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as people remember them, not as they are defined.
+Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as users remember them, not as they are defined.
 """
 
 # ruff: noqa: E501  (an entry a line)

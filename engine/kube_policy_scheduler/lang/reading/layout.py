@@ -27,7 +27,7 @@ _OPENINGS = "|".join((each.opening or each.keyword).replace(" ", r"[ \t]+") for 
 _BEGINS = re.compile(rf"[ \t]*(?:{_OPENINGS})(?:[ \t]+[\w\".(\[-]|[ \t]*$)", re.MULTILINE)
 _AS_FUNCTIONS = "|".join(each.keyword for each in STATEMENTS if each.as_function)
 _BEGINS_AS_FUNCTION = re.compile(rf"[ \t]*(?:{_AS_FUNCTIONS})\(", re.MULTILINE)
-"""As people write it who take a keyword for a function; inside brackets it may be one."""
+"""As written by users who mistake a keyword for a function; inside brackets it may be one."""
 _ENDS_OPEN = re.compile(rf"(?:[-+*/<>=!?,.%]|\b(?:{'|'.join(sorted(GO_ON_BEHIND))}))$")
 _WORDS_BEFORE = "|".join(sorted(GO_ON_BEFORE)).replace(" ", r"[ \t]+")
 _CONTINUES = re.compile(rf"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:{_WORDS_BEFORE})\b(?![ \t]*=))")

@@ -38,7 +38,7 @@ _MEANT = {
 
 
 def number(text: str) -> tuple[float, str, str]:
-    """Return value, suffix and, where it is none, what to write instead (else "")."""
+    """Return value, suffix and, if it is invalid, what to write instead (else "")."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return 0.0, "", "write for example 500m, 2, 4Gi, 30s or 80%"
@@ -109,7 +109,7 @@ _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 
 
 def label_problem(text: str, *, of: str) -> str:
-    """Return what is wrong with the key or value of a label, as help; "" where nothing is."""
+    """Return what is wrong with the key or value of a label, as help; "" if it is valid."""
     if of == "value":
         if not text or _LABEL_NAME.fullmatch(text):
             return ""

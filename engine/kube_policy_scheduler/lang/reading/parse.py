@@ -91,7 +91,7 @@ def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
 
 
 def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.Statement | None:
-    """Parse one statement; None where it can't be used."""
+    """Parse one statement; None if it cannot be used."""
     word = _first_word(line.text)
     if word not in KEYWORDS:
         found.append(unknown_statement(source, line, word))

@@ -22,7 +22,7 @@ _FILES = resources.files("kube_policy_scheduler.grammar")
 
 
 def parser(transformer: object) -> Lark:
-    """Return a parser of `grammar/policy.lark`; `grammar/tables.json` is used where it was made from just that."""
+    """Return a parser of `grammar/policy.lark`; `grammar/tables.json` is used if it was made from exactly that."""
     kept = _FILES.joinpath("tables.json")
     if kept.is_file():
         tables = json.loads(kept.read_bytes())
