@@ -148,7 +148,7 @@ class AttachedVolumes:
         self._dirty.add(node_name)
 
     def displace(self, pod: PodInfo, node_name: str) -> None:
-        """Note that a pod with volumes is gone from a known node."""
+        """Note that a pod with volumes has left a known node."""
         there = self._pods[node_name]
         del there[pod.uid]
         if not there:
@@ -237,7 +237,7 @@ class AttachedVolumes:
                 self._drop(use, name, uid)
 
     def _forget_attachment(self, attachment: objects.VolumeAttachment) -> None:
-        """Forget what volume an attachment names; if it is still there, it is looked up again."""
+        """Forget the volume of an attachment; if it still exists, look it up again."""
         persistent = attachment.spec.source.persistent_volume_name or ""
         names = self._volume_nodes.get(persistent)
         if names is not None:

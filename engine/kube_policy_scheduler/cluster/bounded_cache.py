@@ -1,4 +1,4 @@
-"""A cache with a bound in entries and in bytes: for all that is keyed by, or filled with, what tenants write."""
+"""A cache with a bound in entries and in bytes: for everything keyed by, or filled with, input of tenants."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class BoundedCache(Generic[KeyT, ValueT]):
             self.pop(next(iter(self._entries)))
 
     def pop(self, key: KeyT) -> ValueT | None:
-        """Take an entry out and return it, None if it is not there."""
+        """Remove an entry and return it, None if it is not there."""
         found = self._entries.pop(key, None)
         if found is not None:
             self._bytes -= self._sizes.pop(key)
         return found
 
     def clear(self) -> None:
-        """Take all entries out."""
+        """Remove all entries."""
         self._entries.clear()
         self._sizes.clear()
         self._bytes = 0

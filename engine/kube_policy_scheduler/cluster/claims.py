@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """Annotation of a claim whose binding to its volume is finished."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim for which a volume is to be provisioned near that node."""
+"""Annotation of a claim for which to provision a volume near that node."""
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 
 

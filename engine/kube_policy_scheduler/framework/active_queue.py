@@ -1,11 +1,11 @@
-"""Pods that can be decided now, in the order of their turns: by line, by priority, and fairly among tenants.
+"""Pods that can be decided now, in queue order: by line, by priority, and fairly among tenants.
 
 Pods that are retried after a rejection form a lane of their own within Kubernetes' line. At equal priority
 both lanes take turns, and within it so do the namespaces (start-time fair queueing): a tenant whose ten thousand pods
-fit nowhere takes no more than its share of the attempts. Pods that come for the first time keep Kubernetes' order.
+fit nowhere takes no more than its share of the attempts. New pods keep Kubernetes' order.
 
 A policy's `order by` makes a line of its own. Keys that change while pods wait grow in a straight line for a while, so
-pods of one slope stay in order; the heads of the slopes are compared at the time of a pop, and a pod is pushed again
+pods of one slope stay in order; the heads of the slopes are compared at each pop, and a pod is pushed again
 when its line ends. In a strict line, pods that were rejected keep their place, and those behind them wait.
 """
 
@@ -25,7 +25,7 @@ _HeapName = tuple[str, int, tuple[float, ...]]
 _STALE_SLACK = 256
 """Stale entries that a heap may hold in addition to an equal number of live entries."""
 MOST_SLOPES = 64
-"""Heaps of one line. Where pods have more slopes, the rest is put in order again every few seconds."""
+"""Heaps of one line. If pods have more slopes, the rest is sorted again every few seconds."""
 _RESORT_SECONDS = 5.0
 
 
@@ -36,7 +36,7 @@ class ActiveQueue:
         self._tickets = tickets
         self._heaps: dict[_HeapName, Heap] = {}
         self._ends: list[tuple[float, int, QueuedPod]] = []
-        """When the positions of pods end, the earliest first."""
+        """When the positions of pods expire, the earliest first."""
         self._blocking: dict[str, int] = {}
         """By uid: the newest entries of pods that keep their strict line waiting."""
         self._strict: set[str] = set()
@@ -57,7 +57,7 @@ class ActiveQueue:
         self._forget_tags()
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
-        """Add a pod, or give it another turn."""
+        """Add a pod, or give it a new position."""
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
         self._blocking.pop(queued.pod.uid, None)
@@ -67,12 +67,12 @@ class ActiveQueue:
         self._add(queued, queued.ticket, turn, lane, key)
 
     def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
-        """Let a pod of a strict line that waits for its next attempt keep those behind it waiting."""
+        """Let a pod of a strict line that waits for its next attempt block those behind it."""
         number = self._blocking[queued.pod.uid] = next(self._tickets)
         self._add(queued, number, turn, _BLOCKING, turn.key)
 
     def unblock(self, uid: str) -> None:
-        """Let no pod wait for one that is gone."""
+        """Unblock the pods behind a deleted one."""
         self._blocking.pop(uid, None)
 
     def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, lane: int, key: Any) -> None:
@@ -91,7 +91,7 @@ class ActiveQueue:
             self._tidy(self._ends)
 
     def _tidy(self, heap: list[tuple[Any, int, QueuedPod]]) -> None:
-        if len(heap) > _STALE_SLACK and len(heap) & (len(heap) - 1) == 0:  # now and then: at powers of two
+        if len(heap) > _STALE_SLACK and len(heap) & (len(heap) - 1) == 0:  # occasionally: at powers of two
             heap[:] = [entry for entry in heap if not self._is_stale(entry)]
             heapq.heapify(heap)
 
@@ -112,7 +112,7 @@ class ActiveQueue:
         return None
 
     def pop(self, now: float | None = None) -> QueuedPod | None:
-        """Take the pod whose turn it is at a time, Unix seconds."""
+        """Take the next pod at a time, in Unix seconds."""
         if now is not None:
             self._now = now
         found = self._next()
@@ -152,7 +152,7 @@ class ActiveQueue:
         return min(sorts, key=sorts.__getitem__, default=None)
 
     def _key_now(self, name: _HeapName) -> Any:
-        """Return the key of a heap's head as it is now."""
+        """Return the key of a heap's head at the current time."""
         key = self._heaps[name][0][0]
         return (_at(key[0], name[2], self._now), *key[1:]) if name[2] else key
 

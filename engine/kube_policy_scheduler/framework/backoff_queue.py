@@ -16,14 +16,14 @@ MAX_BACKOFF_SECONDS = 10.0
 
 
 class BackoffQueue:
-    """A heap by the end of the wait. Entries whose ticket is not their pod's newest are stale."""
+    """A heap by the end of the backoff. Entries whose ticket is not their pod's newest are stale."""
 
     def __init__(self, tickets: count[int]) -> None:
         self._tickets = tickets
         self._heap: list[tuple[float, int, QueuedPod]] = []
 
     def push(self, queued: QueuedPod) -> None:
-        """Let a pod wait."""
+        """Put a pod into backoff."""
         queued.place = Place.BACKOFF
         queued.ticket = next(self._tickets)
         heapq.heappush(self._heap, (backoff_end(queued), queued.ticket, queued))
@@ -50,7 +50,7 @@ class BackoffQueue:
         return {ticket for _, ticket, _ in self._heap}
 
     def rebuild(self, waiting: Iterable[QueuedPod]) -> None:
-        """Keep exactly these pods, whose times have changed."""
+        """Replace all entries by these pods, whose times have changed."""
         self._heap = [(backoff_end(queued), queued.ticket, queued) for queued in waiting]
         heapq.heapify(self._heap)
 

@@ -11,7 +11,7 @@ _ROWS = 128
 
 
 class BlockMaxima:
-    """Totals of all rows; -inf where a row is out of the question."""
+    """Totals of all rows; -inf where a row is excluded."""
 
     def __init__(self, totals: FloatArray) -> None:
         """Start with `totals`, `float64[rows]`."""
@@ -50,7 +50,7 @@ class BlockMaxima:
         self._counts[blocks] = (by_block == maxima[:, None]).sum(axis=1)
 
     def tied(self, total: float) -> Tied:
-        """Return the rows whose total is the highest one."""
+        """Return the rows with the highest total."""
         return Tied(self, np.flatnonzero(self._maxima == total), total)
 
     def _set_all(self, totals: FloatArray) -> None:
@@ -67,13 +67,13 @@ class BlockMaxima:
 
 
 class Tied:
-    """Rows that have the highest total, found block by block when they are asked for."""
+    """Rows that have the highest total, found block by block on demand."""
 
     def __init__(self, maxima: BlockMaxima, blocks: IntArray, total: float) -> None:
         self._maxima = maxima
         self._total = total
         self.blocks = blocks
-        """The blocks that have such a row."""
+        """The blocks with such a row."""
 
     def __len__(self) -> int:
         return int(self._maxima._counts[self.blocks].sum())
@@ -85,6 +85,6 @@ class Tied:
         return found
 
     def among(self, rows: IntArray) -> IntArray:
-        """Return those of some rows that are."""
+        """Return those of the given rows that are."""
         found: IntArray = rows[self._maxima._totals[rows] == self._total]
         return found

@@ -56,7 +56,7 @@ class TieBreak:
             self._group_order = self._by_hash.group_hashes * _odd(f"{uid}/group", seed=seed)
 
     def first(self, tied: IntArray) -> int:
-        """Return one of the rows."""
+        """Return the preferred row."""
         if len(tied) == 1:
             return int(tied[0])
         if self._group_order is not None:
@@ -110,11 +110,11 @@ class DeviceRule(Enum):
     """How one of the devices that a share fits on is chosen; the value is the word in a policy."""
 
     FULLEST = "fullest"
-    """The one with the least room."""
+    """The device with the least free capacity."""
     EMPTIEST = "emptiest"
-    """The one with the most room."""
+    """The device with the most free capacity."""
     FRAGMENTATION = "fragmentation"
-    """The one that lowers the node's fragmentation most."""
+    """The device that lowers the node's fragmentation most."""
     RANDOM = "random"
     """By a seeded hash of the pod."""
 

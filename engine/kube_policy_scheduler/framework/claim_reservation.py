@@ -1,4 +1,4 @@
-"""What happens to a pod's claims between its decision and its binding: Reserve, PreBind, and giving back.
+"""What happens to a pod's claims between its decision and its binding: Reserve, PreBind, and Unreserve.
 
     reservation = reserve(frame, state, row)      # allocated in the cluster's memory, at once
     for write in writes(reservation): ...         # what PreBind sends, in order
@@ -55,13 +55,13 @@ class ReservedClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReservation:
-    """What was allocated in memory for a pod on the node it is to run on."""
+    """What was allocated in memory for a pod on its node."""
 
     pod: PodInfo
     node_name: str
     claims: tuple[ReservedClaim, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
-    """Which requests serve the extended resources of which container."""
+    """Requests by the container whose extended resources they serve."""
 
     @property
     def failure(self) -> str:
@@ -149,7 +149,7 @@ def has_claims(template: PodTemplate, cluster: Cluster) -> bool:
 
 
 def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
-    """Take back what was allocated in memory; doing it twice is harmless."""
+    """Undo the allocation in memory; a second call has no effect."""
     for one in reservation.claims:
         if one.allocation is not None:
             cluster.resource_claims.end_allocation(one.claim.metadata.uid)
@@ -162,7 +162,7 @@ def _allocated(one: ReservedClaim) -> objects.ResourceClaim:
 
 
 def waits_for_binding_conditions(reservation: ClaimReservation) -> bool:
-    """Return whether any device has conditions to be waited for before the pod can be bound."""
+    """Return whether any device has conditions that must be true before the pod can be bound."""
     return any(
         result.binding_conditions
         for one in reservation.claims
@@ -223,7 +223,7 @@ def users_with(claim: objects.ResourceClaim, pod: PodInfo) -> list[objects.Resou
 
 
 def extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:
-    """Return the claim for a pod's extended resources as it is created; the API server makes up its name."""
+    """Return the claim for a pod's extended resources as it is created; the API server generates its name."""
     meta = claim.metadata
     return {
         "metadata": {

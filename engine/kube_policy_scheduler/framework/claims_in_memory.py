@@ -28,7 +28,7 @@ from kube_policy_scheduler.times import rfc3339
 
 
 def take_claims(cluster: Cluster, pod: PodInfo, node_name: str, *, now: float) -> Callable[[], None]:
-    """Allocate a pod's claims on the node that it gets, and return what takes that back."""
+    """Allocate a pod's claims on its node, and return a function that undoes it."""
     row = cluster.nodes.rows.get(node_name)
     if row is None or not has_claims(pod.template, cluster):
         return _nothing
@@ -62,7 +62,7 @@ def take_claims(cluster: Cluster, pod: PodInfo, node_name: str, *, now: float) -
 
 
 def give_claims_back(cluster: Cluster, pod: PodInfo, *, ends: bool = True) -> Callable[[], None]:
-    """Take a pod from the users of its claims, and return what takes that back.
+    """Remove a pod from the users of its claims, and return a function that undoes it.
 
     Claims that no other pod uses lose their devices. ends: whether the pod's own claims are deleted with it.
     """
@@ -100,7 +100,7 @@ def make_claims(cluster: Cluster, pod: objects.Pod) -> None:
 
 
 def with_claims_like(cluster: Cluster, pod: PodInfo) -> PodInfo:
-    """Return a pod that was made after the image of another one, with claims of its own like the other's."""
+    """Return a copy of a pod, with its own copies of the other's claims."""
     names = dict(pod.claim_names)
     for reference in pod.template.spec.resource_claims or ():
         known = names.get(reference.name)

@@ -72,7 +72,7 @@ class Diagnosis:
         return counts
 
     def reasons(self) -> dict[str, set[str]]:
-        """Return the reasons that were given, by plugin."""
+        """Return the reasons by plugin."""
         if self.rejection is not None:
             return {self.rejection.plugin: set(self.rejection.reasons)}
         found: dict[str, set[str]] = {}
@@ -108,7 +108,7 @@ def status_of(plugin: str, refusals: Sequence[Refusal]) -> Status:
 
 
 class DiagnosisBuilder:
-    """Collects refusals plugin by plugin; later plugins only count on nodes that earlier ones let through."""
+    """Collects refusals plugin by plugin; later plugins only count on nodes that passed the earlier ones."""
 
     def __init__(self, size: int) -> None:
         self._plugins: list[str] = []
@@ -133,7 +133,7 @@ class DiagnosisBuilder:
                 self._refusals.append((index, Refusal(refusal.code, refusal.reason, where)))
 
     def build(self, rejection: Status | None = None) -> Diagnosis:
-        """Return what was collected."""
+        """Return the diagnosis."""
         return Diagnosis(tuple(self._plugins), self._first, tuple(self._refusals), rejection)
 
 

@@ -23,7 +23,7 @@ from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 @dataclass(frozen=True, slots=True)
 class PreFiltered:
-    """What PreFilter left to do."""
+    """The result of PreFilter."""
 
     active: tuple[tuple[FilterPlugin, Any], ...]
     """Plugins that PreFilter did not skip, with their state, in order."""
@@ -107,7 +107,7 @@ def passes(frame: Frame, profile: Profile, row: int) -> bool:
 
 
 def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
-    """Ask every filter for its refusals on all nodes; a node counts for the first plugin that refuses it."""
+    """Run every filter on all nodes and collect the refusals; a node counts for the first plugin that refuses it."""
     builder = DiagnosisBuilder(frame.cluster.nodes.size)
     if prepared.rejection is not None:
         return builder.build(prepared.rejection)

@@ -1,7 +1,7 @@
-"""How much of the free room on a node's devices the pods to be expected could not use. Weng et al., USENIX ATC 2023.
+"""How much free capacity on a node's devices the expected pods cannot use. Weng et al., USENIX ATC 2023.
 
 "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent": the fragmentation of
-a node is the free room, in expectation over a pod of the workload. All of it where the pod does not fit there or
+a node is the unusable space, in expectation over a pod of the workload. All of it if the pod does not fit or
 requests no device; else the space on devices too small for the pod. A good placement adds little to it.
 """
 
@@ -30,10 +30,10 @@ _REBUILD_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of pods to be expected: alike in cpu, devices, and the nodes that are open to them."""
+    """The classes of expected pods: equal in cpu, devices, and the nodes that are open to them."""
 
     share: FloatArray
-    """`float64[classes]`: how probable each is; the sum is 1."""
+    """`float64[classes]`: the probability of each; the sum is 1."""
     cpu: IntArray
     """`int64[classes]`: millicores."""
     whole: IntArray
@@ -82,7 +82,7 @@ class Fragmentation:
         return result
 
     def drops(self, template: PodTemplate, rows: IntArray) -> FloatArray:
-        """Return `float64[rows, ways]`: by how much a pod lowers it, in thousandths of a device.
+        """Return `float64[rows, ways]`: how much a pod lowers it, in thousandths of a device.
 
         For a share, the ways are the devices to put it on, with -inf if it does not fit; else there is one.
         """
@@ -123,12 +123,12 @@ class Fragmentation:
     def _expected(
         self, rows: IntArray, cpu: IntArray, *, large: RoomArray, small: RoomArray, total: RoomArray, whole: IntArray
     ) -> FloatArray:
-        """Return `float64[rows, ways]`: the room that is lost, in expectation.
+        """Return `float64[rows, ways]`: the expected lost space.
 
         Args:
             rows: which nodes.
             cpu: free millicores, `int64[rows]`.
-            large: `int32[rows, ways, rooms]`, how many devices have so much room.
+            large: `int32[rows, ways, rooms]`, how many devices have at least this space.
             small: `int32[rows, ways, rooms]`, what is free on the others.
             total: `int32[rows]`, what is free on all.
             whole: `int64[rows, ways]`, how many devices are empty.
@@ -178,7 +178,7 @@ def classes_of(frame: Frame, resource: str) -> Classes:
 
 
 def _open_to(frame: Frame, template: PodTemplate) -> BoolArray:
-    """Return `bool[nodes]`: whether labels and taints of a node let pods of a template in."""
+    """Return `bool[nodes]`: whether labels and taints of a node admit pods of a template."""
     pod = Frame(replace(frame.pod, template=template), frame.cluster, frame.now)
     result = np.ones(frame.cluster.nodes.size, np.bool_)
     for plugin in (NodeUnschedulable(), TaintToleration(), NodeAffinity()):

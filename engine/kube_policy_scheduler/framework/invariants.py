@@ -1,6 +1,6 @@
-"""What must always hold between pods and columns: found by counting again, from the pods alone.
+"""What must always hold between pods and columns: checked by a recount, from the pods alone.
 
-Slow and plain on purpose. Tests run all of it after every step; the daemon a few nodes and pods at a time.
+Slow and simple on purpose. Tests run all of it after every step; the daemon a few nodes and pods at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def violations(
     *,
     is_under_way: Callable[[str], bool] = lambda uid: True,
 ) -> list[str]:
-    """Return what is wrong; nothing if all is well.
+    """Return the violations; empty if there are none.
 
     Args:
         cluster: whose columns are checked against its pods.
@@ -46,7 +46,7 @@ def checks(
     *,
     is_under_way: Callable[[str], bool] = lambda uid: True,
 ) -> Iterator[Iterable[str]]:
-    """Yield what is wrong with one node or pod after the other; anything may happen between two of them."""
+    """Yield the violations of one node or pod after the other; the cluster may change in between."""
     nodes = cluster.nodes
     if sorted(nodes.rows.values()) != list(range(nodes.size)):
         yield [f"rows are not dense: {nodes.rows}"]

@@ -1,4 +1,4 @@
-"""Filters in the presence of nominated pods: room that preemption made is not given away.
+"""Filters in the presence of nominated pods: nodes freed by preemption are kept for them.
 
 Pods nominated to a node with at least the pod's priority are counted as if they ran there (first pass); where
 that passes, the filters must pass without them as well (second pass), because such a pod may still land elsewhere.
@@ -35,7 +35,7 @@ REFUSED = Refused.REFUSED
 
 
 def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInfo]:
-    """Return the pods nominated to a node that the pod has to give way to."""
+    """Return the pods nominated to a node that have precedence over the pod."""
     return [
         other
         for other in cluster.nominated.get(node_name, {}).values()
@@ -101,7 +101,7 @@ def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None =
             if status.code is not Code.SUCCESS:
                 refused[row] = status
         return refused
-    # No plugin looks beyond its own row: all nominated pods may be counted at the same time.
+    # No plugin reads other rows: all nominated pods may be counted at the same time.
     with cluster.dry_run():
         for row, others in relevant.items():
             for other in others:

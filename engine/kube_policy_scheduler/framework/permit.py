@@ -1,4 +1,4 @@
-"""Permit: pods that have a place wait here until enough of their group have one. Pure; the time is an argument.
+"""Permit: pods with a node wait here until enough of their group have one. Pure; the time is an argument.
 
 Knows groups and how many of each are placed, not nodes: a waiting pod is assumed on its node elsewhere.
 """
@@ -33,9 +33,9 @@ class Role:
     """Members of a gang of which it needs a minimum number, such as its driver."""
 
     text: str
-    """Which pods have it, as written: `role=driver`."""
+    """Its pods, as written: `role=driver`."""
     number: int
-    """No member may bind before this many of them have a place."""
+    """No member may bind before this many of them have a node."""
     group: Group
     """The members of the gang that have it."""
     group_of: GroupOf
@@ -52,11 +52,11 @@ class GangRequirement:
 
     group: Group
     size: int
-    """No member may bind before this many have a place."""
+    """No member may bind before this many have a node."""
     within_seconds: float
-    """How long places are held for the others, from the first member that has one."""
+    """How long pods wait for the others, from the first member with a node."""
     group_of: GroupOf
-    """Who is a member, once it is on a node."""
+    """The membership of a pod, once it is on a node."""
     text: str
     """The clause as written."""
     policy: str = ""
@@ -103,11 +103,11 @@ class GangRequirement:
 
 
 Placed = Callable[[GangRequirement], int]
-"""How many members of a requirement's group have a place: they run, are being bound, or wait here."""
+"""How many members of a requirement's group have a node: they run, are being bound, or wait here."""
 
 
 class Permit:
-    """Who waits, for which groups, until when."""
+    """The waiting pods, with their groups and timeouts."""
 
     def __init__(self) -> None:
         self._requirements: dict[str, tuple[GangRequirement, ...]] = {}
@@ -140,11 +140,11 @@ class Permit:
         return tuple(self._members.get(group, ()))
 
     def number(self, group: Group) -> int:
-        """Return how many of a group's pods wait."""
+        """Return the number of a group's waiting pods."""
         return len(self._members.get(group, ()))
 
     def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: float) -> None:
-        """Let a pod that has a place wait."""
+        """Add a pod that has a node."""
         self.leave(uid)
         self._requirements[uid] = requirements
         for requirement in requirements:
@@ -179,7 +179,7 @@ class Permit:
         return released
 
     def expire(self, now: float) -> dict[str, GangRequirement]:
-        """Forget the pods that waited too long, with all of their group; return them with the requirement."""
+        """Forget the pods whose wait timed out, with all of their group; return them with the requirement."""
         gone: dict[str, GangRequirement] = {}
         while (due := self.next_due()) is not None and due <= now:
             group = heapq.heappop(self._next_due)[2]
@@ -189,14 +189,14 @@ class Permit:
         return gone
 
     def clock_was_set(self, seconds: float) -> None:
-        """Move all times by as much as the clock was set."""
+        """Shift all times by the change of the clock."""
         self._since = {group: since + seconds for group, since in self._since.items()}
         self._due = {group: due + seconds for group, due in self._due.items()}
         self._next_due = [(due, next(self._numbers), group) for group, due in self._due.items()]
         heapq.heapify(self._next_due)
 
     def next_due(self) -> float | None:
-        """Return when the next group's time is up, Unix seconds."""
+        """Return the time of the next group's timeout, Unix seconds."""
         heap = self._next_due
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
@@ -218,7 +218,7 @@ class Permit:
     def _staying(self, together: list[str], placed: Placed) -> set[str]:
         """Return the pods that must keep waiting: without others that must, a group of theirs is too small."""
         left: dict[Group, int] = {}
-        """By group: its members with a place, without those that stay."""
+        """By group: its members with a node, without those that stay."""
         most: dict[Group, list[tuple[int, int, str]]] = {}
         """By group: heaps of the waiting pods, the largest required size first."""
         for number, uid in enumerate(together):

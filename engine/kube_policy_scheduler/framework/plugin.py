@@ -71,7 +71,7 @@ class ReadsMetrics(Protocol):
     """A plugin of scope SIGNAL."""
 
     def readings(self, frame: Frame) -> Sequence[object]:
-        """Return what are the same objects again while the metrics that it reads have the same values."""
+        """Return the same objects as before while the metrics that it reads have the same values."""
         ...
 
 

@@ -1,6 +1,6 @@
 """DefaultPreemption: which pods of lower priority to evict so that a pod fits. Decides only; evicts nothing.
 
-Semantics of kube-scheduler 1.36. Two things are fixed here that it leaves to chance: the search over nodes starts
+Semantics of kube-scheduler 1.36. Two choices that are random there are fixed here: the search over nodes starts
 at a row that follows from the pod and the seed, and among equal nodes the first by name is taken.
 """
 
@@ -41,11 +41,11 @@ class Preemption:
     """The result of PostFilter."""
 
     nominated_node: str | None = None
-    """The node to keep for the pod once its victims are gone."""
+    """The node to nominate for the pod."""
     victims: tuple[PodInfo, ...] = ()
-    """To be evicted from it, most important first."""
+    """The pods to evict from it, most important first."""
     message: str = ""
-    """What to add to the pod's message; empty where a node was found."""
+    """What to add to the pod's message; empty if a node was found."""
     candidates: dict[str, Victims] = field(default_factory=dict)
     """All candidate nodes, of those that were checked."""
     ties: tuple[str, ...] = ()
@@ -68,9 +68,9 @@ def post_filter(
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
-    Where a policy has a part in the refusal, the message says nothing of what was not looked for.
+    If a policy contributes to the refusal, the message omits what was not searched.
 
-    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do. `kept` is what
+    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
     earlier pods found.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)

@@ -1,7 +1,7 @@
-"""One filter, evaluated alone about a pod: whether it applies, which nodes it refuses, and why.
+"""One filter, evaluated alone for a pod: whether it applies, which nodes it refuses, and why.
 
 The scheduling cycle stops checking a node after its first refusal. An explanation needs to know what
-each filter would say by itself, and asks here.
+each filter alone returns, and gets it here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FilterProbe:
         return self.result if isinstance(self.result, Status) else None
 
     def passes(self) -> BoolArray:
-        """Return `bool[rows]`: the nodes that it lets pass."""
+        """Return `bool[rows]`: the nodes that pass."""
         match self.result:
             case Ready(state=state, nodes=names):
                 passing = self.plugin.filter(self.frame, state)
@@ -61,5 +61,5 @@ class FilterProbe:
 
 
 def probe(frame: Frame, plugin: FilterPlugin) -> FilterProbe:
-    """Ask one filter about the pod of a frame."""
+    """Evaluate one filter for the pod of a frame."""
     return FilterProbe(plugin, frame, plugin.pre_filter(frame))

@@ -32,7 +32,7 @@ class Profile:
 
     name: str
     filters: tuple[FilterPlugin, ...] = ()
-    """In their order; the first refusal of a node is reported."""
+    """In order; the first refusal of a node is reported."""
     scores: tuple[Weighted, ...] = ()
     preempts: bool = True
     """Whether PostFilter runs."""
@@ -43,7 +43,7 @@ class Profile:
     ties: Ties = Ties.HASH
     """Which of several best nodes is taken."""
     devices: DeviceRule = DeviceRule.FULLEST
-    """Which device of the node a share is taken of."""
+    """Which device of the node a share uses."""
     by_template: bool = True
     """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)

@@ -44,10 +44,10 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 """A rejected pod is retried after this time even without an event."""
 
 ASKED_AT_ONCE = 64
-"""Gated pods that are checked in one step, if a group lets very many in: about 2 ms."""
+"""Gated pods that are checked in one step, if a group releases very many: about 2 ms."""
 
 ORDERED_AT_ONCE = 500
-"""Pods that are put in order again in one step, because time has passed: about 3 ms."""
+"""Pods that are sorted again in one step, because time has passed: about 3 ms."""
 
 COUNTED_AT_ONCE = 500
 """Pods that are counted in one step: about 0.3 ms."""
@@ -61,7 +61,7 @@ _STANDING: Callable[[QueuedPod], Standing] = attrgetter(
 
 TurnOf = Callable[[QueuedPod], QueuePosition]
 HoldReason = Callable[[QueuedPod], str | None]
-"""PreEnqueue: why a pod must wait outside, or None."""
+"""PreEnqueue: why a pod is gated, or None."""
 MembershipOf = Callable[[QueuedPod], Membership]
 _READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
 
@@ -90,7 +90,7 @@ class SchedulingQueue:
         """Gated pods whose reason was not reported yet, without those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
-        """Pods that only the size of their group can hold."""
+        """Pods that only the size of their group can gate."""
         self._events = AttemptEvents()
         self._in_flight = 0
 
@@ -121,7 +121,7 @@ class SchedulingQueue:
     def newly_gated(self, *, since: float) -> list[QueuedPod]:
         """Return the gated pods that arrived at this time or before, without a call of `mark_reported` since.
 
-        Not those that are gated again for a reason that people know, unless room is kept for them.
+        Not those that are gated again for a reported reason, unless nodes are kept for them.
         """
         return [queued for queued in self._unreported.values() if queued.queued <= since]
 
@@ -289,7 +289,7 @@ class SchedulingQueue:
             self._back_off(queued)
 
     def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
-        """Gate a pod that must wait for its groups after all."""
+        """Gate a pod that was active and must wait for its groups."""
         if self._land(queued, now):
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
@@ -350,7 +350,7 @@ class SchedulingQueue:
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.
 
-        placed: how many members of a group have a place.
+        placed: how many members of a group have a node.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared
@@ -475,7 +475,7 @@ class SchedulingQueue:
                 self._keep_line(queued)
 
     def _keep_line(self, queued: QueuedPod) -> None:
-        """Keep the pods behind one waiting that waits for its next attempt, if its line is strict."""
+        """Block the pods behind one that waits for its next attempt, if its line is strict."""
         turn = self._turn(queued)
         if turn.strict:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early
@@ -528,7 +528,7 @@ class AttemptEvents:
         queued.seen_events = self._count
 
     def may_help(self, queued: QueuedPod) -> bool:
-        """Return whether anything since the attempt began may help the pod."""
+        """Return whether an event since the attempt began may help the pod."""
         missed = self._count - queued.seen_events
         recent = list(self._events)[-missed:] if missed else []
         return missed > len(self._events) or any(_helps(queued, event) for event in recent)

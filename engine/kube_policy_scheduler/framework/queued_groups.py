@@ -1,6 +1,6 @@
 """Pending pods by the groups that they start together with; pods are gated until their group is large enough.
 
-Every number that is read often is kept, not counted: a group of ten thousand that never gets complete
+Every number that is read often is kept, not counted: a group of ten thousand that stays incomplete
 costs no more than one of two.
 """
 
@@ -18,13 +18,13 @@ _NOBODY: Mapping[str, QueuedPod] = {}
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The groups that a pod starts together with, and why it must wait outside the active queue for them."""
+    """The groups that a pod starts together with, and why they gate it."""
 
     groups: tuple[Group, ...] = ()
     requirements: tuple[GangRequirement, ...] = ()
     """What its groups require; none if that is unknown."""
     why: str | None = None
-    """None: it may be decided."""
+    """None: it is not gated."""
     waits_for: Group | None = None
     """The group that it waits for; None: for something else, so that it is checked again from time to time."""
     missing_members: GangRequirement | None = None
@@ -52,7 +52,7 @@ class QueuedGroups:
             self._count(group, queued.has_place)
 
     def quit(self, queued: QueuedPod) -> None:
-        """Take a pod out of its groups."""
+        """Remove a pod from its groups."""
         for group in queued.groups:
             members = self._groups[group]
             del members[queued.pod.uid]
@@ -62,7 +62,7 @@ class QueuedGroups:
         queued.groups = ()
 
     def set_place(self, queued: QueuedPod, has_place: bool) -> None:
-        """Take note whether a member counts on a node."""
+        """Record whether a member counts on a node."""
         if queued.has_place != has_place:
             queued.has_place = has_place
             for group in queued.groups:
@@ -77,7 +77,7 @@ class QueuedGroups:
         return len(self._groups.get(group, _NOBODY)) - self._with_place.get(group, 0)
 
     def miscounted(self) -> list[str]:
-        """Return which numbers are not those of the members; none, if all is well."""
+        """Return the numbers that differ from those of the members; empty unless there is a bug."""
         found = []
         for group, members in self._groups.items():
             number = sum(queued.has_place for queued in members.values())
@@ -98,7 +98,7 @@ class GroupsMissingMembers:
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[QueuedPod, Group, int]] = {}
-        """With the group and size that each waits for; 0: for the group to be there at all."""
+        """With the group and size that each waits for; 0: for the group to exist."""
         self._by_size: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
         self._sizes: dict[Group, list[int]] = {}
         """The sizes in `_by_size`, ascending."""
@@ -116,7 +116,7 @@ class GroupsMissingMembers:
         return uid in self._pods
 
     def add(self, queued: QueuedPod, membership: Membership) -> None:
-        """Let a pod wait for its group."""
+        """Gate a pod until its group is large enough."""
         group, requirement = membership.waits_for, membership.missing_members
         assert group is not None
         size = requirement.size if requirement is not None else 0
@@ -165,7 +165,7 @@ class GroupsMissingMembers:
         return [queued for pods in self._by_size.get(group, {}).values() for queued in pods.values()]
 
     def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
-        """Yield the pods for which a group of so many pods is large enough."""
+        """Yield the pods for which a group of this size is large enough."""
         sizes = self._sizes.get(group, [])
         enough = sizes[: bisect_right(sizes, number)]
         return (queued for size in enough if size for queued in self._by_size[group][size].values())

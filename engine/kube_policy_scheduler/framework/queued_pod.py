@@ -25,7 +25,7 @@ class Place(Enum):
     IN_FLIGHT = "in flight"
     """Being decided, or being bound."""
     PERMIT = "permit"
-    """Has a place, and waits for others of its group."""
+    """Has a node, and waits for others of its group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,28 +63,28 @@ class QueuedPod:
 
     def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
         """Return what rules may read of the pod: with its waiting time, and its number of attempts."""
-        attempts = max(0, self.attempts - 1)  # the one under way is not one before
+        attempts = max(0, self.attempts - 1)  # without the current one
         return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts)
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """When a pod's turn is: among the pods of its line, the smallest key first."""
+    """The position of a pod: among the pods of its line, the smallest key first."""
 
     line: str
     """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
     key: Any
-    """A tuple; its first part is a tuple of what `slopes` speaks of, the rest settles ties."""
+    """A tuple; its first part is a tuple of the values with `slopes`, the rest breaks ties."""
     slopes: tuple[float, ...] = ()
-    """By how much the parts of the key's first part grow in a second; none: nothing changes as time passes."""
+    """The growth per second of the parts of the key's first part; empty: the key is constant."""
     until: float = math.inf
     """The position is right before this moment, Unix seconds."""
     strict: bool = False
-    """Whether a pod that waits for its next attempt keeps those behind it waiting too."""
+    """Whether a pod that waits for its next attempt blocks those behind it."""
 
 
 def priority_turn(queued: QueuedPod) -> QueuePosition:
-    """Return the turn that Kubernetes gives a pod."""
+    """Return the position of a pod in Kubernetes' order."""
     return QueuePosition("", priority_sort(queued))
 
 

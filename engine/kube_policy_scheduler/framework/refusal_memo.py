@@ -1,6 +1,6 @@
 """Refusals kept for the next pods: of many unschedulable pods of one template, one is evaluated.
 
-Kept as long as nothing happens. Pods that could be answered otherwise than others of their template are left out:
+Kept until the cluster changes. Pods whose result can differ from others of their template are left out:
 those with volumes, claims or a nomination, and policies that read more than the template.
 """
 
@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.profile import Profile
 
 _MOST = 4096
 _MOST_BYTES = 32 * 2**20
-"""Of pods and messages: the pods that were refused may be gone by now."""
+"""Of pods and messages: the refused pods may be deleted by now."""
 
 
 class RefusalMemo:
@@ -30,7 +30,7 @@ class RefusalMemo:
     def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
         """Return the decision on a pod of the same template, None if there is none for this state.
 
-        preempts: whether it was looked for pods to evict.
+        preempts: whether the decision included a search for victims.
         """
         if state != self._state:
             self._kept.clear()
@@ -38,7 +38,7 @@ class RefusalMemo:
         return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
 
     def note(self, decision: Decision, profile: Profile, state: Hashable, *, preempts: bool = True) -> None:
-        """Keep a decision if it is a refusal that leads to nothing."""
+        """Keep a decision if it is a refusal without preemption."""
         found = decision.preemption
         acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
         if decision.host is None and is_alike(decision.pod, profile) and not acts:
@@ -48,11 +48,11 @@ class RefusalMemo:
             self._kept.set((decision.pod.template, profile, preempts), decision)
 
     def clear(self) -> None:
-        """Forget all: something was placed, freed or nominated."""
+        """Drop all: a pod was placed, removed or nominated."""
         self._kept.clear()
 
 
 def is_alike(pod: PodInfo, profile: Profile) -> bool:
-    """Return whether a pod is decided as any other of its template, at one moment."""
+    """Return whether a pod gets the same decision as any other of its template, at one moment."""
     is_own = pod.volumes or pod.nominated_node or pod.template.spec.resource_claims
     return profile.by_template and not is_own

@@ -13,7 +13,7 @@ class Code(Enum):
     """The code determines what the scheduler does next; the names are those of kube-scheduler."""
 
     SUCCESS = "Success"
-    """Go on."""
+    """Continue."""
     ERROR = "Error"
     """An error occurred: end this attempt and retry the pod after backoff."""
     UNSCHEDULABLE = "Unschedulable"

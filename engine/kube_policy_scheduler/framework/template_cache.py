@@ -1,6 +1,6 @@
-"""What templates alike have in common in front of one node table: kept, and patched row by row.
+"""Results that equal templates share for one node table: cached, and updated row by row.
 
-Plugins of other scopes than CLUSTER answer from the template and from each node alone. Their answers on all nodes
+Plugins of other scopes than CLUSTER depend on the template and on each node alone. Their results for all nodes
 are kept here. When a node changes, comes or goes, or when pods come to it or leave it, only its row is evaluated again.
 That makes a decision cost a few operations on few rows instead of one evaluation of every rule on all of them.
 """
@@ -29,7 +29,7 @@ from kube_policy_scheduler.framework.status import Status
 _MAX_TEMPLATES = 256
 _MAX_BYTES = 256 * 2**20
 """Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes and 50 at
-130,000. What templates have in common is counted for each of them."""
+130,000. Shared results are counted for each template."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -41,7 +41,7 @@ _NOTHING = ((), ())
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What PreFilter and PreScore of the plugins make of one template; those of scope CLUSTER are left out."""
+    """The results of PreFilter and PreScore for one template; plugins of scope CLUSTER are left out."""
 
     filters: tuple[tuple[FilterPlugin, Ready], ...]
     scores: tuple[tuple[ScorePlugin, float, Ready], ...]
@@ -49,14 +49,14 @@ class Prepared:
     """Whether PreFilter refuses every pod of the template."""
 
     def key(self, template: PodTemplate, scope: Scope) -> Hashable:
-        """Return a value that is equal for templates to which plugins of a scope answer alike on every node."""
+        """Return a value that is equal for templates with equal results of the plugins of a scope on every node."""
         filters = [(id(p), template if r.key is None else r.key) for p, r in self.filters if p.scope is scope]
         scores = [(id(p), template if r.key is None else r.key) for p, _, r in self.scores if p.scope is scope]
         return tuple(filters), tuple(scores)
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
-    """Ask the plugins about the frame's template; those that skip it are left out."""
+    """Run PreFilter and PreScore for the frame's template; those that skip it are left out."""
     whole = frame.at(slice(None))
     filters: list[tuple[FilterPlugin, Ready]] = []
     for plugin in profile.filters:
@@ -86,10 +86,10 @@ class KeptScore:
     state: Any
     raw: FloatArray | IntArray
     constant: float | None = None
-    """The weighted final score where it is the same for all nodes."""
+    """The weighted final score if it is the same for all nodes."""
 
     def update(self, frame: Frame, *, may_be_constant: bool) -> None:
-        """Ask again about the frame's rows."""
+        """Evaluate the frame's rows again."""
         rows, size = frame.rows, frame.cluster.nodes.size
         raw = self.plugin.score(frame, self.state)
         changed = isinstance(rows, slice) or len(self.raw) != size or bool((self.raw[rows] != raw).any())
@@ -104,14 +104,14 @@ class KeptScore:
 
 
 def _constant(frame: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | IntArray) -> float | None:
-    """Return the final score of every node where all raw scores are the same, else None."""
+    """Return the final score of every node if all raw scores are the same, else None."""
     if not len(raw) or not (raw == raw[0]).all():
         return None
     return float(plugin.normalize(frame.at(np.zeros(1, np.int64)), state, raw[:1])[0])
 
 
 def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return an array of another length, with anything in what is new."""
+    """Return an array of another length; new elements are undefined."""
     if len(array) == size:
         return array
     result = np.empty(size, array.dtype)
@@ -183,11 +183,11 @@ class _Answers:
 
 
 class TemplateCache:
-    """Kept verdicts and scores of templates alike, under one profile."""
+    """Cached verdicts and scores of equal templates, under one profile."""
 
     def __init__(self, profile: Profile, prepared: Prepared, parts: Sequence[_Answers], key: Hashable) -> None:
         self.key = key
-        """Equal for templates alike."""
+        """The key of equal templates."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
         self.row_filters = [(plugin, ready.state) for part in parts[1:] for plugin, ready in part.filters]
@@ -227,12 +227,12 @@ class TemplateCache:
         return self._passing
 
     def refresh(self, frame: Frame, profile: Profile) -> bool:
-        """Ask again about the rows that changed since the last time; return whether this is still of the template."""
+        """Evaluate the rows that changed since the last time; return whether this still fits the template."""
         nodes = frame.cluster.nodes
         if self._changes.nodes is not nodes:
             return False
         if self._images != nodes.images_version:
-            # what an image counts for follows from how many nodes have it
+            # the score of an image depends on how many nodes have it
             if key_of(prepare(frame, profile), frame.template, profile) != self.key:
                 return False
             self._images = nodes.images_version
@@ -278,7 +278,7 @@ class TemplateCache:
 
 
 class TemplateCaches:
-    """The caches of the templates that were met recently. Templates alike share one."""
+    """The caches of the recently used templates. Equal templates share one."""
 
     def __init__(self) -> None:
         self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
@@ -322,5 +322,5 @@ def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
 
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
-    """Return a value that is equal for templates to which all kept plugins answer alike on every node."""
+    """Return a value that is equal for templates with equal results of all cached plugins on every node."""
     return profile, prepared.rejected, *(prepared.key(template, scope) for scope in _KEPT_SCOPES)

@@ -54,7 +54,7 @@ class Trial:
         self._budgets = budgets
         self._rows = rows
         self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
-        """Filters whose answer can change when pods leave."""
+        """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._room = self._make_room()
         self._kept: dict[int, Victims] | None = None
@@ -68,7 +68,7 @@ class Trial:
     def hopeless(self) -> tuple[BoolArray, Counter[str]]:
         """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there.
 
-        These are rows without victims, and those that would refuse the pod without all of its victims too. Only
+        These are rows without victims, and those that refuse the pod even without all victims. Only
         filters up to NodeResourcesFit that look at static facts run, on all rows at once.
         """
         frame, cluster = self._frame.at(self._rows), self._frame.cluster
@@ -92,7 +92,7 @@ class Trial:
         return diagnosis.first >= 0, diagnosis.counts()
 
     def victims(self, position: int) -> Victims | Status:
-        """Return the victims on a node of `rows`, or the refusal that stays without all of them.
+        """Return the victims on a node of `rows`, or the refusal that remains without all of them.
 
         If only resources matter, call it only for rows that `hopeless` left open.
         """
@@ -133,7 +133,7 @@ class Trial:
     def _rehearse(
         self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
-        """Return which of both groups cannot stay, or the refusal where the pod does not fit without all of them."""
+        """Return which pods of both groups cannot stay, or the refusal if the pod does not fit without all of them."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         with cluster.dry_run():
@@ -214,7 +214,7 @@ class _Room:
         self._free = {name: self._offered[name] - self._held[name] for name in names}
 
     def shortages(self) -> list[Refusal]:
-        """Return what is short for the pod even so, `[rows]`."""
+        """Return what is insufficient for the pod even so, `[rows]`."""
         return shortages(
             self.wanted,
             allocatable=self._offered.__getitem__,
@@ -225,7 +225,7 @@ class _Room:
     def spare(
         self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Let pods back in, in turn, where the incoming pod still fits; return those of both groups that cannot."""
+        """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot."""
         wanted = self.wanted.amounts
         # with the pod on the node; last the number of pods
         free = [self._free[name].item(position) - amount for name, amount in (*wanted, ("pods", 1))]

@@ -1,4 +1,4 @@
-"""Victims of preemption: how important pods are, which budgets protect them, and which set is the least to lose."""
+"""Victims of preemption: the importance of pods, the budgets that protect them, and the best set to evict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Victims:
     """Victims whose eviction a PodDisruptionBudget does not allow."""
 
     def order(self, now: float) -> tuple[int, int, int, int, float]:
-        """Return how bad these victims are to lose, for comparison: smaller is better.
+        """Return the cost of these victims, for comparison: smaller is better.
 
         Violated budgets, the highest priority, the sum of priorities, the number, and how early the first of
         those with the highest priority started (a pod that has not started counts as started `now`).
@@ -68,7 +68,7 @@ class KeptVictims:
         self._found: dict[Hashable, tuple[ChangedRows, int, dict[int, Victims]]] = {}
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> dict[int, Victims]:
-        """Return the victims by row, to be added to: of pods with equal priority and requests."""
+        """Return the victims by row, for additions: of pods with equal priority and requests."""
         nodes, budgets = cluster.nodes, cluster.store.version(PodDisruptionBudget)
         key = wanted, priority
         known = self._found.pop(key, None)
@@ -109,7 +109,7 @@ class _Compiled(NamedTuple):
         return cls(by_anchor)
 
     def matching(self, template: PodTemplate) -> list[PodDisruptionBudget]:
-        """Return the budgets that protect pods of a template, each once."""
+        """Return the distinct budgets that protect pods of a template."""
         found: dict[str, PodDisruptionBudget] = {}
         for anchor in labels_of(template):
             for budget, pods in self.by_anchor.get(anchor, ()):
@@ -119,7 +119,7 @@ class _Compiled(NamedTuple):
 
 
 class Budgets:
-    """The PodDisruptionBudgets of a cluster, as they are now."""
+    """The PodDisruptionBudgets of a cluster, in their current state."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._store = cluster.store

@@ -1,4 +1,4 @@
-"""What happens to a pod's volumes between its decision and its binding: Reserve, PreBind, and giving back.
+"""What happens to a pod's volumes between its decision and its binding: Reserve, PreBind, and Unreserve.
 
     reservation = reserve(frame)                  # assumed in the cluster, at once
     for patch in patches(reservation): ...        # sent to the API server
@@ -36,7 +36,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 BIND_TIMEOUT_SECONDS = 600.0
 """How long kube-scheduler waits for claims to be bound (`bindTimeoutSeconds`)."""
 POLL_SECONDS = 1.0
-"""How often kube-scheduler looks whether they are."""
+"""How often kube-scheduler checks that."""
 
 
 @dataclass(frozen=True, slots=True)

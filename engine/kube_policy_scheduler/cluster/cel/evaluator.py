@@ -1,6 +1,6 @@
 """Checked expressions as functions of their variables, with the cost that cel-go counts.
 
-Errors are exceptions that `&&`, `||`, macros over lists and `optional` functions may absorb, as CEL has it; the cost
+Errors are exceptions that `&&`, `||`, macros over lists and `optional` functions may absorb, as in CEL; the cost
 limit is one that nothing absorbs. Costs are those of cel-go's run-time tracker with Kubernetes' own functions.
 """
 
@@ -31,7 +31,7 @@ _MAP_COST = 30
 
 
 class Run:
-    """One evaluation."""
+    """The state of one evaluation."""
 
     __slots__ = ("_limit", "cost", "names")
 

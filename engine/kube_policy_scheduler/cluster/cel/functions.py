@@ -73,7 +73,7 @@ to put lists together costs nothing, and to replace parts of a text as much as t
 
 
 def function(*names: str, cost: Callable[[Sequence[Any]], int] | None = None) -> Callable[[F], F]:
-    """Register what a function does under its names."""
+    """Register a function under its names."""
 
     def register(does: F) -> F:
         for name in names:
@@ -86,7 +86,7 @@ def function(*names: str, cost: Callable[[Sequence[Any]], int] | None = None) ->
 
 
 def traversal(size: int) -> int:
-    """Return the cost of reading that much of a text: a tenth of a unit a character."""
+    """Return the cost of reading this number of characters: a tenth of a unit a character."""
     return -(-size // 10)
 
 
@@ -1164,7 +1164,7 @@ def parse_semver(text: str) -> Semver:
     """Return a semantic version.
 
     Raises:
-        CelError: it is none; with the words of the library that Kubernetes uses.
+        CelError: it is not one; with the words of the library that Kubernetes uses.
     """
     if not text:
         raise CelError("Version string empty")

@@ -1,4 +1,4 @@
-"""What an expression reads of a device: devices that are equal in it get the same answer.
+"""What an expression reads of a device: devices that are equal in it get the same result.
 
 Most selectors read one or two attributes, and thousands of devices have the same values there.
 """

@@ -16,13 +16,13 @@ from kube_policy_scheduler.cluster.cel.values import EMPTY_MAP, CelError, CostLi
 from kube_policy_scheduler.cluster.exact_quantity import QuantityError, parse
 
 MAX_COST: Final = 1_000_000
-"""What one evaluation may cost (`CELSelectorExpressionMaxCost`)."""
+"""The cost limit of one evaluation (`CELSelectorExpressionMaxCost`)."""
 MAX_LENGTH: Final = 10 * 1024
 """Characters of an expression (`CELSelectorExpressionMaxLength`)."""
 _KEPT = 1 << 10
 """Compiled expressions that are kept."""
 _MOST_KNOWN = 1 << 12
-"""Answers that are kept for one expression."""
+"""Results that are kept for one expression."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +158,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=_KEPT)
 def compile_selector(expression: str) -> Selector:
-    """Return an expression compiled, or with the reason why it is none; the same object for the same text."""
+    """Return an expression compiled, or with the reason why it is not valid; the same object for the same text."""
     if len(expression) > MAX_LENGTH:
         return Selector(expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters")
     try:
@@ -244,7 +244,7 @@ extensions:
 
 
 def _kubernetes_functions() -> dict[str, list[Any]]:
-    """Return the signatures of functions that the checker does not know of its own, by name."""
+    """Return the signatures of functions that the checker does not know itself, by name."""
     cel = _library()
     types = {
         "bool": cel.Type.BOOL,

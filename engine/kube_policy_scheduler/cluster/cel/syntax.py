@@ -60,7 +60,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A map literal: key, value, and whether the entry is left out where its value is absent."""
+    """A map literal: key, value, and whether the entry is left out if its value is absent."""
 
     entries: tuple[tuple[Node, Node, bool], ...]
 
@@ -93,7 +93,7 @@ class Mismatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedExpression:
-    """An expression and what the checker found out about it."""
+    """An expression and the checker's results for it."""
 
     root: Node
     type_name: str
@@ -138,7 +138,7 @@ class _Reader:
         return _type_name(self._types.get(_identity(content), b""))
 
     def node(self, content: bytes, left: int) -> Node:
-        """Return a node, which may have so many levels below it."""
+        """Return a node, with a limit on the levels below it."""
         if not left:
             raise TooDeep(f"the expression has more than {MOST_NESTED} levels")
         for number, value in _fields(content):
@@ -173,7 +173,7 @@ class _Reader:
     def _call(self, content: bytes, left: int) -> Call:
         parts = list(_fields(content))
         function = _text(parts, 2)
-        self._formatting += function == "format"  # its values may be of any types
+        self._formatting += function == "format"  # its values may have any types
         target = [self.node(value, left) for number, value in parts if number == 1]
         arguments = [self.node(value, left) for number, value in parts if number == 3]
         self._formatting -= function == "format"

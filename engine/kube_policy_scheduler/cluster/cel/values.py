@@ -22,7 +22,7 @@ class CelError(Exception):
 
 
 class CostLimitExceeded(Exception):
-    """The evaluation costs more than it may; nothing in an expression can catch it."""
+    """The evaluation exceeds its cost limit; nothing in an expression can catch it."""
 
 
 NO_OVERLOAD = "no such overload"
@@ -63,7 +63,7 @@ class TypeValue:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """An optional value that is there."""
+    """An optional value that is present."""
 
     value: Any
 
@@ -73,12 +73,12 @@ class _None:
 
 
 NONE: Final = _None()
-"""The optional value that is not there."""
+"""The optional value that is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A semantic version; build metadata count for nothing in comparisons."""
+    """A semantic version; comparisons ignore build metadata."""
 
     major: int
     minor: int
@@ -236,7 +236,7 @@ def order(left: Any, right: Any) -> int:
 
 
 def size_of(value: Any) -> int:
-    """Return what a value counts for in costs: its length, or 1 (`actualSize`)."""
+    """Return the size of a value in costs: its length, or 1 (`actualSize`)."""
     kind = type(value)
     if kind is str or kind is tuple or kind is bytes or kind is Map:
         return len(value)

@@ -1,4 +1,4 @@
-"""What a pod's claims get on every node: found once per kind of claims and node, and again where something changed.
+"""What a pod's claims get on every node: found once per kind of claims and node, and again after changes.
 
 Claims with equal requests get equal results, so pods of one template share what was found. Each allocation changes the
 devices of one node, and only that node is searched again; how many claims there are does not matter.
@@ -23,9 +23,9 @@ from kube_policy_scheduler.framework.dynamic_resources.allocator import INVALID_
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
 
 _MOST_KINDS = 256
-"""Kinds of claims that answers are kept for: 8 bytes a node each, and what was found."""
+"""Kinds of claims with cached results: 8 bytes a node each, and what was found."""
 _MOST_BYTES = 8 * 2**20
-"""Of the claims' specs that answers are kept for."""
+"""Of the claims' specs with cached results."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -83,7 +83,7 @@ class Allocations:
         return text
 
     def _refresh(self) -> None:
-        """Forget what was found on nodes that may see or use other devices now."""
+        """Drop the results for nodes that may see or use other devices now."""
         cluster = self._cluster
         nodes, slices, allocated = cluster.nodes, cluster.resource_slices, cluster.resource_claims.allocated
         if self._identity != nodes.identity_version:
@@ -166,7 +166,7 @@ def _placeholder(place: int) -> str:
 
 @dataclass(slots=True)
 class KeptAllocations:
-    """Allocations by kind of claims, for the kinds that were met last."""
+    """Allocations by kind of claims, for the kinds that were used last."""
 
     cluster: Cluster
     _by_kind: BoundedCache[bytes, Allocations]

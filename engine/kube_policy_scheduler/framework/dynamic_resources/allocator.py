@@ -1,7 +1,7 @@
 """The search for devices on one node: kube-scheduler 1.36's "incubating" allocator, step by step.
 
-Claims in order, their requests in order, of alternatives the first that leads to a full solution. Depth first, and the
-first full solution wins. Two of upstream's faults are kept, because they decide which devices a pod gets: counters
+Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
+first full solution wins. Two of upstream's bugs are kept, because they decide which devices a pod gets: counters
 that a candidate took stay taken when a taint or constraint refuses it afterwards, and `distinctAttribute` remembers
 one value per request.
 """
@@ -67,7 +67,7 @@ def allocate(
     """Return what claims get on a node.
 
     Args:
-        claims: those that are to be allocated, in order.
+        claims: the unallocated claims, in order.
         pools: what the node sees, in order.
         allocated: devices in use by any claim of the cluster.
         node_name: the node.
@@ -382,7 +382,7 @@ class _Counters:
     def __init__(self, allocated: AllocatedDevices) -> None:
         self._allocated = allocated
         self._left: dict[PoolID, dict[tuple[str, str], int]] = {}
-        """What is left, with what this search took."""
+        """What is left after this search."""
 
     def take(self, device: SlicedDevice, pool: Pool) -> bool:
         """Take what a device needs; return whether there is enough, of every counter of the pool."""
@@ -396,7 +396,7 @@ class _Counters:
         return True
 
     def give_back(self, device: SlicedDevice, pool: Pool) -> None:
-        """Give back what a device took, or would have taken."""
+        """Release what a device took, or would have taken."""
         self._change(device, self._left.setdefault(pool.id, self._available(pool)), 1)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The claims of a pod: which they are, whether they may be used, and which of them are to be allocated."""
+"""The claims of a pod: their names, whether they may be used, and which of them need an allocation."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _binding_state(claim: objects.ResourceClaim) -> tuple[bool, str | None]:
 
 
 def has_binding_timed_out(claim: objects.ResourceClaim, now: float) -> bool:
-    """Return whether the binding conditions of a claim have been waited for long enough."""
+    """Return whether the wait for the binding conditions of a claim has timed out."""
     allocation = claim.status.allocation
     started = unix_seconds(allocation.allocation_timestamp) if allocation is not None else None
     if allocation is None or started is None:
@@ -167,6 +167,6 @@ def has_binding_timed_out(claim: objects.ResourceClaim, now: float) -> bool:
 
 
 def binding_blocks(claim: objects.ResourceClaim, now: float) -> bool:
-    """Return whether an allocated claim is to be given up, as its devices failed to bind, or did not bind in time."""
+    """Return whether to deallocate a claim, because its devices failed to bind, or did not bind in time."""
     ready, failure = _binding_state(claim)
     return failure is not None or (not ready and has_binding_timed_out(claim, now))

@@ -50,7 +50,7 @@ class Request:
 
     @property
     def full_name(self) -> str:
-        """Return the name as results have it."""
+        """Return the name in allocation results."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
     def selects(self, device: SlicedDevice) -> bool:
@@ -107,7 +107,7 @@ class ClaimRequests:
     key: str
     """`namespace/name`"""
     requests: tuple[tuple[Request, ...], ...]
-    """For each request its alternatives in order of preference; mostly one."""
+    """For each request its alternatives in order of preference; usually one."""
     constraints: tuple[objects.DeviceConstraint, ...]
     config: tuple[objects.DeviceConfiguration, ...]
 
@@ -217,7 +217,7 @@ def _in_range(requested: Quantity, valid: objects.CapacityRange) -> Quantity:
 
 
 def _violates(amount: Quantity, policy: objects.CapacityRequestPolicy) -> bool:
-    """Return whether an amount is none that the policy allows."""
+    """Return whether the policy does not allow an amount."""
     if policy.default is not None and not amount.big and amount == quantity_or_zero(policy.default):
         return False
     valid = policy.valid_range

@@ -1,4 +1,4 @@
-"""What plugins have in common when they do nothing special at an extension point."""
+"""Defaults for plugins that do nothing special at an extension point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Filter:
     """The events after which a pod that it refused may fit; None: any may."""
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Have no objection."""
+        """Return without a rejection."""
         return Ready()
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
@@ -63,7 +63,7 @@ class Score:
 def normalized(raw: IntArray | FloatArray, *, reverse: bool = False) -> IntArray:
     """Scale raw scores of at least 0 to 0..100 by the highest (`helper.DefaultNormalizeScore`).
 
-    With `reverse` the highest raw score becomes 0. Where all are 0, all stay 0 (reversed: become 100).
+    With `reverse` the highest raw score becomes 0. If all are 0, all stay 0 (reversed: become 100).
     """
     whole = raw.astype(np.int64)
     highest = int(whole.max()) if len(whole) else 0

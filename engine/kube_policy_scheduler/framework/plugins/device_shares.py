@@ -1,4 +1,4 @@
-"""DeviceShares: whole devices must be wholly free, and a share must fit on one device. Not a rule of Kubernetes'.
+"""DeviceShares: whole devices must be entirely free, and a share must fit on one device. Not a rule of Kubernetes'.
 
 kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods declare what they have
 and request. On clusters where no pod ever requested a share, pods without one are skipped.
@@ -54,7 +54,7 @@ class DeviceShares(Filter):
         return result
 
     def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
-        """Return what no device of a node has; a node with too few devices is refused for good."""
+        """Return what no device of a node has; a node with too few devices is refused permanently."""
         found = []
         for table, ask in state:
             short = ~table.fits(ask, frame.rows)

@@ -37,7 +37,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter, Score, normaliz
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 NO_CLAIMS = "no new claims to deallocate"
-"""What PostFilter answers for pods without claims."""
+"""The result of PostFilter for pods without claims."""
 STILL_NOT_SCHEDULABLE = "still not schedulable"
 DEALLOCATED = "deallocation of ResourceClaim completed"
 DELETED = "deletion of ResourceClaim completed"
@@ -72,7 +72,7 @@ _REASONS: Mapping[ClaimOutcome, str] = {
 
 @dataclass(slots=True)
 class ClaimState:
-    """What PreFilter found out about a pod's claims."""
+    """The result of PreFilter for a pod's claims."""
 
     claims: tuple[objects.ResourceClaim, ...]
     """The pod's claims in order; last that for extended resources, if there is one."""
@@ -83,7 +83,7 @@ class ClaimState:
     selectors: Mapping[int, NodeSelector] = field(default_factory=dict)
     """Where allocated claims can be used, by their place in `claims`; absent: everywhere."""
     blocked: frozenset[int] = frozenset()
-    """Places of allocated claims that are to be given up, as their devices do not bind."""
+    """Indices of allocated claims to deallocate, because their devices do not bind."""
     unallocated: tuple[objects.ResourceClaim, ...] = field(init=False)
     """The claims that have no devices yet."""
     judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
@@ -104,7 +104,7 @@ class ClaimState:
 
 
 class DynamicResources(Filter, Score):
-    """Refuses nodes whose devices do not suffice, and prefers those that serve earlier alternatives."""
+    """Refuses nodes with too few devices, and prefers those that serve earlier alternatives."""
 
     name = "DynamicResources"
     default = Default(13, weight=2)
@@ -221,7 +221,7 @@ class DynamicResources(Filter, Score):
         return result
 
     def unavailable(self, frame: Frame, state: ClaimState) -> frozenset[int]:
-        """Return the places of allocated claims that were not available on some node of the frame's rows.
+        """Return the indices of allocated claims that were not available on some node of the frame's rows.
 
         Nodes that are refused for something else do not count.
         """
@@ -255,7 +255,7 @@ class DynamicResources(Filter, Score):
     # --- extended resources --------------------------------------------------------------------------
 
     def _by_node(self, frame: Frame, state: ClaimState) -> tuple[list[str], IntArray]:
-        """Return the extended resources looked at, and `int64[rows]`: a bit for each that a node has no plugin for."""
+        """Return the relevant extended resources, and `int64[rows]`: a bit for each that a node has no plugin for."""
         nodes, rows = frame.cluster.nodes, frame.rows
         bits = np.zeros(frame.size, np.int64)
         for place, name in enumerate(state.resources):
@@ -298,7 +298,7 @@ class DynamicResources(Filter, Score):
     # --- PostFilter ----------------------------------------------------------------------------------
 
     def post_filter(self, frame: Frame, state: ClaimState) -> Deallocation:
-        """Return which claims may be given up so that the pod fits; `frame.rows` are the nodes that this refused."""
+        """Return which claims may be deallocated so that the pod fits; `frame.rows` are the nodes that this refused."""
         unavailable = self.unavailable(frame, state) if frame.size else frozenset()
         one_of = [
             claim
@@ -338,7 +338,7 @@ class DynamicResources(Filter, Score):
         return Ready(state, adds=adds, key=self.name)
 
     def score(self, frame: Frame, state: ClaimState | None) -> IntArray:
-        """Return `int64[rows]`: for each alternative taken 8 less its place in the list, summed up."""
+        """Return `int64[rows]`: the sum over the alternatives of 8 minus the index in the list."""
         result = np.zeros(frame.size, np.int64)
         if state is None or not state.unallocated or not _has_alternatives(state.claims):
             return result
@@ -366,7 +366,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class ReservedClaims:
-    """The claims of a pod that are to be allocated, and what they get on a node."""
+    """The unallocated claims of a pod, and what they get on a node."""
 
     claims: tuple[objects.ResourceClaim, ...]
     specs: tuple[objects.ResourceClaimSpec, ...]
@@ -384,7 +384,7 @@ class Deallocation:
     one_of: tuple[objects.ResourceClaim, ...] = ()
     """Claims of which any one must lose its devices."""
     delete: tuple[objects.ResourceClaim, ...] = ()
-    """Claims for extended resources, left from an earlier attempt, that are to be deleted."""
+    """Claims for extended resources, left from an earlier attempt, to delete."""
 
     @property
     def acts(self) -> bool:

@@ -14,9 +14,9 @@ from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 
 _MIB = 1024 * 1024
 LEAST_BYTES = 23 * _MIB
-"""Images adding up to less count for nothing."""
+"""Images with a smaller sum do not count."""
 MOST_BYTES = 1000 * _MIB
-"""Images adding up to more than this per container count no further."""
+"""Images adding up to more than this per container count as this much."""
 
 
 class PodImages(NamedTuple):
@@ -25,17 +25,17 @@ class PodImages(NamedTuple):
     worth: tuple[tuple[str, int], ...]
     """Each with its contribution where it is present, in bytes."""
     most: int
-    """More than this counts for no more, in bytes."""
+    """More than this counts as this, in bytes."""
 
 
 class ImageLocality(Score):
-    """Scores nodes by the bytes of the pod's images that need not be pulled."""
+    """Scores nodes by the bytes of the pod's images that are already present."""
 
     name = "ImageLocality"
     default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:
-        """Find out what each image counts for.
+        """Compute the contribution of each image.
 
         As in Go: its size times the share of nodes that have it, cut to whole bytes. More than counts for all of them
         need not be added up.

@@ -62,7 +62,7 @@ class InterPodAffinity:
     """Refuses nodes by required terms, and scores them by preferred ones."""
 
     hard_pod_affinity_weight: int = 1
-    """What a placed pod's required affinity term weighs in the score of a pod that matches it."""
+    """The weight of a placed pod's required affinity term in the score of a pod that matches it."""
     ignore_preferred_terms_of_existing_pods: bool = False
     """Whether pods without preferred terms of their own are not scored."""
 
@@ -82,7 +82,7 @@ class InterPodAffinity:
     normalizes: ClassVar[bool] = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Find what is near; skip where neither the pod nor any placed pod has a required term that matters."""
+        """Find the pods by domain; skip if neither the pod nor any placed pod has a required term that matters."""
         terms = affinity_terms(frame.template)
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
@@ -172,7 +172,7 @@ class _Carried:
         )
 
     def follow(self, carried: CarriedTowards) -> bool:
-        """Catch up; return False where this must be rebuilt."""
+        """Catch up; return False if this must be rebuilt."""
         if carried.version == self._version:
             return all(totals.sync() for totals in self.totals.values())
         sources: dict[str, dict[Counter, int]] = {key: {} for key in self.totals}
@@ -212,7 +212,7 @@ class _Required:
         self._existing.follow(carried)
 
     def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
-        """Return whether this still holds."""
+        """Return whether this is still valid."""
         own = (*self._affinity, *self._anti_affinity)
         return (
             self._cluster is cluster
@@ -223,7 +223,7 @@ class _Required:
         )
 
     def sides(self) -> Sides:
-        """Return the verdicts with the pods that are placed now.
+        """Return the verdicts for the current pods.
 
         The first pods of a group that wants to be together go anywhere: where no pod at all matches, and the
         pod itself does, only the labels must be there.
@@ -259,7 +259,7 @@ class _Preferred:
         return [*self._own, *self._existing.totals.values()]
 
     def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
-        """Return whether this still holds."""
+        """Return whether this is still valid."""
         return (
             self._cluster is cluster
             and self._existing.serves(self._own)

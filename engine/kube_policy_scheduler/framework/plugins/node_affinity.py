@@ -28,7 +28,7 @@ class NodeAffinity(Filter, Score):
     normalizes: ClassVar[bool] = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Skip pods that require nothing; narrow the nodes where every term names some."""
+        """Skip pods that require nothing; narrow the nodes if every term names some."""
         required = _required(frame.template.spec)
         if required is None:
             return SKIP if frame.template.spec.node_selector is None else Ready(key=required_nodes(frame.template))
@@ -42,9 +42,9 @@ class NodeAffinity(Filter, Score):
         return required_nodes(frame.template).mask(frame.cluster.nodes, frame.rows)
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Skip pods without preferred terms; a preferred term that does not parse counts for nothing.
+        """Skip pods without preferred terms; a preferred term that does not parse is ignored.
 
-        kube-scheduler ends the attempt on such a term, but the API server lets none in.
+        kube-scheduler ends the attempt on such a term, but the API server rejects it.
         """
         affinity = frame.template.spec.affinity
         if affinity is None or affinity.node_affinity is None or affinity.node_affinity.preferred is None:
@@ -63,7 +63,7 @@ class NodeAffinity(Filter, Score):
         return result
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
-        """Return 100 for the nodes that meet most."""
+        """Return 100 for the nodes with the highest sum."""
         return normalized(raw)
 
 

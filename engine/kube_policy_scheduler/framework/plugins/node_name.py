@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node is for that node.
+"""NodeName: a pod that names its node fits only there.
 
 Such a pod reaches no scheduler in practice, as a pod with `spec.nodeName` counts as bound.
 """
@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 
 
 class NodeName(Filter):
-    """Refuses nodes of another name than the pod's `spec.nodeName`."""
+    """Refuses nodes with another name than the pod's `spec.nodeName`."""
 
     name = "NodeName"
     default = Default(2, needed_by_kubelet=True)

@@ -61,9 +61,9 @@ def _conflict(wanted: Iterable[HostPort], used: set[HostPort]) -> bool:
 
 
 def _rehearsed_ports(cluster: Cluster, node_name: str) -> set[HostPort]:
-    """Return the ports that kube-scheduler would think in use on a node within a dry run.
+    """Return the ports that kube-scheduler would consider in use on a node within a dry run.
 
-    It keeps them as a set: when one of two pods with the same port leaves, the port is free to it. Agreed with in
+    It keeps them as a set: when one of two pods with the same port leaves, it considers the port free. Reproduced in
     dry runs only, where the worst result is a useless eviction; real placements are counted.
     """
     events = [event for event in cluster.dry_run_changes if event.node_name == node_name]

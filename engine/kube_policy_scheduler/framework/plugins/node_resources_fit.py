@@ -29,7 +29,7 @@ MOST_REASONS = 64
 
 
 class Wanted(NamedTuple):
-    """What one more pod takes."""
+    """The requests of one more pod."""
 
     amounts: Amounts
     """Of resources that some node offers."""
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 class NodeResourcesFit(Filter):
-    """Refuses nodes without room; nodes too small even when empty are refused for good."""
+    """Refuses nodes without free resources; nodes too small even if empty are refused permanently."""
 
     name = "NodeResourcesFit"
     default = Default(6, needed_by_kubelet=True)
@@ -102,7 +102,7 @@ class NodeResourcesFit(Filter):
 
 
 def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Refusal]:
-    """Return what is short for one more pod, for nodes given as columns."""
+    """Return what is insufficient for one more pod, for nodes given as columns."""
     found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
     for resource, amount in wanted.amounts:
         offered = allocatable(resource)

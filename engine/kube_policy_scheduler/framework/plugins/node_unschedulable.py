@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes are for pods that tolerate the cordon's taint."""
+"""NodeUnschedulable: cordoned nodes are only for pods that tolerate the cordon's taint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NodeUnschedulable(Filter):
     reason = "node(s) were unschedulable"
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Find out whether the pod tolerates the cordon."""
+        """Check whether the pod tolerates the cordon."""
         tolerant = tolerated(frame.template.spec.tolerations or (), CORDONED)
         return Ready(tolerant, key=tolerant)
 

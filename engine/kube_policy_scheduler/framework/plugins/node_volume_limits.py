@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node takes only so many volumes of one CSI driver."""
+"""NodeVolumeLimits: a node can attach a limited number of volumes of one CSI driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NodeVolumeLimits:
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Find the pod's CSI volumes; skip pods without any."""
+        """Find the pod's CSI volumes; skip pods without them."""
         pod = frame.pod
         if not pod.volumes:
             return SKIP

@@ -1,4 +1,4 @@
-"""PodTopologySpread: no domain gets too many more of some pods than another (required), or rather not (preferred)."""
+"""PodTopologySpread: limits the skew of a set of pods between domains (required), or prefers less (preferred)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PodTopologySpread:
         return Ready(kept.verdicts(frame))
 
     def filter(self, frame: Frame, state: Sequence[HardConstraint]) -> BoolArray:
-        """Return `bool[rows]`: the nodes whose domains may take one pod more."""
+        """Return `bool[rows]`: the nodes whose domains may take one more pod."""
         result: BoolArray | None = None
         for verdict in state:
             index = verdict.domain if isinstance(frame.rows, slice) else verdict.domain[frame.rows]
@@ -112,9 +112,9 @@ class PodTopologySpread:
         ]
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Weigh the soft constraints by their domains among the feasible nodes; skip pods without any.
+        """Weight the soft constraints by their domains among the feasible nodes; skip pods without any.
 
-        kube-scheduler ends the attempt where a selector does not parse; the API server lets none in.
+        kube-scheduler ends the attempt if a selector does not parse; the API server rejects it.
         """
         try:
             constraints = self._constraints(frame, SOFT)
@@ -173,7 +173,7 @@ class _HardSpread:
             self._known.append(None if present.all() else np.flatnonzero(present))
 
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> bool:
-        """Return whether this still holds."""
+        """Return whether this is still valid."""
         return (
             self._cluster is frame.cluster
             and (self._constraints is constraints or self._constraints == constraints)
@@ -203,7 +203,7 @@ class _HardSpread:
         """Return what kube-scheduler's dry run adds to the totals, `int64[slots]`.
 
         Its PreFilter counts no terminating pod, and no pod for the selector `{}`; but when a dry run
-        removes or adds such pods (`updateWithPod`), it takes them off or puts them on all the same.
+        removes or adds such pods (`updateWithPod`), it subtracts or adds them anyway.
         """
         constraint, totals = self._constraints[position], self._totals[position]
         result = np.zeros_like(totals.totals)

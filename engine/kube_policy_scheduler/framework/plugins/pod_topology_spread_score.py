@@ -1,4 +1,4 @@
-"""The preferred half of PodTopologySpread: soft constraints of one template, weighed over the feasible nodes."""
+"""The scores of PodTopologySpread: soft constraints of one template, weighed over the feasible nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PreparedScore:
     raw: IntArray
     """`int64[rows]`"""
     ignored: BoolArray | None
-    """`bool[rows]`: nodes that lack a label and get 0; None means none."""
+    """`bool[rows]`: nodes that lack a label and get 0; None: no node."""
 
     def normalized(self, raw: IntArray) -> IntArray:
         """Return `int64[rows]`: 100 for the fewest pods, less for more."""
@@ -75,7 +75,7 @@ class SoftSpread:
             self._parts.append(_DomainPart(constraint, domains, totals, counts_unlabelled=not require_all_keys))
 
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
-        """Return whether this still holds."""
+        """Return whether this is still valid."""
         return (
             self._cluster is frame.cluster
             and self._require_all_keys == require_all_keys
@@ -106,7 +106,7 @@ class SoftSpread:
 
 @dataclass(frozen=True, slots=True)
 class _HostPart:
-    """A constraint over hostnames: every node counts for itself, whatever the inclusion policies say."""
+    """A constraint over hostnames: every node counts for itself, with any inclusion policies."""
 
     constraint: SpreadConstraint
     domains: Topology

@@ -1,4 +1,4 @@
-"""How full a node would be: two scoring strategies of NodeResourcesFit; the third is imported as a policy.
+"""The use of a node with the pod: two scoring strategies of NodeResourcesFit; the third is imported as a policy.
 
 Scores are whole numbers, as in kube-scheduler: products of int64 that wrap around beyond 92 PB do so there too. Sums do
 not: what is used and requested is added up to the largest int64 at most.
@@ -79,7 +79,7 @@ class ResourceScore(Score):
 
 
 class LeastAllocated(ResourceScore):
-    """Prefers nodes with much left: the default."""
+    """Prefers nodes with more free resources: the default."""
 
     default = Default(6, weight=1)
 
@@ -90,7 +90,7 @@ class LeastAllocated(ResourceScore):
 
 
 class MostAllocated(ResourceScore):
-    """Prefers nodes with little left: bin packing."""
+    """Prefers nodes with fewer free resources: bin packing."""
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the used share in percent."""
@@ -98,7 +98,7 @@ class MostAllocated(ResourceScore):
 
 
 def _amount(template: PodTemplate, resource: str) -> int:
-    """Return what scoring counts of a resource for a pod of the template, in column units."""
+    """Return the amount that scoring counts of a resource for a pod of the template, in column units."""
     match resource:
         case "cpu":
             return min(template.demand.nonzero_cpu_millis, MOST_NONZERO)

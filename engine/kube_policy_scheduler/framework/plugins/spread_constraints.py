@@ -32,7 +32,7 @@ SYSTEM_DEFAULTS: tuple[objects.TopologySpreadConstraint, ...] = (
     objects.TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     objects.TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
 )
-"""What holds for pods that declare no constraint, unless the operator sets other defaults."""
+"""The constraints of pods that declare none, unless the operator sets other defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SpreadConstraint:
     """Whether only nodes whose taints the pod tolerates count."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod with these labels is one of those to be spread."""
+        """Return whether a pod with these labels is one of those to spread."""
         return self.selector is not None and self.selector.matches(labels)
 
     def counted(self, namespace: str) -> PodTerm | None:
@@ -197,7 +197,7 @@ def has_all_keys(constraints: Sequence[SpreadConstraint], nodes: NodeTable) -> B
 
 
 def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nodes: NodeTable) -> list[object]:
-    """Return what is equal while the nodes are the same to these constraints of a template."""
+    """Return a value that stays equal while the nodes are the same to these constraints of a template."""
     states: list[object] = label_states(nodes, (constraint.topology_key for constraint in constraints))
     required = required_nodes(template)
     if (required.labels or required.selector is not None) and any(c.honor_affinity for c in constraints):

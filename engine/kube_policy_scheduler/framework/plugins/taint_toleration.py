@@ -1,4 +1,4 @@
-"""TaintToleration: hard taints keep pods away that do not tolerate them, soft ones make a node less liked."""
+"""TaintToleration: hard taints reject pods that do not tolerate them, soft ones lower the score of a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaintToleration(Filter, Score):
     normalizes: ClassVar[bool] = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Have no objection."""
+        """Return without a rejection."""
         return Ready(key=tolerance(frame.template))
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
@@ -47,5 +47,5 @@ class TaintToleration(Filter, Score):
         return result
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
-        """Return 100 for nodes without such taints, 0 for those with most."""
+        """Return 100 for nodes without such taints, 0 for those with the most."""
         return normalized(raw, reverse=True)

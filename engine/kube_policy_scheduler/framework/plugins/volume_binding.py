@@ -75,11 +75,11 @@ class StaticBinding:
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumes:
-    """What has to happen to a pod's claims before it can run on one node."""
+    """The changes to a pod's claims that are needed before it can run on one node."""
 
     bindings: tuple[StaticBinding, ...] = ()
     provisions: tuple[objects.PersistentVolumeClaim, ...] = ()
-    """Claims for which volumes are to be provisioned."""
+    """Claims for which to provision volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True)
 class VolumeBinding:
-    """Refuses nodes from which the pod's volumes cannot be reached or made."""
+    """Refuses nodes from which the pod's volumes cannot be reached or provisioned."""
 
     name: ClassVar[str] = "VolumeBinding"
     default: ClassVar[Default] = Default(9, needed_by_kubelet=True)
@@ -148,7 +148,7 @@ class VolumeBinding:
         return ~against[frame.rows]
 
     def refusals(self, frame: Frame, state: PodClaims) -> Sequence[Refusal]:
-        """Return why nodes are refused; bound and unbound claims may both have something against one."""
+        """Return why nodes are refused; bound and unbound claims can both reject one."""
         return [
             Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
             for reason, where in (
@@ -161,7 +161,7 @@ class VolumeBinding:
 
 
 def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
-    """Return what has to happen to the claims on one node, which passed the filter."""
+    """Return the changes to the claims for one node, which passed the filter."""
     bindings, provisions = [], list(state.selected)
     for position, claim in enumerate(state.matching):
         volume = state.matches.volume(claim=position, row=row)
@@ -189,7 +189,7 @@ def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> s
 
 
 def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
-    """Look at all nodes."""
+    """Evaluate all nodes."""
     nodes = cluster.nodes
     selected = [claim for claim in delayed if _selected_node(claim) is not None]
     matching = sorted((claim for claim in delayed if _selected_node(claim) is None), key=size)
@@ -203,7 +203,7 @@ def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
         elsewhere |= ~here
     matches = Matches(nodes)
     judged, no_volume, no_room = elsewhere, elsewhere.copy(), np.zeros(nodes.size, np.bool_)
-    # choosing does not look at what is judged: what is chosen on a node that is out already counts for nothing
+    # the choice ignores earlier verdicts: a choice on a node that is already rejected has no effect
     chosen = [matches.choose(candidates(claim, class_volumes(cluster, storage_class(claim)))) for claim in matching]
     missing = ((claim, None) for claim in selected), zip(matching, chosen, strict=True)
     for claim, found in itertools.chain(*missing):
@@ -232,7 +232,7 @@ def _check_bound(claims: Claims, cluster: Cluster) -> tuple[BoolArray, BoolArray
         volume = cluster.store.expected(objects.PersistentVolume, claim.spec.volume_name)
         if volume is None:
             gone = ~out_of_reach
-            break  # kube-scheduler looks no further
+            break  # kube-scheduler stops here
         out_of_reach |= ~_in_reach(volume, cluster)
     return out_of_reach, gone
 
@@ -243,7 +243,7 @@ def _in_reach(volume: objects.PersistentVolume, cluster: Cluster) -> BoolArray:
     result = _admitted(affinity.required if affinity is not None else None, cluster)
     plugin = in_tree_plugin(volume.spec)
     if plugin is not None:
-        # kube-scheduler ends the attempt where a volume cannot be translated; here only those nodes are out
+        # kube-scheduler ends the attempt if a volume cannot be translated; here only those nodes are rejected
         usable = volume_handle(plugin, volume.spec, volume.metadata.labels) is not None
         translated = _admitted(migrated_affinity(plugin, volume), cluster) & usable
         result = np.where(_migrated(plugin.name, cluster), translated, result)
@@ -251,7 +251,7 @@ def _in_reach(volume: objects.PersistentVolume, cluster: Cluster) -> BoolArray:
 
 
 def _migrated(plugin: str, cluster: Cluster) -> BoolArray:
-    """Return `bool[nodes]`: where an in-tree plugin is migrated."""
+    """Return `bool[nodes]`: the nodes on which an in-tree plugin is migrated."""
     nodes, store = cluster.nodes, cluster.store
 
     def look() -> BoolArray:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.selectors import Expression, Selector, Select
 from kube_policy_scheduler.cluster.static_columns import CodedColumn
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""Provisioner of storage classes whose volumes are made by hand."""
+"""Provisioner of storage classes whose volumes are created manually."""
 _NONE = -1
 _FORGOTTEN = 64
 """Stale facts, of deleted volumes, that are kept in addition to an equal number of live ones."""
@@ -48,7 +48,7 @@ def bound_to(volume: objects.PersistentVolume, claim: objects.PersistentVolumeCl
 
 
 class Place(NamedTuple):
-    """From where volumes can be used: by what they have in common."""
+    """The nodes from which volumes can be used, by what they have in common."""
 
     local: str = ""
     """The label whose one value a volume's node affinity requires, such as a hostname; "" for any other affinity."""
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VolumeFacts:
-    """What matching reads of one existing volume, worked out once."""
+    """What matching reads of one existing volume, computed once."""
 
     volume: objects.PersistentVolume
     capacity: int
@@ -139,7 +139,7 @@ class ClassVolumes:
                 free.append(facts)
         free.sort(key=lambda facts: (facts.capacity, facts.volume.metadata.name))
         self.free: Sequence[VolumeFacts] = free
-        """Smallest first; kube-scheduler takes any of those of one size, in the random order of a map, we the first."""
+        """Smallest first; of equal sizes kube-scheduler takes any, in random order; this takes the first."""
         self._capacity = np.array([facts.capacity for facts in free], np.int64)
         self._mode = CodedColumn([facts.mode for facts in free])
         self._attributes = CodedColumn([facts.attributes_class for facts in free])
@@ -154,7 +154,7 @@ class ClassVolumes:
         self._codes: tuple[NodeTable | None, int, IntArray] = (None, -1, np.zeros(0, np.int64))
 
     def reserved(self, claim: objects.PersistentVolumeClaim) -> VolumeFacts | None:
-        """Return the volume that is reserved for a claim, if it would do."""
+        """Return the volume that is reserved for a claim, if it is suitable."""
         wanted, mode, attributes = _wanted(claim)
         for facts in self._reserved.get(object_key(claim.metadata), ()):
             does = facts.capacity >= wanted and facts.mode == mode and facts.attributes_class == attributes
@@ -212,7 +212,7 @@ class Candidates:
 
 
 def candidates(claim: objects.PersistentVolumeClaim, volumes: ClassVolumes) -> Candidates:
-    """Return what the claim could be bound to."""
+    """Return the volumes to which the claim could be bound."""
     none = np.zeros(len(volumes.free), np.bool_)
     try:
         selector = label_selector(claim.spec.selector)
@@ -293,7 +293,7 @@ class Matches:
                 self._take_one(volumes, int(run[0]), taken, chosen)
 
     def _next_run(self, volumes: ClassVolumes, left: IntArray, taken: _Taken) -> tuple[IntArray, IntArray]:
-        """Return the volumes to look at next, all together, and those that are left then.
+        """Return the volumes to try next, all together, and the remaining ones.
 
         These are the first that are local by the same label, or the first one. Of those that can be used from the
         same nodes the others are left out: no node is without a volume that could use them.
@@ -336,7 +336,7 @@ class Matches:
         codes = volumes.local_codes(self._nodes)[run]
         run, codes = run[codes >= 0], codes[codes >= 0]
         first = np.full(len(column.values) + 1, _NONE, np.int64)
-        first[codes[::-1]] = run[::-1]  # the last that is written stays: the first of the run
+        first[codes[::-1]] = run[::-1]  # the last write stays: the first of the run
         mine = first.take(column.codes)
         now = (mine != _NONE) & (chosen == _NONE)
         chosen[now] = taken.first + mine[now]
@@ -377,7 +377,7 @@ _READ_BY_PROVISIONING = (objects.StorageClass, objects.CSIDriver, objects.CSISto
 
 
 def provisionable(class_name: str, cluster: Cluster) -> Provisionable:
-    """Return where volumes of a storage class could be made; kept until something changes that it follows from."""
+    """Return where volumes of a storage class can be provisioned; kept until its inputs change."""
     nodes, store = cluster.nodes, cluster.store
     found = cluster.get(objects.StorageClass, class_name)
     if found is None or found.provisioner in ("", _NO_PROVISIONER):

@@ -45,7 +45,7 @@ class VolumeRestrictions:
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Look for conflicts; skip pods that can have none."""
+        """Find conflicts; skip pods without possible conflicts."""
         pod = frame.pod
         if not pod.volumes:
             return SKIP
@@ -101,7 +101,7 @@ def _conflicts(frame: Frame, disks: Mapping[DiskKey, DiskUse]) -> frozenset[int]
 def _uses(frame: Frame, claims: set[str]) -> int:
     """Return how many of the pod's claims for one pod only are in use, as kube-scheduler counts it.
 
-    Its PreFilter counts claims by namespace and name; its dry run then takes off or adds every volume of the
+    Its PreFilter counts claims by namespace and name; its dry run then subtracts or adds every volume of the
     pods that it moves whose claim has one of the names, in any namespace (`updateWithPod`).
     """
     if not claims:

@@ -1,4 +1,4 @@
-"""VolumeZone: a volume labelled with zones or regions can be used in those only."""
+"""VolumeZone: a volume labelled with zones or regions can be used only there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 WRONG_ZONE = "node(s) had no available volume zone"
 _MANY = "__"
-"""Stands between the zones in a label that names several."""
+"""Separates the zones in a label that names several."""
 _KEYS: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -30,7 +30,7 @@ _KEYS: Mapping[str, str] = {
 
 
 class VolumeTopology(NamedTuple):
-    """Where one label of a volume allows it."""
+    """The nodes that one label of a volume allows."""
 
     key: str
     values: frozenset[str]
@@ -60,7 +60,7 @@ class VolumeZone:
         return Ready(tuple(found)) if found else SKIP
 
     def filter(self, frame: Frame, state: Sequence[VolumeTopology]) -> BoolArray:
-        """Return `bool[rows]`: nodes in the right places, and nodes without any of the labels."""
+        """Return `bool[rows]`: nodes in the right zones, and nodes without any of the labels."""
         nodes = frame.cluster.nodes
         labelled: BoolArray = nodes.derive("has-zone-label", lambda: _labelled(nodes))[frame.rows]
         right = np.ones(frame.size, np.bool_)
