@@ -50,9 +50,9 @@ class Confirmed(NamedTuple):
     added: bool
     """It was not known to be there, or assumed only."""
     changed: bool
-    """It counts otherwise than before."""
+    """It counts differently than before."""
     state_changed: bool
-    """It became ready, started, or no longer is so."""
+    """It became ready or started, or is no longer ready."""
 
 
 class AssumedPods(dict[str, str]):
@@ -80,7 +80,7 @@ class Cluster:
         self.templates = Templates()
         self.counters = PodCounters()
         self.counters_on_unknown_nodes = PodCounters()
-        """Counts of the pods in `on_unknown_nodes`, as though they were all on one node."""
+        """Counts of the pods in `on_unknown_nodes`, as if they were all on one node."""
         self.ports = PortTable()
         self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
@@ -98,13 +98,13 @@ class Cluster:
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
         self.previous_nodes = PreviousNodes()
-        """Where pods that are gone ran last."""
+        """Where deleted pods ran last."""
         self.devices = Devices(self.nodes, self.on_node)
-        """GPUs and the like, one by one."""
+        """GPUs and similar devices, one by one."""
         self.numa = NumaZones(self.nodes, self.on_node)
-        """NUMA nodes, where their exporter is."""
+        """NUMA nodes, where their exporter runs."""
         self.workload = Workload(self.nodes)
-        """Which pods are to be expected."""
+        """The expected pods."""
         self.store = ObjectStore()
         """Objects of all other kinds."""
         self.disk_users: dict[DiskKey, dict[str, DiskUse]] = {}
@@ -284,7 +284,7 @@ class Cluster:
         """Dry run of other placements: what is placed and displaced within is undone at the end.
 
         While it lasts, `dry_run_changes` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
-        nominated pods) count some pods otherwise than PreFilter does, and `dry_run_changes` is how we agree with it.
+        nominated pods) count some pods differently than PreFilter does, and `dry_run_changes` reproduces that.
         For the same reason a plugin that skipped the pod before the dry run must not run within it.
         """
         outer, log = self._dry_run, self._dry_run if self._dry_run is not None else []
@@ -361,7 +361,7 @@ class Cluster:
                     del self.disk_users[disk]
 
     def held_from(self, priority: int, resource: str) -> IntArray:
-        """Return `int64[nodes]`: what pods of this priority and above hold; of "pods", how many there are."""
+        """Return `int64[nodes]`: the use by pods of this priority and above; for "pods", their number."""
         nodes = self.nodes
         held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
         result: IntArray = held - self.priorities.below(priority, resource, nodes.size)
@@ -380,7 +380,7 @@ class Cluster:
             self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
 
     def forget_groups(self) -> None:
-        """Take note that pods are counted by other groups from now on."""
+        """Note that pods are counted by other groups from now on."""
         for counters in (self.counters, self.counters_on_unknown_nodes):
             counters.forget_groups()
 
@@ -415,7 +415,7 @@ class Cluster:
             self.numa.set(thing)
 
     def remove_object(self, thing: Any) -> None:
-        """Forget an object of another kind."""
+        """Delete an object of another kind."""
         self.store.remove(thing)
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, None)

@@ -18,7 +18,7 @@ SumArray = NDArray[np.int64]
 _JOURNAL_LIMIT = 512
 """Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
 _DENSE_SHARE = 16
-"""A tally with more than one row in so many is kept as a column: adding that up is then the faster one."""
+"""A tally with more than one row in so many is kept as a column: adding that up is then faster."""
 
 Change: TypeAlias = tuple[int, int, int]
 """A row, by how much its sum changed, and by how many pods."""
@@ -33,7 +33,7 @@ class CountKey(NamedTuple):
 
 
 class Owner(Protocol):
-    """What a counter has in common with all others."""
+    """What all counters share."""
 
     size: int
     """Rows of the node table."""
@@ -76,12 +76,12 @@ class Tally:
         return self._column
 
     def add_to(self, totals: SumArray, places: NDArray[np.intp], *, weight: int, aside: int) -> int:
-        """Add the numbers up by place; return their sum, without weight.
+        """Add up the numbers by place; return their sum, without weight.
 
         Args:
-            totals: `int64[slots]`, what is added to.
+            totals: `int64[slots]`, the totals to add to.
             places: `intp[rows]`, the slot of each row.
-            weight: what each number counts for.
+            weight: the factor of each number.
             aside: the slot of rows that do not count.
         """
         if self._column is not None:
@@ -105,7 +105,7 @@ class Tally:
             self._rows[target] = self._rows.pop(source)
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Grow to this number of rows."""
         if self._column is not None:
             more: CountArray = np.zeros(capacity - self._capacity, self._dtype)
             self._column = np.concatenate((self._column, more))
@@ -135,7 +135,7 @@ class Counter:
 
     @property
     def owner(self) -> Owner:
-        """Return what it has in common with all others."""
+        """Return what all counters share."""
         return self._owner
 
     def per_node(self) -> CountArray:
@@ -159,7 +159,7 @@ class Counter:
         return self._journal[version - self._journal_start :] if version >= self._journal_start else None
 
     def bump(self, row: int, step: int, weight: float = 1) -> None:
-        """Count one pod more (`step` 1) or less (-1) on a node."""
+        """Count one more (`step` 1) or one less pod (-1) on a node."""
         self.total += step
         self._pods.add(row, step)
         amount = step
@@ -173,7 +173,7 @@ class Counter:
             self._journal_start += drop
 
     def fill(self, row: int, pods: int, weight: float) -> None:
-        """Count so many pods more, which leaves no trace in the journal."""
+        """Add this number of pods, without an entry in the journal."""
         self.total += pods
         self._pods.add(row, pods)
         if self._sums is not self._pods:
@@ -186,7 +186,7 @@ class Counter:
             self._sums.move(source, target)
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Grow to this number of rows."""
         self._pods.extend(capacity)
         if self._sums is not self._pods:
             self._sums.extend(capacity)
@@ -206,12 +206,12 @@ class AmountCounter(Counter):
         return math.fsum(amount * pods for amount, pods in self._amounts.items())
 
     def fill(self, row: int, pods: int, weight: float) -> None:
-        """Count so many pods more, which leaves no trace in the journal."""
+        """Add this number of pods, without an entry in the journal."""
         super().fill(row, pods, 1)
         self._note(weight, pods)
 
     def bump(self, row: int, step: int, weight: float = 1) -> None:
-        """Count one pod more (`step` 1) or less (-1) on a node."""
+        """Count one more (`step` 1) or one less pod (-1) on a node."""
         super().bump(row, step)
         self._note(weight, step)
 
@@ -239,7 +239,7 @@ class ValueCounts:
         """By place and value."""
 
     def add(self, place: int, value: Hashable, number: int) -> None:
-        """Count so many with a value more."""
+        """Add this number with a value."""
         before = self._members.get((place, value), 0)
         after = before + number
         if after:
@@ -289,13 +289,13 @@ class DistinctCounter(Counter):
         return kept[1].numbers
 
     def fill(self, row: int, pods: int, weight: float) -> None:
-        """Count so many pods more, which leaves no trace in the journal."""
+        """Add this number of pods, without an entry in the journal."""
         super().fill(row, pods, 1)
         if pods:
             self._note(row, int(weight), pods)
 
     def bump(self, row: int, step: int, weight: float = 1) -> None:
-        """Count one pod more (`step` 1) or less (-1) on a node."""
+        """Count one more (`step` 1) or one less pod (-1) on a node."""
         super().bump(row, step)
         self._note(row, int(weight), step)
 
@@ -308,7 +308,7 @@ class DistinctCounter(Counter):
             self._rows[target] = self._rows.pop(source)
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Grow to this number of rows."""
         super().extend(capacity)
         self._different.extend(capacity)
 

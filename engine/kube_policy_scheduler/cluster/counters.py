@@ -3,8 +3,8 @@
 A counter is made when a rule or a policy first needs a set of pods; from then on a placement updates it
 in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`cluster.domains`).
 
-Sets and templates find each other by what they have in common (`cluster.pod_sets.Anchor`): that somebody has
-very many sets, terms or templates of his own costs the others nothing.
+Sets and templates find each other by what they have in common (`cluster.pod_sets.Anchor`): very
+many sets, terms or templates of one tenant do not slow down the others.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
 _MAX_TERMS = 4096
-"""Conditions of all counters that are kept: a template met for the first time may be held against each. Beyond it those
+"""Conditions of all counters that are kept: a new template may be compared with each. Beyond it those
 not used recently are dropped, and rebuilt on demand."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
 _LOG_LIMIT = 1024
 """Changes of carried terms remembered; readers that lag further behind look up all of their terms again."""
 _LOOK_ANEW = 32
-"""After more changes than this looking for all terms by what they have in common is cheaper."""
+"""After more changes than this a search for all terms by what they have in common is cheaper."""
 
 
 class CarriedTowards(NamedTuple):
@@ -38,7 +38,7 @@ class CarriedTowards(NamedTuple):
 
     by: Collection[Carriers]
     version: int
-    """Another one whenever they are others."""
+    """Changes whenever they change."""
 
 
 class _Known:
@@ -59,16 +59,16 @@ class _Known:
     def __init__(self, owner: PodCounters, *, template: PodTemplate) -> None:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
-        """Labels of the template's namespace, compared by identity: under others it may match otherwise."""
+        """Labels of the template's namespace, compared by identity: other labels may match differently."""
         self.carries = tuple(owner.carriers(term) for term in carried_terms(template))
         """The terms that its pods carry."""
         self.counters: list[tuple[Counter, float]] | None = None
-        """Those that count pods of the template, with their weight; None: not looked for yet."""
+        """Those that count pods of the template, with their weight; None: not searched yet."""
         self.sets_version = -1
-        """When that was true; while a pod of the template is placed, it is kept so."""
+        """The version of that; while a pod of the template is placed, it is kept up to date."""
         self.deaths = 0
         self.towards: dict[Carriers, None] = {}
-        """Who carries terms that select pods of the template, as it was at a place of the log."""
+        """The terms that select pods of the template, at a position of the log."""
         self.towards_version = owner.next_serial()
         self.carried_at = -1
 
@@ -150,7 +150,7 @@ class PodCounters:
             self._states.place(new, row)
 
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
-        """Return the carriers of terms, of every kind, that select pods of this template."""
+        """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)
         end = self._carried_start + len(self._carried_log)
         if known.carried_at != end:
@@ -333,7 +333,7 @@ class PodCounters:
     # --- the life of counters ------------------------------------------------------------------------
 
     def _count(self, key: CountKey) -> Counter:
-        """Return a new counter of the existing pods, which follows those that come and go."""
+        """Return a new counter of the existing pods, which follows added and removed pods."""
         weighing = key.pods.weighing
         if weighing is Weighing.AMOUNT:
             counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)

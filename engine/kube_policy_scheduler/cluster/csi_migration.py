@@ -1,4 +1,4 @@
-"""In-tree volumes as the CSI drivers that took them over see them: driver, handle, and topology.
+"""In-tree volumes as seen by the CSI drivers that replaced the plugins: driver, handle, and topology.
 
 Facts: `k8s.io/csi-translation-lib` of Kubernetes 1.36. vSphere and Azure File have translations too, but
 kube-scheduler never treats them as migrated, so they are left out.
@@ -18,7 +18,7 @@ MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _BETA_ZONE, _BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 _MANY = "__"
-"""Stands between the zones in a label that names several."""
+"""Separates the zones in a label that names several."""
 _UNSPECIFIED = "UNSPECIFIED"
 _EBS_URL = re.compile(r"aws://[^/?#]*/*(?P<volume>vol-[^/?#]*)/*(?:[?#].*)?", re.ASCII)
 _NOT_MIGRATED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
@@ -119,7 +119,7 @@ def migrated_plugins(node: objects.CSINode | None) -> frozenset[str]:
 
 
 def migrated_affinity(plugin: InTreePlugin, volume: objects.PersistentVolume) -> objects.NodeSelector | None:
-    """Return a volume's node affinity as its CSI driver words it: zones under the driver's own label."""
+    """Return a volume's node affinity in the terms of its CSI driver: zones under the driver's own label."""
     required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
     if not plugin.topology_key:
         return required
@@ -156,7 +156,7 @@ def migrated_affinity(plugin: InTreePlugin, volume: objects.PersistentVolume) ->
 
 
 def _uses_beta_labels(required: objects.NodeSelector | None, labels: _Labels) -> bool:
-    """Return whether the volume's topology is worded with the old labels; its affinity decides before its labels."""
+    """Return whether the volume's topology uses the old labels; its affinity decides before its labels."""
     keys = {requirement.key for requirement in _requirements(required)}
     for names in (keys, labels.keys()):
         if _ZONE in names:

@@ -1,8 +1,8 @@
-"""What the API server makes of an object before any scheduler sees it. Pure functions on plain dictionaries.
+"""The defaults and changes that the API server applies to an object. Pure functions on plain dictionaries.
 
-Raw YAML is not what a scheduler reads: requests come from limits, priorities from classes, affinity terms
+A scheduler does not read raw YAML: requests come from limits, priorities from classes, affinity terms
 are completed. Callers that load objects without an API server (fixtures, the embedded cluster) calls these.
-Each returns a new object and leaves its argument alone. Defaults follow
+Each returns a new object and does not change its argument. Defaults follow
 `pkg/apis/core/v1/defaults.go` and the default admission plugins of Kubernetes 1.36.
 """
 
@@ -66,7 +66,7 @@ BUILTIN_PRIORITY_CLASSES: Mapping[str, Json] = MappingProxyType(
 
 
 class AdmissionError(ValueError):
-    """The API server would refuse the object; the text is its own."""
+    """The API server would reject the object; the text is its own."""
 
 
 def default_object(
@@ -82,7 +82,7 @@ def default_object(
     no pod is refused for naming one.
 
     Raises:
-        AdmissionError: the API server would refuse it.
+        AdmissionError: the API server would reject it.
     """
     match obj.get("kind"):
         case "Pod":
@@ -118,7 +118,7 @@ def default_namespace_object(namespace: Mapping[str, Any]) -> Json:
 
 
 def default_claim(claim: Mapping[str, Any], *, default_namespace: str = "default") -> Json:
-    """Return a ResourceClaim, or a template of one, with how many devices its requests are for."""
+    """Return a ResourceClaim, or a template of one, with the numbers of devices of its requests."""
     done: Json = _copied(claim)
     meta = _child(done, "metadata")
     meta.setdefault("namespace", default_namespace)
@@ -145,7 +145,7 @@ def default_slice(resource_slice: Mapping[str, Any]) -> Json:
 
 
 def default_node(node: Mapping[str, Any]) -> Json:
-    """Return a node with allocatable taken from capacity where it is absent."""
+    """Return a node with allocatable taken from capacity if it is absent."""
     done: Json = _copied(node)
     _child(done, "spec")
     status = _child(done, "status")
@@ -291,7 +291,7 @@ def _merge_spread_label_keys(spec: Json, labels: Mapping[str, str]) -> None:
 
 
 def _merge_label_keys(term: Json, field: str, operator: str, labels: Mapping[str, str]) -> None:
-    """Complete a term's selector, in place; without a selector it selects nothing and stays so."""
+    """Complete a term's selector, in place; without a selector it selects nothing."""
     if term.get("labelSelector") is None:
         return
     expressions = term["labelSelector"].get("matchExpressions") or []

@@ -10,13 +10,13 @@ from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.times import unix_seconds
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""A resource of this prefix names a DeviceClass."""
+"""A resource with this prefix names a DeviceClass."""
 
 
 def class_by_resource(store: ObjectStore) -> Mapping[str, str]:
     """Return the names of the classes by the extended resource that they provide.
 
-    Of several classes that provide one resource it is the newest, then that with the lower name.
+    Of several classes that provide one resource the newest counts, then the one with the lower name.
     """
     return store.keep("class-by-resource", store.version(DeviceClass), lambda: _class_by_resource(store))
 

@@ -2,12 +2,12 @@
 
 A node declares its devices by an extended resource, `nvidia.com/gpu: 8`, and that they may be shared by a
 second one that counts their thousandths, `nvidia.com/gpu-milli: 8000`. A pod requests whole devices by the first and
-for a share of one device by the second: `nvidia.com/gpu-milli: 460`. So both are in the pod's template, and
+a share of one device by the second: `nvidia.com/gpu-milli: 460`. So both are in the pod's template, and
 kube-scheduler's own filter keeps the sums; what is kept here is that a share must fit on *one* device.
 
 The devices that a pod got are written to its annotation `policy-scheduler/devices` with the binding, so that they
 are known after a restart. It counts for bound pods alone, and only while it is believed: anyone who creates a pod can
-write it too. Other pods are taken to have got what this scheduler would have given them.
+write it too. Other pods are assumed to have the devices that this scheduler would have given them.
 
 Tables are made on first use, and then kept up to date: without devices this costs nothing. They
 are made only of what some node offers: pods may request shares of any resource.
@@ -27,7 +27,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 WHOLE = 1000
 """Thousandths of one device."""
 SHARE_SUFFIX = "-milli"
-"""What the resource of shares has behind the name of the resource of whole devices."""
+"""The suffix of the resource of shares after the name of the resource of whole devices."""
 ANNOTATION = "policy-scheduler/devices"
 MOST_DEVICES = 256
 """Devices of one node that are tracked one by one; further devices are not shared."""
@@ -114,7 +114,7 @@ class DeviceTable:
     # --- changes -------------------------------------------------------------------------------------
 
     def set_row(self, row: int, pods: Iterable[PodInfo]) -> None:
-        """Take over how many devices a node has, with the pods that hold some of them."""
+        """Set the number of devices of a node, with the pods that hold some of them."""
         count = max(min(self._nodes.infos[row].allocatable.get(self.resource, 0), MOST_DEVICES), 0)
         rows, width = self._free.shape
         if row >= rows or count > width:
@@ -148,7 +148,7 @@ class DeviceTable:
         self._take(row, ask, chosen, 1)
 
     def displace(self, pod: PodInfo, row: int) -> None:
-        """Take a pod's devices back."""
+        """Release a pod's devices."""
         chosen = self._held.pop(pod.uid, None)
         if chosen is not None:
             self._take(row, ask_of(pod.template, self.resource), chosen, -1)
@@ -228,7 +228,7 @@ class Devices:
         self._believed = True
 
     def believe(self, believed: bool) -> None:
-        """Say whether annotations count from now on; what is known of a pod by other means stays as it is."""
+        """Set whether annotations count from now on; what is known of a pod by other means does not change."""
         if believed is self._believed:
             return
         self._believed = believed
@@ -252,11 +252,11 @@ class Devices:
             return DeviceTable(resource, self._nodes)
         if table is None:
             table = self.tables[resource] = self._made(resource)
-            self._nodes.static_changes.note_all()  # whole devices are now looked at one by one
+            self._nodes.static_changes.note_all()  # whole devices are now tracked one by one
         return table
 
     def forget(self, resource: str) -> None:
-        """Forget the devices that no node offers any more; pods that come back with them get the same ones."""
+        """Forget the devices that no node offers; pods that return with them get the same ones."""
         table = self.tables.get(resource.removesuffix(SHARE_SUFFIX))
         if table is None or {table.resource, table.resource + SHARE_SUFFIX} & self._nodes.counted:
             return
@@ -296,7 +296,7 @@ class Devices:
             table.move(source, target)
 
     def want(self, uid: str, devices: Mapping[str, Chosen]) -> None:
-        """Say which devices a pod gets when it next comes to a node."""
+        """Set the devices that a pod gets when it is next added to a node."""
         self._wanted[uid] = devices
         if len(self._wanted) > _MOST_WANTED:
             del self._wanted[next(iter(self._wanted))]
@@ -310,7 +310,7 @@ class Devices:
                 table.place(pod, row, wanted=wanted.get(table.resource), said=said.get(table.resource))
         else:
             held = self.held(pod.uid)
-            if held:  # many are put back: after a dry run, or with a newer state
+            if held:  # many are restored: after a dry run, or with a newer state
                 self.want(pod.uid, held)
             for table in self.tables.values():
                 table.displace(pod, row)

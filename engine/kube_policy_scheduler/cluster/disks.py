@@ -22,9 +22,9 @@ class DiskKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """How a pod uses one disk: from where it reads it, and from where it writes it.
+    """How a pod uses one disk: the places from which it reads it, and from which it writes it.
 
-    Disks other than rbd's are had from one place.
+    Disks other than rbd's have one place.
     """
 
     all: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ _ONE_PLACE = frozenset(("",))
 
 
 def disk_uses(volumes: Iterable[objects.Volume]) -> dict[DiskKey, DiskUse]:
-    """Return the disks that a pod's inline volumes may be in conflict about, and how it uses each."""
+    """Return the disks on which a pod's inline volumes may conflict, and how it uses each."""
     found: dict[DiskKey, DiskUse] = {}
     for volume in volumes:
         for key, use in _uses(volume):

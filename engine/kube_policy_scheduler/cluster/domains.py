@@ -72,7 +72,7 @@ def _topology(key: str, column: LabelColumn) -> Topology:
 
 
 def label_states(nodes: NodeTable, keys: Iterable[str]) -> list[object]:
-    """Return what is the same objects again while these labels of all nodes are the same."""
+    """Return the same objects as before while these labels of all nodes are the same."""
     return [nodes.label(key).state for key in keys]
 
 
@@ -144,7 +144,7 @@ class DomainTotals:
         return True
 
     def follow(self, sources: Mapping[Counter, int]) -> bool:
-        """Add up these counters from now on; return as `sync` does. Cheap where most are those of before."""
+        """Add up these counters from now on; return as `sync` does. Cheap if most are unchanged."""
         if not self._positions or not self.sync():
             self._weights = dict(sources)
             return self._rebuild()

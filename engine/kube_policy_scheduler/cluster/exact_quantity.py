@@ -21,7 +21,7 @@ DECIMAL_EXPONENT = "DecimalExponent"
 
 _MAX_LENGTH = 256
 _MAX_EXPONENT = 400
-"""Larger exponents are cut: they are beyond every amount, and the work stays bounded."""
+"""Larger exponents are cut: they exceed every amount, and the work stays bounded."""
 _INT64_DIGITS = 18
 """A decimal number of at most so many digits is kept as an int64."""
 _FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

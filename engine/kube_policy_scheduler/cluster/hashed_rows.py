@@ -1,4 +1,4 @@
-"""Rows of the node table in groups by a hash of the name: a choice among many equal nodes looks at few of them."""
+"""Rows of the node table in groups by a hash of the name: a choice among many equal nodes visits few of them."""
 
 from __future__ import annotations
 

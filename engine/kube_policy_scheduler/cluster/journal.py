@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _MOST_ENTRIES = 1 << 13
-"""Entries that are kept; a reader that lags further behind has to look at everything."""
+"""Entries that are kept; a reader that lags further behind must read everything."""
 
 
 class Journal(Generic[T]):
     """Changes in order; positions only grow."""
 
     def __init__(self, *, most: int = _MOST_ENTRIES) -> None:
-        """Keep at most so many changes."""
+        """Keep at most this number of changes."""
         self._entries: list[T] = []
         self._start = 0
         self._most = most

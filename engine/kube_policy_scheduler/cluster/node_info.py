@@ -14,7 +14,7 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 STATIC_CHANGES = frozenset(
     {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses", "machine"}
 )
-"""Changes of what pods do not change: static columns and kept answers follow from it."""
+"""Changes of what pods do not change: static columns and cached results depend on it."""
 CHANGES = STATIC_CHANGES | {"allocatable", "images"}
 """What `NodeTable.set` may report to have changed."""
 
@@ -67,7 +67,7 @@ def changes_between(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
 
 
 def _machine(node: objects.Node) -> tuple[object, ...]:
-    """Return what a node reports of itself that reboots and upgrades change, and since when its conditions hold."""
+    """Return what a node reports that reboots and upgrades change, and the start times of its conditions."""
     status = node.status
     since = [(each.type, each.last_transition_time) for each in status.conditions or ()]
     return status.node_info, status.capacity or status.allocatable, since, node.spec.provider_id

@@ -1,4 +1,4 @@
-"""Nodes by the value of a label: for selectors that mean one or a few nodes out of thousands."""
+"""Nodes by the value of a label: for selectors that match one or a few nodes out of thousands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def single_label(expressions: Sequence[objects.Requirement] | None) -> tuple[str
 def rows_of_volume(required: objects.NodeSelector, nodes: NodeTable) -> IntArray:
     """Return the rows of the nodes that a volume's node affinity admits.
 
-    It looks at labels only: requirements on fields are met by every node (`volume.CheckNodeAffinity`).
+    It reads labels only: requirements on fields are met by every node (`volume.CheckNodeAffinity`).
     """
     terms = [node_term(term) for term in required.node_selector_terms or ()]
     found = [rows_matching(term.labels, nodes) for term in terms if term is not None]

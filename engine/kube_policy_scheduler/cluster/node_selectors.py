@@ -1,7 +1,7 @@
 """Node selectors as columns: nodeSelector, required and preferred node affinity, a volume's node affinity.
 
-Rules: `component-helpers/scheduling/corev1/nodeaffinity` of Kubernetes 1.36. Terms are ORed, what stands in one
-term is ANDed; an empty term matches nothing, and so does a term that does not parse (others still count).
+Rules: `component-helpers/scheduling/corev1/nodeaffinity` of Kubernetes 1.36. Terms are ORed, requirements in one
+term are ANDed; an empty term matches nothing, and so does a term that does not parse (others still count).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kube_policy_scheduler.cluster.selectors import Expression, parse_integer
 NAME_FIELD = "metadata.name"
 """The only field of a node that a selector can name."""
 _NO_CODE = -2
-"""No value of a label has this code, and an absent label has another one."""
+"""No value of a label has this code, and an absent label has a different one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def required_nodes(template: PodTemplate) -> RequiredNodes:
 
 
 def preferred_nodes(terms: Iterable[objects.PreferredSchedulingTerm]) -> tuple[WeightedTerm, ...]:
-    """Compile preferred terms; those without weight, empty or not parsing are left out."""
+    """Compile preferred terms; those without weight, and those that are empty or do not parse, are left out."""
     compiled = ((node_term(t.preference), t.weight) for t in terms if t.weight and t.preference is not None)
     return tuple(WeightedTerm(term, weight) for term, weight in compiled if term is not None)
 

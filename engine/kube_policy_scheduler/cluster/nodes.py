@@ -110,9 +110,9 @@ class NodeTable:
         """By how many nodes have it."""
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
         self._attached: dict[Hashable, Any] = {}
-        """What others keep of these nodes, and bring up to date themselves."""
+        """Data of other modules about these nodes, which they update themselves."""
         self._derived_from: dict[Hashable, tuple[object, Any]] = {}
-        """By key: the state of the column that it was derived from, and what was."""
+        """By key: the state of the source column, and the derived result."""
 
     # --- shape ---------------------------------------------------------------------------------------
 
@@ -132,12 +132,12 @@ class NodeTable:
 
     @property
     def version(self) -> int:
-        """Return a number that changes with anything static."""
+        """Return a number that changes with every static change."""
         return self.static_changes.end
 
     @property
     def images_version(self) -> int:
-        """Return a number that changes with any image."""
+        """Return a number that changes with every change of images."""
         return self.image_changes.end
 
     def __contains__(self, name: str) -> bool:
@@ -220,14 +220,14 @@ class NodeTable:
         return self.coded(("condition", kind), lambda info: info.conditions.get(kind))
 
     def coded(self, key: Hashable, read: Callable[[NodeInfo], Value | None]) -> CodedColumn[Value]:
-        """Return what `read` finds static about each node, dictionary coded; made once per key, then patched."""
+        """Return the result of `read` for each node, dictionary coded; made once per key, then updated."""
         known = self._static.get(key)
         if known is None:
             known = self._keep(key, read, CodedColumn([read(info) for info in self.infos]))
         return cast("CodedColumn[Value]", known[1])
 
     def valued(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> NDArray[Any]:
-        """Return `dtype[nodes]`: what `read` finds static about each node; made once per key, then patched."""
+        """Return `dtype[nodes]`: the result of `read` for each node; made once per key, then updated."""
         known = self._static.get(key)
         if known is None:
             known = self._keep(key, read, ValueColumn([read(info) for info in self.infos], dtype))
@@ -242,7 +242,7 @@ class NodeTable:
         return read, column
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` gives, kept until something static changes."""
+        """Return the result of `make`, kept until the next static change."""
         version, derived = self._derived
         if version != self.version:
             derived = {}
@@ -258,7 +258,7 @@ class NodeTable:
         return cast("T", self._attached[key])
 
     def derive_from(self, column: CodedColumn[Any], key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` gives from one column, kept until that column changes."""
+        """Return the result of `make` for one column, kept until that column changes."""
         known = self._derived_from.get(key)
         if known is None or known[0] is not column.state:
             if len(self._derived_from) >= _MAX_DERIVED:
@@ -269,7 +269,7 @@ class NodeTable:
     # --- changes -------------------------------------------------------------------------------------
 
     def set(self, node: objects.Node) -> frozenset[str]:
-        """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing that counts)."""
+        """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing relevant)."""
         name = node.metadata.name
         self.appeared, self.vanished = set(), set()
         info = NodeInfo(

@@ -1,8 +1,8 @@
-"""NUMA nodes: what each one of a node has free, from NodeResourceTopology objects.
+"""NUMA nodes: the free resources of each, from NodeResourceTopology objects.
 
 An exporter on each node writes them, with a delay after pods come and go. So what pods take that an object cannot know
 of yet is subtracted from each of its zones: they may get their cores and memory from any. An object knows of the pods
-that the kubelet had admitted (`status.startTime`) when the object last changed, and of no others.
+that the kubelet had admitted (`status.startTime`) when the object last changed, and only of those.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.requests import amounts
 _NUMA_NODE = "Node"
 """Type of the zones that are NUMA nodes; others are sockets, cores, or devices."""
 _MOST_ZONES = 64
-"""Of one node; more are not looked at."""
+"""Of one node; further ones are ignored."""
 _NO_ZONE = -1
 _UNBOUND = np.iinfo(np.int64).max
 """What each zone has of a resource that no zone of the node reports: it belongs to no NUMA node."""
@@ -47,7 +47,7 @@ class NumaZones:
         self._included: dict[str, frozenset[str]] = {}
         """Pods that the object of a node knows of, by uid."""
         self._pending: dict[str, dict[str, int]] = {}
-        """What the others on the node take, by resource."""
+        """What the other pods on the node use, by resource."""
         self._columns: dict[str, ZoneColumn] = {}
         self._known: BoolArray | None = None
 
@@ -55,7 +55,7 @@ class NumaZones:
         return bool(self._zones)
 
     def set(self, topology: NodeResourceTopology) -> None:
-        """Take the object of a node."""
+        """Set the object of a node."""
         name = topology.metadata.name
         before = self._zones.get(name, ())
         zones = tuple(_amounts(zone.resources or ()) for zone in topology.zones or () if zone.type == _NUMA_NODE)
@@ -70,7 +70,7 @@ class NumaZones:
         self._changed(name, len(before) != len(self._zones[name]))
 
     def remove(self, name: str) -> None:
-        """Forget the object of a node."""
+        """Delete the object of a node."""
         if self._zones.pop(name, None) is not None:
             del self._included[name], self._pending[name]
             self._changed(name, True)

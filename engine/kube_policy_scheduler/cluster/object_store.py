@@ -1,8 +1,8 @@
 """API objects other than nodes and pods, by kind; with an index, a journal and assumed versions for storage.
 
 An *assumed* object is what the scheduler expects a PersistentVolume or claim to look like once its own request
-has gone through. It hides the stored one until the API server reports another version of the
-object, or until it is taken back.
+has succeeded. It hides the stored one until the API server reports another version of the
+object, or until it is undone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ObjectStore:
         self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
 
     def keep(self, key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
-        """Return what `make` gives, kept under `key` while the stamp is the same. For few keys: none is dropped."""
+        """Return the result of `make`, kept under `key` while the stamp is the same. For few keys: none is dropped."""
         known = self._kept.get(key)
         if known is None or known[0] != stamp:
             known = self._kept[key] = (stamp, make())
@@ -101,7 +101,7 @@ class ObjectStore:
             self._group_versions[kind, group] = next(self._serials)
 
     def remove(self, thing: Any) -> None:
-        """Forget an object."""
+        """Delete an object."""
         kind, key = type(thing), object_key(thing.metadata)
         old = self._objects.get(kind, {}).pop(key, None)
         self._changed(kind, key, thing)
@@ -143,7 +143,7 @@ class ObjectStore:
         return self._objects.get(kind, _NOTHING).values()
 
     def group(self, kind: type[ObjectT], value: str) -> Collection[ObjectT]:
-        """Return what belongs together: by namespace, storage class or node, as the kind has it."""
+        """Return the objects of one group: by namespace, storage class or node, depending on the kind."""
         return self._groups.get((kind, value), _NOTHING).values()
 
     def version(self, kind: type) -> int:
@@ -196,12 +196,12 @@ class ObjectStore:
             self._versions[kind] = self._versions.get(kind, 0) + 1
 
     def expected(self, kind: type[AssumableT], key: str) -> AssumableT | None:
-        """Return an object as it is assumed to be, or else as the API server has it."""
+        """Return the assumed version of an object, or else the stored one."""
         assumed: AssumableT | None = self._assumed.get((kind, key))
         return assumed if assumed is not None else self.get(kind, key)
 
     def expected_group(self, kind: type[AssumableT], value: str) -> Iterable[AssumableT]:
-        """Return the objects of a group (by their stored state) as they are assumed to be."""
+        """Return the objects of a group (by their stored state), in their assumed versions."""
         members: Mapping[str, AssumableT] = self._groups.get((kind, value), _NOTHING)
         if not self._assumed:
             return members.values()

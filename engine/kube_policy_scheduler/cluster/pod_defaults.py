@@ -1,4 +1,4 @@
-"""The defaults of a pod's spec that depend on nothing but itself. Pure functions on plain dictionaries.
+"""The defaults of a pod's spec that depend only on itself. Pure functions on plain dictionaries.
 
 They follow `pkg/apis/core/v1/defaults.go` of Kubernetes 1.36; pod templates get them too.
 """
@@ -25,7 +25,7 @@ _MODE_SOURCES = ("configMap", "downwardAPI", "projected", "secret")
 
 
 def default_pod_spec(spec: Json) -> None:
-    """Fill a pod spec, in place, with the defaults that depend on nothing but itself."""
+    """Fill a pod spec, in place, with the defaults that depend only on itself."""
     for name, value in (
         ("restartPolicy", "Always"),
         ("terminationGracePeriodSeconds", 30),

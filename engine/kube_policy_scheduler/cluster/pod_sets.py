@@ -1,4 +1,4 @@
-"""Sets of pods that rules count, and by what a set and a pod find each other."""
+"""Sets of pods that rules count, and how a set and a pod find each other."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Value(NamedTuple):
 
 
 Anchor: TypeAlias = Label | Value
-"""What templates have in common: sets of pods are found by it, so that a template need not be held against all."""
+"""What templates have in common: sets of pods are found by it, so that a template is not compared with all."""
 ANY = Label(None)
-"""Every template has it."""
+"""Common to all templates."""
 
 
 def labels_of(template: PodTemplate) -> Iterator[Label]:
@@ -54,14 +54,14 @@ def labels_of(template: PodTemplate) -> Iterator[Label]:
 
 
 class Weighing(Enum):
-    """What pods of a set count for."""
+    """How pods of a set count."""
 
     ONE = "one"
     """Each for 1."""
     WHOLE = "whole"
     """A whole number."""
     AMOUNT = "amount"
-    """Any number: it is kept how many pods count for each."""
+    """Any number: the number of pods with each is kept."""
     DISTINCT = "distinct"
     """A number for each value: each value counts once, however many pods have it."""
 
@@ -81,7 +81,7 @@ class PodSet(Hashable, Protocol):
 
     @property
     def terms(self) -> int:
-        """Return how many conditions it has, by what it costs to keep it and to look at it."""
+        """Return how many conditions it has, which is the cost of keeping and checking it."""
         ...
 
     def anchors(self) -> Iterable[Anchor]:
@@ -94,7 +94,7 @@ class PodSet(Hashable, Protocol):
 
 
 class PlainSet:
-    """What is the same for most sets: one condition, and each pod counts for 1."""
+    """The common case: one condition, and each pod counts for 1."""
 
     __slots__ = ()
     weighing: ClassVar[Weighing] = Weighing.ONE

@@ -1,4 +1,4 @@
-"""Counts of pods by what they are just now (ready, started, for how long running), kept up to date by every change.
+"""Counts of pods by their current state (ready, started, running time), kept up to date by every change.
 
 What a template decides is computed once per template (`StateSet.worth`), for every state that its pods can be in. A
 pod then counts by a look into that table: when it comes or goes, when its status changes, and when time passes one of
@@ -26,13 +26,13 @@ _MOST_SETS = 256
 _MOST_COUNTED = 1_000_000
 """Pods that all sets know together, each at about 150 bytes. Of more, sets not used recently are dropped."""
 _MOST_STALE = 64
-"""Entries of pods that are gone that a heap holds in addition to one per pod."""
+"""Entries of deleted pods that a heap holds in addition to one per pod."""
 _CLOCK_ERROR_SECONDS = 1e-3
 """A sum of times may be off by the last digit of a float; a pod is checked so much earlier."""
 
 
 class PodState(NamedTuple):
-    """What is true of a pod just now. Fields of existing pods read it as they read a `PodInfo`."""
+    """The current state of a pod. Fields of existing pods read it as they read a `PodInfo`."""
 
     ready: bool
     all_started: bool
@@ -85,7 +85,7 @@ def kind_of(pod: PodInfo, edges: Sequence[float], now: float) -> int:
 
 
 def running_seconds(started: float | None, now: float) -> float:
-    """Return how long a pod has run: 0 before the kubelet has it, and where its clock is ahead of ours."""
+    """Return how long a pod has run: 0 before the kubelet has it, and if its clock is ahead of ours."""
     return max(now - started, 0.0) if started is not None else 0.0
 
 
@@ -109,13 +109,13 @@ class _Starts:
         self._last = np.full(capacity, np.nan)
 
     def add(self, placed: _Placed) -> None:
-        """Take note of a pod; one that has not started counts as one that starts after all others."""
+        """Add a pod; one that has not started counts as one that starts after all others."""
         started = placed.pod.started
         self._by_row.setdefault(placed.row, {})[placed.pod.uid] = math.inf if started is None else started
         self._dirty.add(placed.row)
 
     def drop(self, placed: _Placed) -> None:
-        """Forget a pod."""
+        """Remove a pod."""
         self._by_row[placed.row].pop(placed.pod.uid)
         self._dirty.add(placed.row)
 
@@ -138,7 +138,7 @@ class _Starts:
         self._dirty |= {source, target}
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Grow to this number of rows."""
         more = np.full(capacity - self._capacity, np.nan)
         self._first, self._last = (np.concatenate((each, more)) for each in (self._first, self._last))
         self._capacity = capacity
@@ -152,7 +152,7 @@ class _StateCounter:
     capacity: int
     edges: tuple[float, ...]
     now: float = float("-inf")
-    """When it was true."""
+    """The time of these counts."""
     tallies: dict[float, Tally] = field(default_factory=dict)
     """By what pods count for."""
     totals: dict[float, int] = field(default_factory=dict)
@@ -162,18 +162,18 @@ class _StateCounter:
     counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = field(default_factory=dict)
     """Pods of templates that may match by uid, with what their kinds count for, and what they count for."""
     changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
-    """A heap: when running time takes which pod over the next threshold."""
+    """A heap: when the running time of a pod crosses the next threshold."""
     serials: count[int] = field(default_factory=count)
 
     def add(self, placed: _Placed, table: tuple[float | None, ...]) -> None:
-        """Take note of a pod."""
+        """Add a pod."""
         worth = table[kind_of(placed.pod, self.edges, self.now)]
         self.counted[placed.pod.uid] = placed, table, worth
         self._count(placed, worth, 1)
         self._wait_for(placed)
 
     def drop(self, uid: str) -> None:
-        """Forget a pod."""
+        """Remove a pod."""
         known = self.counted.pop(uid, None)
         if known is not None:
             self._count(known[0], known[2], -1)
@@ -204,7 +204,7 @@ class _StateCounter:
         return self.starts
 
     def _wait_for(self, placed: _Placed) -> None:
-        """Look at a pod again when it passes the next threshold."""
+        """Check a pod again when it crosses the next threshold."""
         started = placed.pod.started
         if started is None or not self.edges:
             return
@@ -216,7 +216,7 @@ class _StateCounter:
                 heapq.heapify(self.changes)
 
     def advance(self, now: float) -> None:
-        """Let time pass until `now`; it may also have been set back."""
+        """Advance the time to `now`; it may also have been set back."""
         if now == self.now or not self.edges:
             return
         back, self.now = now < self.now, now
@@ -246,7 +246,7 @@ class _StateCounter:
             self.starts.move(source, target)
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Grow to this number of rows."""
         self.capacity = capacity
         for tally in self.tallies.values():
             tally.extend(capacity)
@@ -327,7 +327,7 @@ class PodStates:
             counter.add(placed, table)
 
     def displace(self, pod: PodInfo) -> None:
-        """Count a pod no longer."""
+        """Stop counting a pod."""
         there = self._by_template.get(pod.template)
         placed = there.pop(pod.uid, None) if there is not None else None
         if there is None or placed is None:

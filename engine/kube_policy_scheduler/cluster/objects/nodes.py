@@ -1,4 +1,4 @@
-"""Nodes: what they offer, their taints and how they are."""
+"""Nodes: what they offer, their taints and their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volumes and what is behind them: disks, claims, PersistentVolumes, storage classes and CSI drivers."""
+"""Volumes and the objects that they refer to: disks, claims, PersistentVolumes, storage classes and CSI drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of API object is made of: the base of all structs, metadata, amounts, labels and selectors."""
+"""The parts of every kind of API object: the base of all structs, metadata, amounts, labels and selectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Resources: TypeAlias = dict[str, Quantity]
 Labels: TypeAlias = dict[str, str]
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""As in Kubernetes: beyond these an object cannot be read, and no column of `int64` overflows."""
+"""As in Kubernetes: larger values are an error, and no column of `int64` overflows."""
 
 
 class ApiStruct(Struct, rename="camel", gc=False, kw_only=True, omit_defaults=True):
