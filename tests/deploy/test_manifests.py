@@ -137,7 +137,7 @@ def test_the_quota_of_critical_pods_has_room_for_all_overlays() -> None:
 
 
 class TestTheNetworkPolicy:
-    """No other client may connect, and the pod connects to nothing else."""
+    """It admits only Prometheus, and lets the pod connect only to what it needs."""
 
     def test_admits_only_prometheus(self) -> None:
         (rule,) = only("NetworkPolicy")["spec"]["ingress"]

@@ -26,7 +26,7 @@ def _counts(exchange: Exchange) -> bool:
 
 
 def settled(front: Front, since: float) -> Counter[str]:
-    """Wait until no request was sent for a second, and return the earlier ones."""
+    """Wait until no request was sent for a second, and return all since a moment."""
     seen = Counter[str]()
     while True:
         time.sleep(1.0)

@@ -42,7 +42,7 @@ class Pair:
         return sum(bool(pod["spec"].get("nodeName")) for pod in self.server.pods.values())
 
     async def see(self) -> None:
-        """Let the standby take over and schedule; no pod fits."""
+        """Let the standby take over and schedule; no further pod fits."""
         await asyncio.sleep(40.0)
         assert self.standby.fence.allows()
         assert self.server.violations == []

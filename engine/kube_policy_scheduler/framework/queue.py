@@ -289,7 +289,7 @@ class SchedulingQueue:
             self._back_off(queued)
 
     def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
-        """Gate a pod that was active and must wait for its groups."""
+        """Gate a pod in flight that must wait for its groups."""
         if self._land(queued, now):
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)

@@ -14,7 +14,7 @@ from kube_policy_scheduler.lang.typed import Typed
 
 @dataclass(slots=True)
 class Definition:
-    """A `let`, `def` or `metric`, and what happened to it."""
+    """A `let`, `def` or `metric`, and its state."""
 
     tree: syntax.Definition
     value: Typed | None = None
@@ -23,7 +23,7 @@ class Definition:
 
 
 class ClauseKind(Enum):
-    """What a clause is, by its keyword."""
+    """The kinds of clauses, by keyword."""
 
     HOLD = "hold"
     ORDER = "order"
@@ -39,7 +39,7 @@ class ClauseKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
-    """`require`, `filter`, `hold`, `score`: an expression, and under which condition it counts."""
+    """`require`, `filter`, `hold`, `score`: an expression, and its condition."""
 
     kind: ClauseKind
     tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold
@@ -65,7 +65,7 @@ class Grouping:
     topology: str | None
     """Label key of the domains; None is the node."""
     targets: Mapping[str, float]
-    """Which share of the pods, 0 to 1, domains are to have; the others share the rest. Empty: all have the same."""
+    """The target shares of the pods, 0 to 1, by domain; the other domains share the rest. Empty: all are equal."""
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]
@@ -153,7 +153,7 @@ Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Canary:
-    """Of which policy another one takes some pods over, and which."""
+    """The policy from which a canary takes pods, and which pods."""
 
     tree: syntax.Canary
     share: float
@@ -180,26 +180,26 @@ class CheckedPolicy:
     priority: int
     clauses: tuple[Clause, ...]
     without: frozenset[str]
-    """Default filters that do not apply."""
+    """Default filters that are disabled."""
     unsafe_without: frozenset[str]
     """Those of `without` that the kubelet needs: without them, pods can be bound to nodes that cannot run them."""
     kubernetes_scores: Mapping[str, float] | None
-    """Weights of the default scores by name, without those left out; None: no default scores."""
+    """Weights of the default scores by name, without disabled ones; None: no default scores."""
     ties: str | None
-    """Which of several best nodes is taken; None: as the engine does."""
+    """How one of several best nodes is chosen; None: the default."""
     devices: str | None
-    """Which device a share is taken of; None: as the engine does."""
+    """How the device for a share is chosen; None: the default."""
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""
     inputs: frozenset[Any]
     """What it reads from outside: metric queries."""
     steps: int
-    """Expressions that were looked at to check it: what it cost."""
+    """Number of expressions that were checked: the cost of the check."""
     canary: Canary | None = None
-    """What makes it one. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
+    """Set for a canary. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
     owner: str = ""
-    """Who wrote it; "": the administrator. The name then begins with it, and `governs` with what the owner may govern
+    """Its author; "": the administrator. The name then begins with it, and `governs` with what the owner may govern
     (`checking.owners`)."""
 
     @property

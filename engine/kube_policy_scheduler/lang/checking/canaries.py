@@ -15,10 +15,10 @@ _OWN = syntax.SchedulerName | syntax.ForPods | syntax.Priority
 
 
 def join_canaries(policies: Sequence[CheckedPolicy], memo: Memo) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
-    """Return the policies, canaries with scheduler, pods and priority of their stable policy, and what is wrong.
+    """Return the policies, canaries with scheduler, pods and priority of their stable policy, and the errors.
 
-    A canary governs the pods that its stable policy governs and that its own condition is true of; which share of
-    their workloads it takes is not a question of conditions.
+    A canary governs the pods that its stable policy governs and for which its own condition is true; the share of
+    their workloads is not part of the condition.
     """
     stable = {policy.name: policy for policy in policies if policy.canary is None}
     taken: dict[str, Canary] = {}

@@ -21,11 +21,11 @@ from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
 
 OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
-"""What is known of a pod that runs and might be evicted."""
+"""The fields of a running pod that might be evicted."""
 SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
-"""What does not change after the pod arrived."""
+"""The fields that do not change after the pod arrived."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
-"""What a queue can be ordered by: what is settled, and what changes in a way that the queue follows."""
+"""The fields that can order a queue: constant ones, and those whose changes the queue follows."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
 
@@ -38,7 +38,7 @@ def check(
     name: str,
     unread_names: frozenset[str] = frozenset(),
 ) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
-    """Return the policy that the statements make, and everything that is wrong with it.
+    """Return the policy of the statements, and all its errors.
 
     Args:
         statements: in order, those of used files included.
@@ -84,7 +84,7 @@ class _Checker:
     # --- names -------------------------------------------------------------------------------------------
 
     def define(self, statements: Sequence[syntax.Statement]) -> None:
-        """Take in all names, so that they can be used before they are defined."""
+        """Collect all names, so that they can be used before they are defined."""
         definitions, environment = self.inference.definitions, self.inference.environment
         for tree in statements:
             if not isinstance(tree, syntax.Let | syntax.Def | syntax.Metric):
@@ -117,7 +117,7 @@ class _Checker:
                 self.found.append(codes.REDEFINED.at(parameter.span, message, help=advice, labels=[label]))
 
     def has_enough(self, tree: syntax.Statement) -> bool:
-        """Return whether nothing more is to be looked at, reporting very many errors."""
+        """Return whether to stop, reporting very many errors."""
         if len(self.found) > MAX_POLICY_ERRORS:
             message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is skipped"
             self.found.append(codes.TOO_MANY.at(tree.span, message, help="correct these first"))
@@ -125,7 +125,7 @@ class _Checker:
         return self.inference.is_over
 
     def finish(self) -> None:
-        """Look at what no statement used, so that its errors are found too."""
+        """Check definitions that no statement uses, so that their errors are found too."""
         for definition in list(self.inference.definitions.values()):
             if isinstance(definition.tree, syntax.Def):
                 parameters = {p.name: operators.unknown(p.span) for p in definition.tree.parameters}
@@ -239,7 +239,7 @@ class _Checker:
         return False
 
     def policy(self, statements: tuple[syntax.Statement, ...]) -> CheckedPolicy:
-        """Return the policy as far as it was understood."""
+        """Return the policy without the parts that have errors."""
         prefers = any(c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK) for c in self.clauses)
         scores = self.scores if self.scores is not None or prefers else self.inference.environment.scores
         return CheckedPolicy(
@@ -340,7 +340,7 @@ class _Checker:
         return value
 
     def _answers(self, clause: checked.Test) -> None:
-        """Report a filter that may have no answer for a node, and what decides for the pod where a metric has none."""
+        """Report a filter that may have no answer for a node, and what decides for the pod if a metric has none."""
         asked = [(clause.value, clause.condition), (clause.condition, None)]
         for value, when in asked if clause.condition is not None else asked[:1]:
             if value is not None:
@@ -349,7 +349,7 @@ class _Checker:
     def _has_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
         """Report a value that may be missing if that decides about nodes or, if it is a metric, about the pod.
 
-        What is missing of the pod itself counts as false: a label that is no number stays so, a metric comes back.
+        What is missing of the pod itself counts as false: a label that is not a number stays so, a metric returns.
         """
         cause = missing_part(value, when=when)
         if cause is None or (what != ClauseKind.FILTER.value and not cause.info.depends & Depends.SIGNAL):
@@ -360,7 +360,7 @@ class _Checker:
         self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
-        # the first that holds for a pod orders it: behind one without a condition none is reached
+        # the first that holds for a pod orders it: after one without a condition none is reached
         if not self.once("order by", tree.span) if tree.condition is None else self.is_repeated("order by", tree.span):
             return None
         condition, scope = self.condition(tree.condition, self.pod_scope("order by")), self.pod_scope("order by")
@@ -551,11 +551,11 @@ class _Checker:
 
     @property
     def found(self) -> list[Diagnostic]:
-        """Return what is wrong so far."""
+        """Return the errors so far."""
         return self.inference.found
 
     def pod_scope(self, statement: str) -> Scope:
-        """Return the scope of a statement that speaks about the pod alone."""
+        """Return the scope of a statement about the pod alone."""
         return Scope(statement, nodes=False)
 
     def truth(self, tree: expressions.Expr, scope: Scope) -> typed.Typed:
@@ -589,7 +589,7 @@ class _Checker:
     def number(
         self, tree: expressions.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
     ) -> float:
-        """Return a constant, or the default after reporting that it is none."""
+        """Return a constant, or the default after reporting that it is not constant."""
         if tree is None:
             return default
         value = self.inference.infer_root(tree, Scope(what, nodes=False))
@@ -660,13 +660,13 @@ class _Checker:
         return given
 
     def _numbered(self, text: str) -> str:
-        """Return a name that no clause before has: its text, from the second one on with a number."""
+        """Return a name that no earlier clause has: its text, from the second one on with a number."""
         self.texts[text] += 1
         return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
 
 
 def _unsettled(value: typed.Typed, settled: Depends = SETTLED) -> typed.Typed:
-    """Return the innermost part that depends on something else than it may."""
+    """Return the innermost part with a dependency that is not allowed."""
     for part in typed.parts(value):
         if part.info.depends & ~settled:
             return _unsettled(part, settled)

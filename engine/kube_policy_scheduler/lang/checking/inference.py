@@ -1,6 +1,6 @@
 """Syntax tree to typed tree: resolve names, infer types, report what cannot be right, and continue.
 
-The whole recursion over expressions: what it needs below itself is in `scope`, `operators` and `units`.
+The whole recursion over expressions; its helpers are in `scope`, `operators` and `units`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Scope:
     statement: str
     """Its name in messages: `filter`, `for pods where`."""
     nodes: bool = True
-    """Whether there are nodes to speak about."""
+    """Whether nodes may be used."""
     scores: bool = False
     """Whether nodes may be compared with each other."""
     parameters: Mapping[str, typed.Typed] = field(default_factory=lambda: _NONE)
@@ -101,15 +101,15 @@ ANYWHERE = Scope("let", nodes=True, scores=True)
 
 
 MAX_LEVELS = 160
-"""Expressions inside one another once names are expanded; keeps recursion far below Python's limit."""
+"""Nested expressions after the expansion of names; keeps recursion far below Python's limit."""
 MAX_COST = 5_000
 """Operations of one expression for one pod: at 1 µs per operation and 1,000 nodes 5 ms."""
 MAX_STEPS = 20_000
-"""Expressions looked at for one statement: what is called twice is looked at twice."""
+"""Expressions checked for one statement: what is called twice counts twice."""
 MAX_POLICY_COST = 20_000
 """Operations of all expressions of a policy together."""
 MAX_POLICY_STEPS = 50_000
-"""Expressions looked at for all statements of a policy together: about a second."""
+"""Expressions checked for all statements of a policy together: about a second."""
 MAX_POLICY_ERRORS = 50
 """As many as people read; the help of each is the most expensive part of checking."""
 
@@ -134,13 +134,13 @@ class Inference:
     all_steps: int = 0
     """The same for the statements before."""
     inputs: set[Any] = field(default_factory=set)
-    """What is read from outside, by names that nothing uses too."""
+    """What is read from outside, also by unused names."""
     is_over: bool = False
-    """Whether the policy is larger than one may be, or has very many errors: nothing more is looked at."""
+    """Whether the policy is too large, or has very many errors: the rest is skipped."""
     known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
 
     def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return what an expression means in a scope."""
+        """Return the typed expression in a scope."""
         self.level += 1
         self.deepest = max(self.deepest, self.level)
         try:
@@ -155,7 +155,7 @@ class Inference:
             self.level -= 1
 
     def infer_root(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return what a whole expression of a statement means, or unknown if it is too large."""
+        """Return the typed form of a whole expression of a statement, or unknown if it is too large."""
         if self.is_over:
             return unknown(expr.span)
         self.all_steps += self.steps
@@ -248,7 +248,7 @@ class Inference:
         return typed.Logic(Info(TRUTH, shape, maybe, depends), span, operator, truths)
 
     def _item(self, item: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return an item of a list; a name that nothing has is probably a text: `in [amd64]`."""
+        """Return an item of a list; an unknown name is probably a text: `in [amd64]`."""
         known = (*self.definitions, *self.unread_names, *scope.parameters, *scope.bound)
         if not isinstance(item, expressions.Name) or item.name in known or item.name in self.environment.builtins:
             return self.infer(item, scope)
@@ -303,12 +303,12 @@ class Inference:
     # --- names -------------------------------------------------------------------------------------------
 
     def reaches(self, levels: int) -> bool:
-        """Note that something so many levels deep stands here; return whether that is few enough."""
+        """Record an expression of this depth; return whether the depth is allowed."""
         self.deepest = max(self.deepest, self.level + levels)
         return self.deepest <= MAX_LEVELS
 
     def levels(self, value: typed.Typed) -> int:
-        """Return how deep a value is."""
+        """Return the depth of a value."""
         known = self.known_levels.get(id(value))
         if known is None:
             found = 1 + max((self.levels(part) for part in typed.parts(value)), default=0)
@@ -316,7 +316,7 @@ class Inference:
         return known[0]
 
     def value_of(self, definition: Definition, span: Span) -> typed.Typed:
-        """Return the value of a `let` or `metric`, inferring it when it is first used."""
+        """Return the value of a `let` or `metric`, inferred on first use."""
         definition.used = True
         name = definition.tree.name
         if definition.value is not None:
@@ -503,7 +503,7 @@ def read_member(
 
 
 _BOUND = {"running": " > 10min"}
-"""What makes a condition of a field that is none."""
+"""How to make a condition of a field that is not one."""
 
 
 def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
@@ -624,7 +624,7 @@ def _element(inference: Inference, expr: expressions.Expr, scope: Scope) -> type
 
 
 def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
-    """Return what a step beyond a field leads to: an element of a list."""
+    """Return the meaning of a step beyond a field: an element of a list."""
     span = value.span.to(step.span)
     if operators.has_unknown(value):
         return unknown(span)
@@ -807,7 +807,7 @@ def _expanded(inference: Inference, definition: Definition, expr: expressions.Ca
 
 @dataclass(slots=True)
 class Binding:
-    """The arguments of one call laid on the parameters of a builtin."""
+    """The arguments of one call matched with the parameters of a builtin."""
 
     inference: Inference
     builtin: Builtin
@@ -842,7 +842,7 @@ class Binding:
         return self._typed(positional, named, values, unit)
 
     def _assign(self) -> list[tuple[Parameter, expressions.Expr]] | None:
-        """Return each given argument with its parameter, or None after reporting that they don't match."""
+        """Return each given argument with its parameter, or None after reporting that they do not match."""
         parameters = self.builtin.parameters
         places = [p for p in parameters if not p.named_only]
         assigned: list[tuple[Parameter, expressions.Expr]] = []
@@ -927,7 +927,7 @@ class Binding:
         return typed.Constant(Info(number(unit), literal=known.info.literal if both else None), value.span, 0.0)
 
     def _constant(self, parameter: Parameter, argument: expressions.Expr) -> Any:
-        """Return what the kernel takes for a constant argument, or None after reporting."""
+        """Return the kernel's value for a constant argument, or None after reporting."""
         takes, found = parameter.takes, self.inference.found
         defined = {*self.inference.definitions, *self.inference.unread_names}
         if takes.word and isinstance(argument, expressions.Name) and argument.name not in defined:
@@ -987,7 +987,7 @@ class Binding:
         return tuple(found.values())
 
     def _is_bare(self, argument: expressions.Expr) -> bool:
-        """Return whether an argument is a name that nothing has."""
+        """Return whether an argument is an unknown name."""
         defined = (*self.inference.definitions, *self.inference.unread_names)
         known = (*defined, *self.scope.parameters, *self.scope.bound)
         return isinstance(argument, expressions.Name) and not (
@@ -1067,7 +1067,7 @@ def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callabl
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSlot:
-    """Where a value goes among constants."""
+    """The place of a value among constants."""
 
     position: int
 
@@ -1110,7 +1110,7 @@ def _kind(takes: TypeSpec) -> str:
 
 
 def _python_name(builtin: Builtin, parameter: Parameter) -> str:
-    """Return the name of a parameter in Python, which may end in `_` where the word is taken."""
+    """Return the name of a parameter in Python, which may end in `_` if the word is reserved."""
     names = builtin.kernel.__code__.co_varnames
     return parameter.name if parameter.name in names else f"{parameter.name}_"
 
@@ -1159,7 +1159,7 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         info = replace(info, shape=shape, depends=info.depends | depends)
         return typed.Aggregate(info, span, function, topology, value, condition)
     assert topology is not None
-    # what changes only with what nodes are is the same as long as no node changes, as labels are
+    # values that change only with the nodes are constant while no node changes, like labels
     depends = Depends.CLUSTER if info.depends & ~(Depends.NODE | Depends.TEMPLATE) else Depends.NODES
     depends |= Depends.NODE if topology != CLUSTER else Depends.NOTHING
     info = replace(info, shape=shape, depends=info.depends | depends)
@@ -1193,7 +1193,7 @@ def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) 
     if listed.info.type.kind is Kind.LIST:
         info = _aggregate_info("count", over=listed)
         return typed.ListAggregate(info, expr.span, "count", listed, typed.Binder(), None, None)
-    del inference.found[before:]  # it is looked at again
+    del inference.found[before:]  # it is inferred again
     return None
 
 
@@ -1302,7 +1302,7 @@ def _parts(
 
 
 def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typed.Typed | None) -> typed.Typed | None:
-    """Return the value that is aggregated, reporting one of the wrong kind or one too many."""
+    """Return the value that is aggregated, and report one of the wrong kind or one too many."""
     found = inference.found
     if expr.distinct and expr.function != "count":
         message = f"`distinct` belongs to `count`, not to `{expr.function}`"
@@ -1339,7 +1339,7 @@ def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typ
 
 
 def _aggregate_info(function: str, *values: typed.Typed | None, over: typed.Typed | None = None) -> Info:
-    """Return what is known of an aggregate of a value under a condition, the first of the two that there is.
+    """Return the info of an aggregate of a value under a condition, from the first of the two that is present.
 
     over: the list that it iterates over; for pods and nodes, shape and dependencies are not given.
     """
@@ -1359,10 +1359,10 @@ def _aggregate_info(function: str, *values: typed.Typed | None, over: typed.Type
             return Info(info.type, shape, function != "sum", depends, low, high, literal)
 
 
-# --- what there is none of -------------------------------------------------------------------------------
+# --- unknown names ---------------------------------------------------------------------------------------
 
 _MOST_NAMES = 20
-"""Listed in an advice."""
+"""Number of names listed in an advice."""
 _GROUPING = frozenset(statement.keyword for statement in STATEMENTS if statement.groups)
 
 
@@ -1377,7 +1377,7 @@ class Step:
 
 
 def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
-    """Return the diagnostic of a bare name that nothing has."""
+    """Return the diagnostic of an unknown bare name."""
     name = expr.name
     if name in ("node", "pod") or name in scope.items or name in scope.node_items:
         root = "pod" if name in scope.items else "node" if name in scope.node_items else name

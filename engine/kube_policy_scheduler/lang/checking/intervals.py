@@ -8,7 +8,7 @@ Interval: TypeAlias = tuple[float, float]
 """Lowest and highest possible value; missing values aside."""
 
 LIMIT = 1e300
-"""A result that may lie beyond has to be checked for overflow; every input of an evaluation is far below."""
+"""A result that may exceed it must be checked for overflow; every input of an evaluation is far below."""
 ANYTHING: Interval = (-1e308, 1e308)
 
 

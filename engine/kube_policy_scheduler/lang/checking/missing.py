@@ -10,7 +10,7 @@ from kube_policy_scheduler.lang.checking import intervals
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
 
 Known: TypeAlias = frozenset[tuple[str, Hashable]]
-"""What is known of values by the conditions around them, by `typed.key`: ("present", key), ("nonzero", key)."""
+"""Facts about values from the conditions around them, by `typed.key`: ("present", key), ("nonzero", key)."""
 _NOTHING: Known = frozenset()
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -22,8 +22,8 @@ def missing_part(value: typed.Typed, *, when: typed.Typed | None = None) -> type
     `x is missing or x < 40` always has an answer: where `x` is missing, the first condition holds.
 
     Args:
-        value: a number or a truth.
-        when: only where this holds.
+        value: a number or a bool.
+        when: only if this holds.
     """
     if when is not None:
         return missing_part(when) or _missing(value, _known(when, True))
@@ -67,8 +67,8 @@ def _missing(value: typed.Typed, known: Known) -> typed.Typed | None:
 def _missing_operand(operands: Sequence[typed.Typed], both: bool, known: Known) -> typed.Typed | None:
     """Return the part for which `a and b` (both) or `a or b` may be missing.
 
-    The whole is missing only where one operand is, and no other settles it. So the first that is missing stands behind
-    others that are true (of `and`; false of `or`), as are those that never are missing, wherever they stand.
+    The whole is missing only if one operand is, and no other decides it. So the first that is missing comes after
+    others that are true (of `and`; false of `or`), as are those that are never missing, at any place.
     """
     for operand in operands:
         if not operand.info.maybe:
@@ -82,7 +82,7 @@ def _missing_operand(operands: Sequence[typed.Typed], both: bool, known: Known) 
 
 
 def _known(condition: typed.Typed, truth: bool) -> Known:
-    """Return what follows where a condition is true, or where it is false; not where it is missing."""
+    """Return the facts if a condition is true, or if it is false; not if it is missing."""
     match condition:
         case typed.Reference(value=inner):
             return _known(inner, truth)
@@ -101,7 +101,7 @@ def _known(condition: typed.Typed, truth: bool) -> Known:
 
 
 def _present(value: typed.Typed) -> Known:
-    """Return that a value is there, and so are the operands that it cannot be without."""
+    """Return that a value is present, and so are the operands that it requires."""
     known: Known = frozenset({("present", typed.key(value))})
     inner = typed.inner(value)
     if isinstance(inner, typed.Arithmetic | typed.Negative):

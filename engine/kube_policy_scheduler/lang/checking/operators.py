@@ -27,12 +27,12 @@ _WORDS = {"+": "add {right} to {left}", "-": "subtract {right} from {left}", "%"
 
 
 def unknown(span: Span) -> typed.Unknown:
-    """Return the value of something wrong that was reported."""
+    """Return the value of a reported error."""
     return typed.Unknown(UNKNOWN_INFO, span)
 
 
 def joined(*values: typed.Typed) -> tuple[Shape, bool, Depends]:
-    """Return shape, maybe and dependencies of what is made of values."""
+    """Return shape, maybe and dependencies of a combination of values."""
     shape, maybe, depends = Shape.DECISION, False, Depends.NOTHING
     for value in values:
         info = value.info
@@ -101,7 +101,7 @@ def arithmetic(
 
 
 def _literal_of(operator: str, left: Info, right: Info) -> Literal | None:
-    """Return how the result of plain numbers takes the unit of what it meets."""
+    """Return how the result of plain numbers takes the unit of the other operand."""
     quantities = [info.literal is Literal.QUANTITY for info in (left, right)]
     if operator == "*" and any(quantities):
         return None if all(quantities) else Literal.QUANTITY
@@ -111,7 +111,7 @@ def _literal_of(operator: str, left: Info, right: Info) -> Literal | None:
 
 
 def merged_literal(left: Info, right: Info) -> Literal | None:
-    """Return how what is one of two numbers, or made of them, takes the unit of what it meets."""
+    """Return how one of two numbers, or a result of them, takes the unit of the other operand."""
     if not left.literal or not right.literal:
         return None
     return Literal.QUANTITY if Literal.QUANTITY in (left.literal, right.literal) else Literal.PLAIN
@@ -265,7 +265,7 @@ def missing(operand: typed.Typed, *, negated: bool, span: Span) -> typed.Typed:
 
 def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span) -> typed.Typed:
     """Return `left ?? right`."""
-    if not left.info.maybe and not has_unknown(left, right):  # needless, or `??` stands in the wrong place: lint tells
+    if not left.info.maybe and not has_unknown(left, right):  # needless, or `??` is in the wrong place: lint reports it
         return typed.Otherwise(left.info, span, left, right)
     if is_status(left) and right.info.type.kind is Kind.TRUTH:
         # the status of a condition that the node does not have

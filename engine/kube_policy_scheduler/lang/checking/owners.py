@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.types import TRUTH, Info
 
 
 def scope_of(owner: Owner, environment: Environment) -> tuple[typed.Typed | None, tuple[Diagnostic, ...]]:
-    """Return the condition of the pods that an owner may govern, None for all, and what is wrong with it."""
+    """Return the condition of the pods that an owner may govern, None for all, and its errors."""
     if not owner.scope:
         return None, ()
     source = Source(f"pods of owner {owner.name}", f"for pods where {owner.scope}")
@@ -80,7 +80,7 @@ def _found(policy: CheckedPolicy, owner: Owner) -> Iterator[Diagnostic]:
 
 
 def _word(statement: syntax.Statement) -> str:
-    """Return what an administrator calls a statement."""
+    """Return the administrator's name of a statement."""
     match statement:
         case syntax.UseKubernetes(without=without):
             return "use kubernetes without" if without else "use"

@@ -19,7 +19,7 @@ TextValue: TypeAlias = Texts | str | None
 
 
 def to_kleene(value: Any) -> Any:
-    """Return plain truth as three-valued truth."""
+    """Return bool as three-valued truth."""
     if isinstance(value, np.ndarray):
         return value.view(np.uint8) << 1 if value.dtype == np.bool_ else value.astype(np.uint8)
     return TRUE if value else FALSE
@@ -90,7 +90,7 @@ def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype
 
 
 def map_texts(texts: Texts, function: Callable[[str], str | None]) -> Texts:
-    """Return the column of what a function makes of each text."""
+    """Return the column of the results of a function for each text."""
     places: dict[str, int] = {}
     table = np.empty(len(texts.values) + 1, np.int32)
     for place, value in enumerate(texts.values):

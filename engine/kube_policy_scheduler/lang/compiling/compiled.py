@@ -55,7 +55,7 @@ class Operand:
     evaluate: Evaluate
 
     def holds(self, frame: Any) -> BoolColumn:
-        """Return `bool[rows]`: where it is true; where a value is missing, it does not hold."""
+        """Return `bool[rows]`: where it is true; false where a value is missing."""
         answer = self.evaluate(frame)
         held: BoolColumn = full(answer == TRUE if self.tree.info.maybe else answer, frame.size)
         return held
@@ -66,7 +66,7 @@ class CompiledTest(_Common):
     """`require`, `filter`, `hold`: an answer, and whether there is one."""
 
     evaluate: Evaluate
-    """`bool[rows]` for a filter, else bool: whether it holds; where it is missing, it does not."""
+    """`bool[rows]` for a filter, else bool: whether it holds; false where it is missing."""
     missing: Evaluate | None
     """Where it has no answer; None: it always has."""
     nodes: bool
@@ -198,7 +198,7 @@ class CompiledPolicy:
     """From a frame (only its pod is read) to bool; None: all pods of the scheduler."""
     priority: int
     canary: Canary | None
-    """Of which policy it takes a share of the pods over; `governs` has its condition."""
+    """The policy from which it takes a share of the pods; `governs` has its condition."""
     clauses: tuple[CompiledClause, ...]
     without: frozenset[str]
     kubernetes_scores: Mapping[str, float] | None
@@ -210,7 +210,7 @@ class CompiledPolicy:
 
 
 class Victim:
-    """A pod that might be evicted, as fields read it: in the place of a frame."""
+    """A pod that might be evicted, for fields: in place of a frame."""
 
     __slots__ = ("captured", "cluster", "now", "pod", "template")
 

@@ -77,7 +77,7 @@ class Compiler:
         made = self._made.get(id(value))
         if made is None:
             made = self._made[id(value)] = self._compile(value)
-            self._keep.append(value)  # an id means something only as long as its object lives
+            self._keep.append(value)  # an id is valid only while its object lives
         return made
 
     def _captured(self, value: typed.Typed) -> Evaluate:
