@@ -171,9 +171,7 @@ def test_a_request_that_waits_in_the_server_counts_until_it_cannot_be_carried_ou
         (refused(429), Reason.UNAVAILABLE),
     ],
 )
-def test_after_a_lost_answer_a_refusal_counts_once_it_is_final(
-    then: KubeError, reason: Reason
-) -> None:
+def test_after_a_lost_answer_a_refusal_counts_once_it_is_final(then: KubeError, reason: Reason) -> None:
     way = Way()
     way.posts = iter([LOST])
     way.after_posts = then
