@@ -24,6 +24,7 @@ class BlockMaxima:
     @property
     def highest(self) -> float:
         """Return the highest total; -inf if no row has one."""
+        self._renew()
         return float(self._maxima.max())
 
     def totals(self, rows: IntArray) -> FloatArray:
@@ -43,7 +44,14 @@ class BlockMaxima:
         self._totals[rows] = totals
         self._size = size
         changed = np.concatenate((rows, gone)) if len(gone) else rows
-        blocks = np.array(list(set((changed // _ROWS).tolist())), np.int64)
+        self._stale.update((changed // _ROWS).tolist())
+
+    def _renew(self) -> None:
+        """Find the maxima of blocks that were written to; decisions that look at all rows need none."""
+        if not self._stale:
+            return
+        blocks = np.array(list(self._stale), np.int64)
+        self._stale.clear()
         by_block = self._by_block()[blocks]
         maxima = by_block.max(axis=1)
         self._maxima[blocks] = maxima
@@ -51,10 +59,12 @@ class BlockMaxima:
 
     def tied(self, total: float) -> Tied:
         """Return the rows with the highest total."""
+        self._renew()
         return Tied(self, np.flatnonzero(self._maxima == total), total)
 
     def _set_all(self, totals: FloatArray) -> None:
         self._size = len(totals)
+        self._stale: set[int] = set()
         blocks = len(totals) // _ROWS + 1
         self._totals = np.full(blocks * _ROWS, -np.inf)
         self._totals[: len(totals)] = totals
