@@ -170,7 +170,6 @@ def test_a_query_never_answered_is_missing() -> None:
     found = SignalColumns().column(Query("m"), signals=Signals.EMPTY, nodes=NODES, now=0.0)
     assert found.state is SignalState.ABSENT
     assert found.missing == 3
-    assert found.age_seconds is None
 
 
 def test_a_sample_that_was_old_when_fetched_is_missing_alone() -> None:
@@ -187,6 +186,49 @@ def test_a_sample_that_was_old_when_fetched_is_missing_alone() -> None:
     assert column(query, 1010.0, signals=signals) == [1.0, 2.0, None]
     assert column(query, 1011.0, signals=signals) == [None, 2.0, None]
     assert SignalColumns().column(query, signals=signals, nodes=NODES, now=1011.0).missing == 2
+
+
+@given(
+    ages=st.lists(st.sampled_from([0.0, 1.0, 10.0, 25.0, 30.0, 40.0]), min_size=3, max_size=3),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["read again", "label", "node", "nothing"]),
+            st.sampled_from([-20.0, 0.0, 0.5, 1.0, 5.0, 20.0, 29.999999, 31.0]),
+        ),
+        max_size=12,
+    ),
+)
+def test_a_remembered_column_is_what_is_made_anew(ages: list[float], steps: list[tuple[str, float]]) -> None:
+    nodes, columns, query = (
+        Nodes(names=["node-a", "node-b", "node-c"]),
+        SignalColumns(),
+        Query("m", stale_after_seconds=30.0),
+    )
+    now, label = 1000.0, None
+    given_now = aged(ages, at=now)
+    for change, seconds in steps:
+        now += seconds
+        if change == "read again":
+            given_now = aged(ages[::-1], at=now)
+        elif change == "label":
+            label = "host" if label is None else None
+        elif change == "node":
+            nodes.names.reverse()
+            nodes.identity_version += 1
+        signals = Signals.of([given_now], node_label=label)
+        kept = columns.column(query, signals=signals, nodes=nodes, now=now)
+        plain = SignalColumns().column(query, signals=signals, nodes=nodes, now=now)
+        assert kept.state is plain.state
+        assert kept.missing == plain.missing
+        np.testing.assert_array_equal(kept.values, plain.values)
+
+
+def aged(ages: list[float], *, at: float) -> Reading:
+    series = [
+        Series(labels={"node": f"node-{letter}", "host": f"node-{letter}"}, value=age, timestamp=at - age)
+        for letter, age in zip("abc", ages, strict=True)
+    ]
+    return Reading(promql="m", series=tuple(series), evaluated_at=at, fetched_at=at)
 
 
 def test_a_clock_set_back_makes_nothing_stale_or_negative() -> None:

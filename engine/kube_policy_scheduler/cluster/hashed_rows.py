@@ -24,6 +24,7 @@ class HashedRows:
 
     def __init__(self) -> None:
         self._hashes = ValueColumn((), np.uint64)
+        self._group_of = ValueColumn((), np.int64)
         self._bits = 0
         """There are `2 ** bits` groups."""
         self._groups: list[set[int]] = [set()]
@@ -40,11 +41,10 @@ class HashedRows:
         """Return `uint64[groups]`: a hash of each group's number."""
         return self._group_hashes
 
-    def groups_of(self, rows: IntArray) -> IntArray:
-        """Return `int64[rows]`: the groups of some rows."""
-        if not self._bits:
-            return np.zeros(len(rows), np.int64)
-        return (self.hashes[rows] >> np.uint64(_BITS - self._bits)).astype(np.int64)
+    @property
+    def groups(self) -> IntArray:
+        """Return `int64[rows]`: the group of each row."""
+        return self._group_of.values
 
     def rows(self, group: int) -> IntArray:
         """Return the rows of a group, in no order."""
@@ -56,8 +56,9 @@ class HashedRows:
 
     def append(self, name: str) -> None:
         """Add a row after the last one."""
-        row = len(self.hashes)
-        self._hashes.write(row, hash_of(name))
+        row, value = len(self.hashes), hash_of(name)
+        self._hashes.write(row, value)
+        self._group_of.write(row, value >> (_BITS - self._bits))
         if not self._resize():
             self._change(row).add(row)
 
@@ -70,11 +71,12 @@ class HashedRows:
             there.discard(last)
             there.add(row)
         self._hashes.remove(row)
+        self._group_of.remove(row)
         self._resize()
 
     def _change(self, row: int) -> set[int]:
         """Return the group of a row, which is about to change."""
-        group = int(self.hashes[row]) >> (_BITS - self._bits)
+        group = int(self.groups[row])
         self._arrays.pop(group, None)
         return self._groups[group]
 
@@ -86,8 +88,10 @@ class HashedRows:
             return False
         self._bits = bits
         self._group_hashes = _hashes_of_groups(2**bits)
-        order = np.argsort(self.hashes)
-        starts = np.searchsorted(self.groups_of(order), np.arange(2**bits + 1)).tolist()
+        groups = (self.hashes >> np.uint64(_BITS - bits)).astype(np.int64) if bits else np.zeros(size, np.int64)
+        self._group_of = ValueColumn(groups.tolist(), np.int64)
+        order = np.argsort(groups)
+        starts = np.searchsorted(groups[order], np.arange(2**bits + 1)).tolist()
         self._groups = [set(order[start:end].tolist()) for start, end in pairwise(starts)]
         self._arrays = {}
         return True

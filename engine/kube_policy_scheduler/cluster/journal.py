@@ -19,15 +19,13 @@ class Journal(Generic[T]):
         self._entries: list[T] = []
         self._start = 0
         self._most = most
-
-    @property
-    def end(self) -> int:
-        """Return the position after the last change."""
-        return self._start + len(self._entries)
+        self.end = 0
+        """The position after the last change."""
 
     def note(self, change: T) -> None:
         """Add a change; the oldest ones are dropped if there are too many."""
         self._entries.append(change)
+        self.end += 1
         if len(self._entries) > self._most:
             drop = self._most // 2
             del self._entries[:drop]
@@ -35,7 +33,8 @@ class Journal(Generic[T]):
 
     def note_all(self) -> None:
         """Note that everything may have changed: no reader knows the changes up to now one by one."""
-        self._start = self.end + 1
+        self.end += 1
+        self._start = self.end
         self._entries.clear()
 
     def since(self, position: int) -> Sequence[T] | None:

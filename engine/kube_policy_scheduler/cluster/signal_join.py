@@ -16,6 +16,7 @@ what two nodes share there identifies neither of them.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -30,6 +31,11 @@ from kube_policy_scheduler.wording import some
 
 DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
 LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "instance")
+
+
+_MAX_COLUMNS = 1024
+_ROUNDING_SECONDS = 1e-6
+"""A time is not compared more exactly than this; close to the end of a column it is made again."""
 
 
 class NodeIdentities(Protocol):
@@ -200,21 +206,22 @@ class SignalColumn:
     state: SignalState
     missing: int
     """Nodes without a value."""
-    age_seconds: float | None
-    """Age of the reading; None if there is none."""
     join: Join | None
+    until: float = math.inf
+    """Unix seconds by our clock: the next value is too old then."""
 
 
 class SignalColumns:
-    """Lays signals over nodes for decisions, and remembers joins so that a decision pays for none.
+    """Lays signals over nodes for decisions, and remembers the columns so that a decision pays for none.
 
-    A join is made once per reading and version of the node table.
+    A join is made once per reading and version of the node table, a column once more when a value grows too old.
     """
 
     def __init__(self) -> None:
         self._index: NodeIndex | None = None
         self._version: int | None = None
         self._joins: dict[tuple[str, str | None], _Made] = {}
+        self._columns: dict[Query, _Laid] = {}
 
     def column(self, query: Query, *, signals: Signals, nodes: NodeIdentities, now: float) -> SignalColumn:
         """Return the query's values for all nodes at `now` (Unix seconds by our clock).
@@ -222,24 +229,36 @@ class SignalColumns:
         Values are missing where the reading, or the sample behind one value, is older than
         `query.stale_after_seconds`.
         """
-        reading = signals.reading(query)
+        reading, version = signals.reading(query), nodes.identity_version
+        kept = self._columns.get(query)
+        if kept is not None and kept.serves(reading, node_label=signals.node_label, version=version, now=now):
+            return kept.column
+        column = self._lay(query, reading, node_label=signals.node_label, nodes=nodes, now=now)
+        if len(self._columns) >= _MAX_COLUMNS:
+            self._columns.clear()
+        self._columns[query] = _Laid(column, reading, signals.node_label, version, now)
+        return column
+
+    def _lay(
+        self, query: Query, reading: Reading | None, *, node_label: str | None, nodes: NodeIdentities, now: float
+    ) -> SignalColumn:
         if reading is None:
-            return _nothing(len(nodes.names), state=SignalState.ABSENT, age_seconds=None)
-        age_seconds = reading.age_seconds(now)
-        if age_seconds > query.stale_after_seconds:
-            return _nothing(len(nodes.names), state=SignalState.STALE, age_seconds=age_seconds)
-        if query.by is None and signals.node_label is not None:
-            query = replace(query, by=signals.node_label)
+            return _nothing(len(nodes.names), state=SignalState.ABSENT)
+        usable_age = query.stale_after_seconds - reading.age_seconds(now)
+        if usable_age < 0:
+            return _nothing(len(nodes.names), state=SignalState.STALE)
+        if query.by is None and node_label is not None:
+            query = replace(query, by=node_label)
         joined = self.joined(query, reading=reading, nodes=nodes)
-        oldest_usable_sample = query.stale_after_seconds - age_seconds
-        values, missing = joined.values, len(joined.names) - joined.matched
-        if joined.oldest_sample_age > oldest_usable_sample:
-            values = np.where(joined.sample_ages > oldest_usable_sample, np.nan, values)
+        values, missing, oldest = joined.values, len(joined.names) - joined.matched, joined.oldest_sample_age
+        if oldest > usable_age:
+            usable = joined.sample_ages <= usable_age
+            values = np.where(usable, values, np.nan)
             values.flags.writeable = False
             missing = int(np.count_nonzero(np.isnan(values)))
-        return SignalColumn(
-            values=values, state=SignalState.FRESH, missing=missing, age_seconds=age_seconds, join=joined
-        )
+            oldest = float(joined.sample_ages[usable].max(initial=0.0))
+        until = reading.fetched_at + query.stale_after_seconds - oldest
+        return SignalColumn(values=values, state=SignalState.FRESH, missing=missing, join=joined, until=until)
 
     def joined(self, query: Query, *, reading: Reading, nodes: NodeIdentities) -> Join:
         """Return the join of a reading with the nodes, from memory if it was made before."""
@@ -261,6 +280,26 @@ class SignalColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class _Laid:
+    """A column, and what it was made from."""
+
+    column: SignalColumn
+    reading: Reading | None
+    node_label: str | None
+    version: int
+    at: float
+
+    def serves(self, reading: Reading | None, *, node_label: str | None, version: int, now: float) -> bool:
+        """Return whether the column would be made the same again."""
+        return (
+            reading is self.reading
+            and version == self.version
+            and self.at <= now < self.column.until - _ROUNDING_SECONDS
+            and node_label == self.node_label
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Made:
     """A join that was made, and what it was made from."""
 
@@ -278,10 +317,10 @@ _UNMATCHED = -1
 _AMBIGUOUS = -2
 
 
-def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> SignalColumn:
+def _nothing(count: int, *, state: SignalState) -> SignalColumn:
     values = np.full(count, np.nan)
     values.flags.writeable = False
-    return SignalColumn(values=values, state=state, missing=count, age_seconds=age_seconds, join=None)
+    return SignalColumn(values=values, state=state, missing=count, join=None)
 
 
 def _row_of(deciding: Sequence[str], likely: Sequence[str], *, index: NodeIndex) -> int:

@@ -39,12 +39,12 @@ class BlockMaxima:
             grown[rows] = totals
             self._set_all(grown)
             return
-        gone = np.arange(size, self._size)
-        self._totals[gone] = -np.inf
         self._totals[rows] = totals
+        self._stale.update((rows // _ROWS).tolist())
+        if size < self._size:
+            self._totals[size : self._size] = -np.inf
+            self._stale.update(range(size // _ROWS, (self._size - 1) // _ROWS + 1))
         self._size = size
-        changed = np.concatenate((rows, gone)) if len(gone) else rows
-        self._stale.update((changed // _ROWS).tolist())
 
     def _renew(self) -> None:
         """Find the maxima of blocks that were written to; decisions that look at all rows need none."""

@@ -20,19 +20,36 @@ class ChangedRows:
         self.nodes = nodes
         self._journals = journals
         self._positions = [journal.end for journal in journals]
+        self._taken: tuple[list[int], Rows] = (self._positions, _NO_ROWS)
+        """The last answer, and the positions that it was read from."""
 
-    def take(self) -> Rows | None:
-        """Return the rows, or all if many changed; None if what changed is not known row by row."""
+    def take(self, *, beside: ChangedRows | None = None) -> Rows | None:
+        """Return the rows, or all if many changed; None if what changed is not known row by row.
+
+        beside: a reader of the same journals that was asked a moment ago. If it began where this one is, they get the
+        same answer.
+        """
         positions = [journal.end for journal in self._journals]
         if positions == self._positions:
             return _NO_ROWS
+        if beside is not None and beside._taken[0] == self._positions and beside._positions == positions:
+            rows = beside._taken[1]
+        else:
+            found = self._read()
+            if found is None:
+                return None
+            rows = found
+        self._taken = (self._positions, rows)
+        self._positions = positions
+        return rows
+
+    def _read(self) -> Rows | None:
         size, rows = self.nodes.size, set[int]()
         for journal, position in zip(self._journals, self._positions, strict=True):
             changed = journal.since(position)
             if changed is None:
                 return None
             rows.update(changed)
-        self._positions = positions
         if len(rows) * _REBUILD_SHARE > size:
             return ALL_ROWS
         return np.array([row for row in rows if row < size], np.int64)

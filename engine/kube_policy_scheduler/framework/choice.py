@@ -53,14 +53,14 @@ class TieBreak:
         self._factor = _odd(uid, seed=seed)
         self._group_order: Hashes | None = None
         if len(self._by_hash.group_hashes) > 1:
-            self._group_order = self._by_hash.group_hashes * _odd(f"{uid}/group", seed=seed)
+            self._group_order = self._by_hash.group_hashes * self._factor
 
     def first(self, tied: IntArray) -> int:
         """Return the preferred row."""
         if len(tied) == 1:
             return int(tied[0])
         if self._group_order is not None:
-            places = self._group_order[self._by_hash.groups_of(tied)]
+            places = self._group_order[self._by_hash.groups[tied]]
             tied = tied[places == places.min()]
         return self._by_name(tied)
 

@@ -208,7 +208,7 @@ def _constant(frame: Frame, cache: TemplateCache) -> float | None:
             return None
         result += kept.constant
     if cache.live_scores_added:
-        return None  # unchanged: `_totals` finds out
+        return None  # as in the template's last decision; `_totals` finds out when that ends
     for plugin, _ in cache.live_scores:
         prepared = plugin.pre_score(frame)
         if isinstance(prepared, Ready) and prepared.adds:

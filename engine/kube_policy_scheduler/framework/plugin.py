@@ -25,7 +25,9 @@ class Scope(Enum):
     ROW = "row"
     """Also on what changes when pods come to or leave that very node (the node table's journal)."""
     SIGNAL = "signal"
-    """As ROW, and on readings of metrics: the plugin has `readings`."""
+    """As TEMPLATE, and on readings of metrics: the plugin has `readings`."""
+    ROW_SIGNAL = "row and signal"
+    """As ROW, and on readings of metrics."""
     CLUSTER = "cluster"
     """Also on other nodes, on the pod beyond its template or on the clock: not cached."""
 
@@ -68,7 +70,7 @@ class Default(NamedTuple):
 
 
 class ReadsMetrics(Protocol):
-    """A plugin of scope SIGNAL."""
+    """A plugin of scope SIGNAL or ROW_SIGNAL."""
 
     def readings(self, frame: Frame) -> Sequence[object]:
         """Return the same objects as before while the metrics that it reads have the same values."""

@@ -34,7 +34,9 @@ _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
 
-_KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL)
+_KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL)
+_BY_ROW = frozenset({Scope.ROW, Scope.ROW_SIGNAL})
+_BY_READING = frozenset({Scope.SIGNAL, Scope.ROW_SIGNAL})
 _NOTHING = ((), ())
 """The key of a scope without plugins."""
 
@@ -124,15 +126,15 @@ class _Answers:
 
     def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
         nodes = frame.cluster.nodes
-        dynamic = () if scope is Scope.TEMPLATE else (nodes.dynamic_changes,)
+        dynamic = (nodes.dynamic_changes,) if scope in _BY_ROW else ()
         self.nodes = nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
-        self._scope = scope
+        self.scope = scope
         self.filters = [(p, ready) for p, ready in prepared.filters if p.scope is scope]
         scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is scope]
-        self._scores = [score for score in scores if not score[0].normalizes]
+        self.scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
-        self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope is Scope.SIGNAL]
+        self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
         self._read = self._readings(frame)
         self.renewals = 0
         """How often all rows were evaluated."""
@@ -142,9 +144,12 @@ class _Answers:
         """`float64[nodes]`: sum of the scores that need no normalizing."""
         self._update(frame.at(ALL_ROWS))
 
-    def refresh(self, frame: Frame) -> bool:
-        """Evaluate the rows that changed since the last time; return whether these are known."""
-        rows = self._changes.take() if self._changes.nodes is frame.cluster.nodes else None
+    def refresh(self, frame: Frame, *, beside: ChangedRows | None = None) -> bool:
+        """Evaluate the rows that changed since the last time; return whether these are known.
+
+        beside: see `ChangedRows.take`.
+        """
+        rows = self._changes.take(beside=beside) if self._changes.nodes is frame.cluster.nodes else None
         if rows is None:
             return False
         if self._reading:
@@ -173,11 +178,11 @@ class _Answers:
             ok &= plugin.filter(frame, ready.state)
             if ready.nodes is not None:
                 ok &= named_nodes(frame, ready.nodes)[rows]
-        for scorer, weight, state in self._scores:
+        for scorer, weight, state in self.scores:
             raw = scorer.score(frame, state)
             base += raw if weight == 1 else raw * weight
         for kept in self.normalizing:
-            kept.update(frame, may_be_constant=self._scope is Scope.TEMPLATE)
+            kept.update(frame, may_be_constant=self.scope is Scope.TEMPLATE)
         self._resize(size)
         self.ok[rows], self.base[rows] = ok, base
 
@@ -190,7 +195,7 @@ class TemplateCache:
         """The key of equal templates."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
-        self.row_filters = [(plugin, ready.state) for part in parts[1:] for plugin, ready in part.filters]
+        self.row_filters = [(p, ready.state) for part in parts if part.scope in _BY_ROW for p, ready in part.filters]
         """Kept filters that read what pods on the node use, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
@@ -236,10 +241,8 @@ class TemplateCache:
             if key_of(prepare(frame, profile), frame.template, profile) != self.key:
                 return False
             self._images = nodes.images_version
-        if not all(part.refresh(frame) for part in self._parts):
-            return False
         rows = self._changes.take()
-        if rows is None:
+        if rows is None or not all(part.refresh(frame, beside=self._changes) for part in self._parts):
             return False
         if isinstance(rows, slice) or self._renewals != [part.renewals for part in self._parts]:
             self._put_together()
@@ -249,19 +252,21 @@ class TemplateCache:
 
     def _put_together(self) -> None:
         self._renewals = [part.renewals for part in self._parts]
-        self.ok, totals = self._sums(ALL_ROWS)
-        self.count = int(np.count_nonzero(self.ok))
+        ok, totals = self._sums(ALL_ROWS)
+        self.ok = ok.copy()
+        self.count = int(np.count_nonzero(ok))
         self.maxima = BlockMaxima(totals)
         self._passing = None
 
     def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
         """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores, -inf elsewhere."""
-        ok, totals = self._parts[0].ok[rows].copy(), self._parts[0].base[rows].copy()
+        ok, totals = self._parts[0].ok[rows], self._parts[0].base[rows]
         for part in self._parts[1:]:
-            ok &= part.ok[rows]
-            totals += part.base[rows]
-        totals[~ok] = -np.inf
-        return ok, totals
+            if part.filters:
+                ok = ok & part.ok[rows]
+            if part.scores:
+                totals = totals + part.base[rows]
+        return ok, np.where(ok, totals, -np.inf)
 
     def _update(self, rows: IntArray, *, size: int) -> None:
         ok, totals = self._sums(rows)

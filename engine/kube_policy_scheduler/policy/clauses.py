@@ -40,10 +40,13 @@ def scope_of(clause: CompiledClause) -> Scope:
     depends = clause.depends
     if depends & _OTHERS:
         return Scope.CLUSTER
+    by_row = bool(depends & (Depends.ROW | Depends.OFFER | Depends.NUMA))
     if depends & Depends.SIGNAL:
         read = queries(clause.inputs)
-        return Scope.SIGNAL if read and all(query.about is About.NODES for query in read) else Scope.CLUSTER
-    return Scope.ROW if depends & (Depends.ROW | Depends.OFFER | Depends.NUMA) else Scope.TEMPLATE
+        if not read or any(query.about is not About.NODES for query in read):
+            return Scope.CLUSTER
+        return Scope.ROW_SIGNAL if by_row else Scope.SIGNAL
+    return Scope.ROW if by_row else Scope.TEMPLATE
 
 
 @cache
