@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
@@ -25,7 +26,7 @@ GPU = "example.com/gpu"
 
 def frame(*, offered: dict[str, str], held: dict[str, str], wanted: dict[str, str]) -> Frame:
     cluster = Cluster()
-    node = {"metadata": {"name": "n"}, "status": {"allocatable": offered | {"pods": "9"}}}
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "9"} | offered}}
     cluster.set_node(msgspec.convert(node, objects.Node))
     cluster.place(cluster.templates.pod(pod("held", held)), "n")
     return Frame(cluster.templates.pod(pod("p", wanted)), cluster, 0.0)
@@ -112,3 +113,28 @@ def test_least_and_most_are_opposites_up_to_rounding(cpu: int, memory: int, more
     )
 
     assert score(LeastAllocated(), looking) + score(MostAllocated(), looking) in (99, 100)
+
+
+QUANTITIES = st.sampled_from(["0", "1", "7m", "3", "100Mi", "1001", "64Gi", "92233720368547758", "8Ei", "40Ei"])
+AMOUNTS_OF_ALL = st.fixed_dictionaries({"cpu": QUANTITIES, "memory": QUANTITIES}, optional={GPU: st.just("2")})
+PLUGINS = (
+    LeastAllocated(),
+    MostAllocated(),
+    LeastAllocated((("cpu", 3), ("memory", 1), (GPU, 2))),
+    NodeResourcesBalancedAllocation(),
+    NodeResourcesBalancedAllocation((("cpu", 1), ("memory", 1), (GPU, 1))),
+)
+
+
+@given(offered=AMOUNTS_OF_ALL, held=AMOUNTS_OF_ALL, wanted=AMOUNTS_OF_ALL, pods=st.sampled_from(["0", "1", "2"]))
+def test_the_form_for_one_node_says_what_the_arrays_say(
+    offered: dict[str, str], held: dict[str, str], wanted: dict[str, str], pods: str
+) -> None:
+    looking = frame(offered=offered | {"pods": pods}, held=held, wanted=wanted)
+    fit = NodeResourcesFit().pre_filter(looking)
+    assert isinstance(fit, Ready)
+    assert NodeResourcesFit().filter_one(looking, fit.state, 0) == NodeResourcesFit().filter(looking, fit.state)[0]
+    for plugin in PLUGINS:
+        prepared = plugin.pre_score(looking)
+        if isinstance(prepared, Ready):
+            assert plugin.score_one(looking, prepared.state, 0) == plugin.score(looking, prepared.state)[0], plugin

@@ -46,9 +46,20 @@ class BlockMaxima:
             self._stale.update(range(size // _ROWS, (self._size - 1) // _ROWS + 1))
         self._size = size
 
+    def write_one(self, row: int, total: float) -> None:
+        """Set the total of a row."""
+        self._totals[row] = total
+        self._stale.add(row // _ROWS)
+
     def _renew(self) -> None:
         """Find the maxima of blocks that were written to; decisions that look at all rows need none."""
         if not self._stale:
+            return
+        if len(self._stale) == 1:
+            block = self._stale.pop()
+            rows = self._by_block()[block]
+            highest = self._maxima[block] = rows.max()
+            self._counts[block] = np.count_nonzero(rows == highest)
             return
         blocks = np.array(list(self._stale), np.int64)
         self._stale.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -74,6 +74,24 @@ class ReadsMetrics(Protocol):
 
     def readings(self, frame: Frame) -> Sequence[object]:
         """Return the same objects as before while the metrics that it reads have the same values."""
+        ...
+
+
+@runtime_checkable
+class FiltersOneNode(Protocol):
+    """A filter of scope ROW with a second form for one node, which takes a tenth of the time without arrays."""
+
+    def filter_one(self, frame: Frame, state: Any, row: int) -> bool:
+        """Return what `filter` returns for this row."""
+        ...
+
+
+@runtime_checkable
+class ScoresOneNode(Protocol):
+    """A score of scope ROW with a second form for one node, which takes a tenth of the time without arrays."""
+
+    def score_one(self, frame: Frame, state: Any, row: int) -> float:
+        """Return what `score` returns for this row."""
         ...
 
 

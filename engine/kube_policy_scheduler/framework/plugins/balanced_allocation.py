@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import is_scalar
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
@@ -45,6 +46,22 @@ class NodeResourcesBalancedAllocation(Score):
         before, after = _balance(used, capacities)
         result: IntArray = _HALF + (_HALF + after - before) // 2
         return result
+
+    def score_one(self, frame: Frame, state: tuple[tuple[str, int], ...], row: int) -> float:
+        """Return what `score` returns for this row."""
+        nodes = frame.cluster.nodes
+        capacities = [nodes.allocatable(name).item(row) for name, _ in state]
+        if len(state) != 2 or not all(capacities):
+            return float(self.score(frame.at(np.array([row])), state)[0])
+        first, second = float(capacities[0]), float(capacities[1])
+        used = [nodes.requested(name).item(row) for name, _ in state]
+        before = _balance_of_two(used[0] / first, used[1] / second)
+        used = [min(each + amount, MAX_INT64) for each, (_, amount) in zip(used, state, strict=True)]
+        return float(_HALF + (_HALF + _balance_of_two(used[0] / first, used[1] / second) - before) // 2)
+
+
+def _balance_of_two(first: float, second: float) -> int:
+    return int((abs(min(first, 1.0) - min(second, 1.0)) * 0.5 - 1) * -MAX_SCORE)
 
 
 def _with(requested: IntArray, amount: int) -> IntArray:

@@ -12,13 +12,15 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import MOST_NONZERO, BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.quantity import column_scale, rounded
+from kube_policy_scheduler.cluster.quantity import MAX_INT64, column_scale, rounded
 from kube_policy_scheduler.cluster.requests import is_scalar, scoring_request
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 
+_MOST_EXACT = MAX_INT64 // MAX_SCORE
+"""With more capacity, products wrap around."""
 CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 
 
@@ -73,8 +75,32 @@ class ResourceScore(Score):
             return total // weights if weights else total
         return np.where(weights == 0, 0, total // np.maximum(weights, 1))
 
+    def score_one(self, frame: Frame, state: tuple[ScoredResource, ...], row: int) -> float:
+        """Return what `score` returns for this row."""
+        nodes = frame.cluster.nodes
+        total = weights = 0
+        for resource in state:
+            capacity = nodes.allocatable(resource.name).item(row)
+            if capacity > _MOST_EXACT:
+                return float(self.score(frame.at(np.array([row])), state)[0])
+            match resource.name:
+                case "cpu":
+                    used = nodes.nonzero_cpu.item(row)
+                case "memory":
+                    used = nodes.nonzero_memory.item(row)
+                case _:
+                    used = nodes.requested(resource.name).item(row)
+            if capacity:
+                total += self.resource_score_one(used + resource.amount, capacity) * resource.weight
+                weights += resource.weight
+        return float(total // weights) if weights else 0.0
+
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the score `int64[rows]` of one resource; every capacity is at least 1."""
+        raise NotImplementedError
+
+    def resource_score_one(self, used: int, capacity: int) -> int:
+        """Return the same for one node."""
         raise NotImplementedError
 
 
@@ -88,6 +114,10 @@ class LeastAllocated(ResourceScore):
         result: IntArray = np.maximum(capacity - used, 0) * MAX_SCORE // capacity
         return result
 
+    def resource_score_one(self, used: int, capacity: int) -> int:
+        """Return the same for one node."""
+        return max(capacity - used, 0) * MAX_SCORE // capacity
+
 
 class MostAllocated(ResourceScore):
     """Prefers nodes with fewer free resources: bin packing."""
@@ -95,6 +125,10 @@ class MostAllocated(ResourceScore):
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the used share in percent."""
         return np.minimum(used, capacity) * MAX_SCORE // capacity
+
+    def resource_score_one(self, used: int, capacity: int) -> int:
+        """Return the same for one node."""
+        return min(used, capacity) * MAX_SCORE // capacity
 
 
 def _amount(template: PodTemplate, resource: str) -> int:
