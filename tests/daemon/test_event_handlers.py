@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.daemon.scheduling.permit_reports import waiting_pods
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
@@ -42,7 +42,7 @@ class World:
         algorithm.policies = cast(
             Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served, reads_pod_states=False)
         )
-        self.event_handlers = EventHandlers(context, algorithm, WaitingPods(context, algorithm))
+        self.event_handlers = EventHandlers(context, algorithm, waiting_pods(context, algorithm))
 
     def problems(self) -> list[str]:
         return violations(self.cluster, self.queue, self.cluster.assumed)

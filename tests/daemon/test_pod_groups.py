@@ -97,16 +97,95 @@ def test_places_are_given_back_after_five_minutes_as_kube_scheduler_does() -> No
     story("", tell, cpus=(2,))
 
 
-def test_a_topology_constraint_is_not_ignored_silently() -> None:
+RACK = {"topology": [{"key": "topology.kubernetes.io/rack"}]}
+GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (GANG_OF_2 | {"schedulingConstraints": RACK}, "wants all pods in one domain of topology.kubernetes.io/rack"),
+        (GANG_OF_2 | {"schedulingConstraints": {"power": {"max": "4"}}}, "does not know: power"),
+        (GANG_OF_2 | {"resourceClaims": [{"name": "net"}]}, "shares resource claims among its pods (net)"),
+        (GANG_OF_2 | {"parentCompositePodGroupName": "tree"}, "belongs to CompositePodGroup tree"),
+        ({"schedulingPolicy": {"elastic": {}}}, "a scheduling policy other than `basic` and `gang`"),
+        ({}, "a scheduling policy other than `basic` and `gang`"),
+        (GANG_OF_2 | {"disruptionMode": {"all": {}}, "priority": 7}, "has priority 7, but this pod has priority 0"),
+    ],
+    ids=["topology", "constraint", "claims", "parent", "policy", "no policy", "priority of 1.37"],
+)
+def test_what_a_group_asks_for_and_is_not_done_holds_its_pods_with_the_reason(spec: dict[str, Any], why: str) -> None:
     async def tell(calm: Calm) -> None:
-        constraints = {"topology": [{"key": "topology.kubernetes.io/rack"}]}
-        exists(calm, native("near", schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints=constraints))
+        exists(calm, native("near", **spec))
         pods(calm, "near", "a", "b")
         await calm.after(10)
         assert calm.on_nodes() == []
-        assert "wants all pods in one domain of topology.kubernetes.io/rack" in calm.told.why["a"]
+        assert why in calm.told.why["a"]
+        exists(calm, native("near", **GANG_OF_2))
+        await calm.after(10)
+        assert calm.on_nodes() == ["a", "b"], "once the group asks for it no longer"
 
     story("", tell, cpus=(2,))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"schedulingConstraints": {}},
+        {"schedulingConstraints": {"topology": []}},
+        {"disruptionMode": "Pod", "priority": 7, "priorityClassName": "high"},
+        {"disruptionMode": {"single": {}}, "priority": 0},
+        {"disruptionMode": "PodGroup"},
+        {"disruptionMode": {"all": {}}, "workloadRef": {"workloadName": "w", "templateName": "t"}},
+        {"podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}},
+    ],
+)
+def test_fields_that_restrict_nothing_hold_nobody(spec: dict[str, Any]) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, **spec))
+        pods(calm, "train", "a", "b")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b"]
+
+    story("", tell, cpus=(2,))
+
+
+@pytest.mark.parametrize(
+    ("spec", "goes"),
+    [
+        ({"disruptionMode": "Pod"}, True),
+        ({"disruptionMode": {"single": {}}}, True),
+        ({}, True),
+        ({"disruptionMode": "PodGroup"}, False),
+        ({"disruptionMode": {"all": {}}}, False),
+        ({"disruptionMode": {"later": {}}}, False),
+    ],
+)
+def test_part_of_a_group_that_is_disrupted_whole_is_never_evicted(spec: dict[str, Any], goes: bool) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, **spec))
+        pods(calm, "train", "a", "b")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b"]
+        calm.pod("important", priority=10)
+        await calm.after(60)
+        assert ("important" in calm.on_nodes()) is goes
+        assert len(calm.on_nodes()) == 2
+
+    story("", tell, cpus=(1, 1))
+
+
+def test_a_pod_without_a_group_is_evicted_instead() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, disruptionMode="PodGroup"))
+        pods(calm, "train", "a", "b")
+        calm.pod("plain")
+        await calm.after(5)
+        calm.pod("important", priority=10)
+        await calm.after(60)
+        assert calm.on_nodes() == ["a", "b", "important"]
+
+    story("", tell, cpus=(1, 1, 1))
 
 
 def test_groups_of_the_scheduler_plugins_are_respected() -> None:

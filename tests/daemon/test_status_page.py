@@ -22,9 +22,9 @@ from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take_snapshot
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
+from kube_policy_scheduler.framework.gang_state import GangState
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
-from kube_policy_scheduler.policy.gangs import GangState
 from kube_policy_scheduler.times import ago, duration
 from tests.daemon.deciding_stage import NOW
 from tests.daemon.status_stage import Scene

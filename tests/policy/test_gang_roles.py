@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
-from kube_policy_scheduler.policy.gangs import gang_state
 from tests.policy.worlds import node, pod, policy
 
 GANG = "gang by pod.label.job size {size} with 1 of role=driver, 2 of role=worker"

@@ -240,3 +240,34 @@ def test_the_summary_is_markdown_in_the_file_of_github(
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     assert run(["impact", "a.policy", "a.policy", "--cluster", "c.json", "--summary"]) == 2
     capsys.readouterr()
+
+
+IN_GANGS = "filter fits(cpu, mem)\ngang by pod.label.job size 3 within 60s if pod.label.job"
+
+
+def test_a_gang_with_too_few_pods_gets_no_node() -> None:
+    pods = [{"cpu": 1, "labels": {"job": "j"}} for _ in range(2)]
+    found = replayed(pods, "filter fits(cpu, mem)", IN_GANGS)
+    assert [(change.kind, change.new.state, change.reason.kind) for change in found.changes] == [
+        ("lost", State.UNSCHEDULABLE, "gang")
+    ] * 2
+    assert "2 of 3 members have a node, 1 is missing" in found.changes[0].reason.text
+    assert found.placed == (2, 0)
+    assert replayed([*pods, pods[0]], "filter fits(cpu, mem)", IN_GANGS).changes == ()
+
+
+def test_a_gang_that_fits_in_part_gets_no_node_and_others_get_its_room() -> None:
+    pods = [{"cpu": 3, "labels": {"job": "j"}}, {"cpu": 4}, *[{"cpu": 3, "labels": {"job": "j"}}] * 2]
+    found = replayed(pods, "filter fits(cpu, mem)", IN_GANGS)
+    assert [(change.pod, change.kind, change.reason.kind) for change in found.changes] == [
+        ("default/p0", "lost", "gang"),
+        ("default/p2", "lost", "gang"),
+        ("default/p1", "gained", "earlier"),
+    ]
+    assert found.placed == (2, 1)
+    back = replayed(pods, IN_GANGS, "filter fits(cpu, mem)")
+    assert [(change.pod, change.kind, change.reason.kind) for change in back.changes] == [
+        ("default/p0", "gained", "gang"),
+        ("default/p2", "gained", "gang"),
+        ("default/p1", "lost", "earlier"),
+    ]

@@ -102,6 +102,14 @@ class GangRequirement:
         return f'gang "{self.group}" starts with {self.size} pods ({rule})'
 
 
+class MissingGroupError(ValueError):
+    """A pod asks for a group of the API that is not there yet."""
+
+    def __init__(self, group: Group, text: str) -> None:
+        super().__init__(text)
+        self.group = group
+
+
 Placed = Callable[[GangRequirement], int]
 """How many members of a requirement's group have a node: they run, are being bound, or wait here."""
 

@@ -7,12 +7,14 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusing_clauses
@@ -24,7 +26,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS,
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
-from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims
+from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, in_whole_groups
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -131,7 +133,7 @@ def preempt(
     if refusal:
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
-    spares = rule.spares if rule is not None else None
+    spares = spares_of(frame.cluster, rule)
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
@@ -143,6 +145,18 @@ def preempt(
         return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
     ties = best_candidates(candidates, frame.now)
     return Preemption(ties[0], candidates[ties[0]].pods, candidates=candidates, ties=ties)
+
+
+def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:
+    """Return which pods must stay at any priority, by a policy or because of their PodGroup; None: none must."""
+    by_policy, is_in_whole_group = rule.spares if rule is not None else None, in_whole_groups(cluster)
+    if is_in_whole_group is None:
+        return by_policy
+
+    def spares(frame: Frame, victim: PodInfo) -> bool:
+        return is_in_whole_group(victim) or (by_policy is not None and by_policy(frame, victim))
+
+    return spares
 
 
 def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:

@@ -156,6 +156,10 @@ class SchedulingQueue:
         """Return the pending pods of a group by uid, without those gated for a reason of their own."""
         return self._groups.members(group)
 
+    def waits_for_members(self, queued: QueuedPod) -> bool:
+        """Return whether a pod is gated until its group exists and is large enough."""
+        return queued.pod.uid in self._missing_members
+
     def without_place(self, group: Group) -> int:
         """Return how many members have no node; in constant time."""
         return self._groups.without_place(group)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
+from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.objects import PodDisruptionBudget, PodGroup
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
@@ -56,6 +57,33 @@ def started(pod: PodInfo, now: float) -> float:
 def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
     """Return pods sorted: higher priority first, then those that run longer, then by name."""
     return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now), pod.namespace, pod.name))
+
+
+def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
+    """Return whether a pod belongs to a PodGroup that must be disrupted as a whole; None: no group must.
+
+    Preemption takes victims from one node, so it never takes such a pod. A group in a CompositePodGroup counts, as its
+    parents are not known here. So does a group that is not known.
+    """
+    groups = list(cluster.all(PodGroup))
+    single = {key_of(group.metadata.namespace, group.metadata.name) for group in groups if _is_single(group)}
+    if not groups:
+        return None
+
+    def is_in_one(pod: PodInfo) -> bool:
+        group = pod.template.spec.scheduling_group
+        name = group.pod_group_name if group is not None else None
+        return name is not None and name != "" and key_of(pod.namespace, name) not in single
+
+    return is_in_one
+
+
+def _is_single(group: PodGroup) -> bool:
+    """Return whether pods of a group may be evicted one by one."""
+    mode = group.spec.disruption_mode
+    if group.spec.parent_composite_pod_group_name:
+        return False
+    return mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})
 
 
 class KeptVictims:

@@ -21,11 +21,13 @@ from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import FilterProbe, probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.policy.clauses import FilterClause, RequireClause
+from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -112,6 +114,12 @@ class DecisionInputs:
     def hold_reason(self) -> str | None:
         """Return why a `hold` clause keeps the pod out of the active queue, or None."""
         return self.rules.policy.hold_reason(self.frame()) if self.rules.policy is not None else None
+
+    def gang_requirements(self) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind; see `PolicySet.gang_requirements`."""
+        policy, frame = self.rules.policy, self.frame()
+        groups = pod_group_requirements(frame) if is_in_group(self.pod.template) else ()
+        return (*groups, *policy.gang_requirements(frame)) if policy is not None and policy.gangs else groups
 
     def decide(self, cycle: Cycle | None = None) -> Decision:
         """Run the scheduling cycle; cycle: one that is kept from pod to pod, None for one of its own."""

@@ -17,6 +17,7 @@ from kube_policy_scheduler.framework.evaluation import diagnose, passes, pre_fil
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.framework.plugins.device_shares import DeviceShares
+from kube_policy_scheduler.framework.preemption import spares_of
 from kube_policy_scheduler.framework.profile import Profile
 
 _KUBERNETES = frozenset(type(plugin) for plugin in kubernetes_filters() if not isinstance(plugin, DeviceShares)) | {
@@ -76,15 +77,13 @@ def priorities(totals: FloatArray, *, most: int) -> IntArray:
 def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInfo]) -> bool:
     """Return whether the policy lets a pod take a node by the eviction of some pods there, and would then want it."""
     rule = profile.preemption
-    if rule is not None and (not rule.allows(frame) or _spares_any(frame, profile, victims)):
-        return False
     cluster = frame.cluster
+    if rule is not None and not rule.allows(frame):
+        return False
+    spares = spares_of(cluster, rule)
+    if spares is not None and any(spares(frame, victim) for victim in victims):
+        return False
     with cluster.dry_run():
         for victim in victims:
             cluster.displace(victim.uid)
         return passes(frame, profile, row)
-
-
-def _spares_any(frame: Frame, profile: Profile, victims: Sequence[PodInfo]) -> bool:
-    spares = profile.preemption.spares if profile.preemption is not None else None
-    return spares is not None and any(spares(frame, victim) for victim in victims)

@@ -1,4 +1,4 @@
-"""`gang` as requirements on Permit: a pod's groups, who counts as a member, and how far a gang has come."""
+"""`gang` as requirements on Permit: a pod's groups, and who counts as a member."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf, Role
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, Role
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
-from kube_policy_scheduler.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,95 +105,3 @@ def _roles(clause: CompiledGang, frame: Frame, gang_of: GangOf, group: Group, *,
     if needed > size:
         raise ValueError(f"{clause.text}: the roles need {needed} pods, but the size is {size} for this pod")
     return tuple(found)
-
-
-# --- how far a gang has come -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RoleState:
-    """The members of one gang that have a role, at one moment."""
-
-    text: str
-    """`role=driver`"""
-    number: int
-    """How many of them the gang needs."""
-    placed: int
-    """Those that have a place."""
-    there: int
-    """Those that there are, with a place or without."""
-
-
-@dataclass(frozen=True, slots=True)
-class GangState:
-    """The members of one gang at one moment."""
-
-    name: str
-    """`NAMESPACE/KEY`."""
-    rule: str
-    """The clause as it is written, or the PodGroup."""
-    size: int
-    """No member binds before this many have a place."""
-    placed: int
-    """Members on nodes, those that hold a place for the others included."""
-    holding: int
-    """Members that hold a place and do not bind yet."""
-    pending: int
-    """Members without a place."""
-    until: float | None = None
-    """Unix seconds at which those that hold places give them back; None where none does, or that is not known."""
-    roles: tuple[RoleState, ...] = ()
-
-    @property
-    def missing(self) -> int:
-        """Return how many pods there are too few, whatever room there is."""
-        lacking = sum(max(0, role.number - role.there) for role in self.roles)
-        return max(0, self.size - self.placed - self.pending, lacking)
-
-    def sentence(self) -> str:
-        """Return it in one sentence, without an end."""
-        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node"]
-        if self.pending:
-            parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
-        if self.missing:
-            parts.append(f"{self.missing} {'is' if self.missing == 1 else 'are'} missing")
-        parts += [
-            f"{role.placed} of {role.number} with {role.text}" for role in self.roles if role.placed < role.number
-        ]
-        held = f", held until {rfc3339(self.until)}" if self.until is not None and self.placed < self.size else ""
-        return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
-
-
-def gang_state(
-    requirement: GangRequirement,
-    *,
-    placed: NumberOf,
-    pending: NumberOf,
-    holding: int = 0,
-    since: float | None = None,
-) -> GangState:
-    """Return the state of a requirement's gang.
-
-    Args:
-        requirement: what is asked for its members.
-        placed: members on nodes.
-        pending: members without a place.
-        holding: members that hold a place and do not bind yet.
-        since: Unix seconds at which the first of those began, None where there is none.
-    """
-    until = since + requirement.within_seconds if since is not None else None
-    roles = []
-    for role in requirement.roles:
-        on_nodes = placed(role.group_of, role.group)
-        there = on_nodes + pending(role.group_of, role.group)
-        roles.append(RoleState(role.text, role.number, on_nodes, there))
-    return GangState(
-        str(requirement.group),
-        requirement.text,
-        requirement.size,
-        placed(requirement.group_of, requirement.group),
-        holding,
-        pending(requirement.group_of, requirement.group),
-        until,
-        tuple(roles),
-    )

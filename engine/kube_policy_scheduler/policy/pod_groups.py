@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
+from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup, PodGroupSpec
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, MissingGroupError
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0
@@ -47,23 +47,19 @@ def is_in_group(template: PodTemplate) -> bool:
     return native_group(template) is not None or bool(template.labels.get(COSCHEDULING_LABEL))
 
 
-class MissingPodGroupError(ValueError):
-    """Pods ask for a PodGroup that is not there yet."""
-
-    def __init__(self, group: Group) -> None:
-        if group.rule == NATIVE.rule:
-            # kube-scheduler's words, as they are
-            super().__init__(f'waiting for pods\'s pod group "{group.key}" to appear in scheduling queue')
-        else:
-            super().__init__(f"waiting for PodGroup {group} (scheduling.x-k8s.io), which does not exist")
-        self.group = group
+def _missing(group: Group) -> MissingGroupError:
+    """Return the error of pods that ask for a PodGroup that is not there yet."""
+    if group.rule == NATIVE.rule:
+        # kube-scheduler's words, as they are
+        return MissingGroupError(group, f'waiting for pods\'s pod group "{group.key}" to appear in scheduling queue')
+    return MissingGroupError(group, f"waiting for PodGroup {group} (scheduling.x-k8s.io), which does not exist")
 
 
 def pod_group_requirements(frame: Frame) -> tuple[GangRequirement, ...]:
     """Return what the PodGroups of a pod ask for.
 
     Raises:
-        MissingPodGroupError: a group is not there yet.
+        MissingGroupError: a group is not there yet.
         ValueError: a group asks for what is not done here.
     """
     found = []
@@ -77,18 +73,45 @@ def pod_group_requirements(frame: Frame) -> tuple[GangRequirement, ...]:
 def _native_requirement(group: Group, frame: Frame) -> GangRequirement | None:
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
-        raise MissingPodGroupError(group)
-    constraints = there.spec.scheduling_constraints
-    if constraints is not None and constraints.topology:
-        keys = ", ".join(str(constraint.get("key")) for constraint in constraints.topology)
-        raise ValueError(
-            f"PodGroup {group} wants all pods in one domain of {keys}, which this scheduler does"
-            " not do; write it as a rule: required pod affinity, or `pack` in a policy"
-        )
+        raise _missing(group)
+    if (unmet := _not_done(there.spec, frame.pod.priority)) is not None:
+        raise ValueError(f"PodGroup {group} {unmet}")
     gang = there.spec.scheduling_policy.gang
     return _requirement(
         group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS
     )
+
+
+def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
+    """Return what a group asks for that this scheduler does not do, so that its pods must wait; None: nothing.
+
+    priority: of the pod.
+    """
+    policy, constraints = spec.scheduling_policy, spec.scheduling_constraints or {}
+    if policy.gang is None and policy.basic is None:
+        return "has a scheduling policy other than `basic` and `gang`, which this scheduler does not know"
+    if topology := constraints.get("topology"):
+        keys = ", ".join(_key_of(constraint) for constraint in (topology if isinstance(topology, list) else [topology]))
+        return (
+            f"wants all pods in one domain of {keys}, which this scheduler does"
+            " not do; write it as a rule: required pod affinity, or `pack` in a policy"
+        )
+    if unknown := sorted(kind for kind, value in constraints.items() if value and kind != "topology"):
+        return f"has scheduling constraints that this scheduler does not know: {', '.join(unknown)}"
+    if spec.parent_composite_pod_group_name:
+        parent = spec.parent_composite_pod_group_name
+        return f"belongs to CompositePodGroup {parent}, and this scheduler does not schedule composite groups"
+    if spec.resource_claims:
+        names = ", ".join(claim.name for claim in spec.resource_claims)
+        return f"shares resource claims among its pods ({names}), which this scheduler does not do"
+    # 1.37, which a disruption mode that is no text tells, rejects such pods; 1.36 does not
+    if isinstance(spec.disruption_mode, dict) and spec.priority is not None and spec.priority != priority:
+        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
+    return None
+
+
+def _key_of(constraint: object) -> str:
+    return str(constraint.get("key")) if isinstance(constraint, dict) else str(constraint)
 
 
 def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | None:
@@ -96,7 +119,7 @@ def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | N
     there = frame.cluster.get(CoschedulingPodGroup, str(group))
     if there is None:
         if any(True for _ in frame.cluster.all(CoschedulingPodGroup)):
-            raise MissingPodGroupError(group)
+            raise _missing(group)
         return None
     within = float(there.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
     return _requirement(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.lang.checked import CheckedPolicy
@@ -27,6 +28,7 @@ from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.runner import lint
+from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
 
 _MANY_OBJECTS = 20_000
@@ -159,6 +161,21 @@ class PolicySet:
         policy = self.governing(queued.pod) if self.has_holds else None
         clause = policy.holding(frame(queued)) if policy is not None and policy.holds else None
         return (policy, clause) if policy is not None and clause is not None else None
+
+    @cached_property
+    def _has_gangs(self) -> bool:
+        return any(policy.gangs for policy in self.policies)
+
+    def gang_requirements(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind: its PodGroups, and what its policy's `gang` asks for.
+
+        Raises:
+            MissingGroupError: a PodGroup is not there.
+            ValueError: a size has no value, or a PodGroup asks for what is not done here.
+        """
+        policy = self.governing(queued.pod) if self._has_gangs else None
+        gangs = policy.gang_requirements(frame(queued)) if policy is not None and policy.gangs else ()
+        return (*pod_group_requirements(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
 
     def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return when a pod's turn is: as its policy orders its pods, or as Kubernetes does."""

@@ -1,4 +1,4 @@
-"""The condition PodGroupScheduled is written as kube-scheduler 1.36 writes it: when it changes, and never back."""
+"""The condition of PodGroups is written as kube-scheduler writes it: when it changes, and never back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
@@ -108,6 +109,24 @@ async def test_a_group_is_unschedulable_until_it_is_scheduled_and_stays_so() -> 
         writer.unschedulable("default/train", reason="Unschedulable", message="one more, for whom there is no room")
         assert await writer.drain(timeout_seconds=30)
         assert api.condition["status"] == "True"
+        api.seen = api.now()
+        writer.unschedulable("default/train", reason="Unschedulable", message="one more")
+        assert len(writer) == 0
+
+
+async def test_in_the_version_of_1_37_the_condition_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, "versions", [{"version": "v1"}, {"version": "v1beta1"}])
+    monkeypatch.setitem(KINDS, "v1beta1", ["podgroups", "podgroups/status"])
+    monkeypatch.setattr(f"{__name__}.PATH", PATH.replace("v1alpha2", "v1beta1"))
+    api = Api()
+    async with writer_for(api) as writer:
+        writer.unschedulable("default/train", reason="Unschedulable", message="2 of 3")
+        await until(lambda: (len(api.patches), len(writer)) == (1, 0))
+        assert (api.condition["type"], api.condition["status"]) == ("PodGroupInitiallyScheduled", "False")
+        api.seen = api.now()
+        writer.scheduled("default/train")
+        await until(lambda: (len(api.patches), len(writer)) == (2, 0))
+        assert (api.condition["type"], api.condition["status"]) == ("PodGroupInitiallyScheduled", "True")
         api.seen = api.now()
         writer.unschedulable("default/train", reason="Unschedulable", message="one more")
         assert len(writer) == 0

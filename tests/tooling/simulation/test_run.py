@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 from tests.tooling.simulation.scenarios import node, pod, simulated
 
@@ -99,7 +100,7 @@ def test_important_pods_evict_others_that_come_back() -> None:
 
 def test_pods_that_no_policy_governs_are_reported() -> None:
     found = simulated([Arrival(0, "p", pod())], nodes=[node("a")], by='for pods where pod.namespace == "other"')
-    assert (found.placed, dict(found.reasons)) == (0, {"no policy governs this pod": 1})
+    assert (found.placed, dict(found.reasons)) == (0, {NO_POLICY: 1})
 
 
 def test_a_cluster_without_room_for_anything_ends() -> None:

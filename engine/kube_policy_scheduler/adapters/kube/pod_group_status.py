@@ -1,4 +1,6 @@
-"""Writes the condition PodGroupScheduled of Kubernetes' own PodGroups, as kube-scheduler 1.36 does; in the background.
+"""Writes the condition of Kubernetes' own PodGroups that says whether they are scheduled; in the background.
+
+kube-scheduler 1.36 calls it PodGroupScheduled, 1.37 PodGroupInitiallyScheduled: the version of the API tells which.
 
 A group that was scheduled once stays so, whatever becomes of pods that join it later. PodGroups of the
 scheduler-plugins are none of ours: their status is written by the controller that comes with them.
@@ -24,7 +26,8 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodGroup
 from kube_policy_scheduler.times import rfc3339
 
-CONDITION = "PodGroupScheduled"
+CONDITION = "PodGroupInitiallyScheduled"
+CONDITION_OF_V1ALPHA2 = "PodGroupScheduled"
 
 _decode = bounded(msgspec.json.Decoder(PodGroup).decode)
 
@@ -136,14 +139,16 @@ class PodGroupStatusWriter:
         """Return the strategic merge patch that makes a group's condition as wanted, None if it is to stay."""
         if group.metadata.uid != wanted.uid:
             return None
-        current = next((c for c in group.status.conditions or () if c.type == CONDITION), None)
+        version = self._served.version if self._served is not None else POD_GROUPS.version
+        name = CONDITION_OF_V1ALPHA2 if version == "v1alpha2" else CONDITION
+        current = next((c for c in group.status.conditions or () if c.type == name), None)
         if current is not None:
             if current.status == "True" != wanted.status:
                 return None
             if (current.status, current.reason, current.message) == (wanted.status, wanted.reason, wanted.message):
                 return None
         condition: dict[str, Any] = {
-            "type": CONDITION,
+            "type": name,
             "status": wanted.status,
             "reason": wanted.reason,
             "message": wanted.message,

@@ -32,7 +32,8 @@ Examples:
 \b
 OLD and NEW: a .policy file, a folder of them, a ConfigMap (.yaml), or `kubernetes` for Kubernetes' own rules.
 The command removes the pods that either set governs and places them again one after another: first the pods that
-have a node, oldest first, then the pending pods. It evicts no pods, and decides the members of a gang one by one.
+have a node, oldest first, then the pending pods. It evicts no pods. It decides the members of a gang together: if the
+gang is not complete, they get no node.
 
 \b
 Exit codes: 0 within the limits; 1 a limit is exceeded; 2 the command could not run.

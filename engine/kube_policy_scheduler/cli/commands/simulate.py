@@ -104,9 +104,10 @@ def command(
 
     The command compares each POLICY with the others: a file, a folder whose policies work together, or the word
     `kubernetes` for Kubernetes' own rules. Pods arrive and leave in virtual time, and use the scheduling queue and the
-    scheduling cycle of the scheduler. Unschedulable pods wait. Pods of a scheduler that the policies do not serve count
-    as theirs. The results are: the utilization and its balance, the free GPU capacity that cannot be used, and the
-    waiting times. With several seeds, the results are mean and standard deviation.
+    scheduling cycle of the scheduler. Unschedulable pods wait, and the members of a gang start together. Pods of a
+    scheduler that the policies do not serve count as theirs. The results are: the utilization and its balance, the free
+    GPU capacity that cannot be used, and the waiting times. With several seeds, the results are mean and standard
+    deviation.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation import results as reporting
@@ -115,7 +116,7 @@ def command(
         variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
-        for note in (*example.notes, *(note for variant in variants for note in variant.notes)):
+        for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
             say(f"policyctl: {note}", err=True)
         results = _run_all(variants, made, range(seed, seed + seeds))
     except DocumentError as error:
@@ -201,7 +202,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     from kube_policy_scheduler.documents.fixtures import parse_objects
     from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
     from kube_policy_scheduler.tooling.simulation.scenario import Scenario
-    from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, parse_stream
+    from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
     things = stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER)
@@ -216,9 +217,9 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
         raise click.ClickException(f"{', '.join(map(str, clusters))}: the cluster has no nodes")
     arrivals = [*arrivals_of(waiting)]
     if pods is not None:
-        arrivals += parse_stream(
-            files.source(pods), classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER
-        )
+        coming = files.source(pods)
+        arrivals += parse_stream(coming, classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER)
+        things += groups_in(coming, scheduler=cluster_sources.DEFAULT_SCHEDULER)
     if not arrivals:
         raise click.ClickException("no pods arrive: the cluster has no pending pods; specify --pods FILE")
     arrivals.sort(key=lambda arrival: arrival.at)

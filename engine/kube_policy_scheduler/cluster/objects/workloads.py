@@ -73,18 +73,28 @@ class GangSchedulingPolicy(ApiStruct):
 
 
 class PodGroupSchedulingPolicy(ApiStruct):
-    """Without `basic`, which requires nothing."""
+    """One of the two is set."""
 
+    basic: dict[str, Any] | None = None
+    """Requires nothing."""
     gang: GangSchedulingPolicy | None = None
 
 
-class PodGroupConstraints(ApiStruct):
-    topology: list[dict[str, str]] | None = None
+class PodGroupResourceClaim(ApiStruct):
+    name: str = ""
 
 
 class PodGroupSpec(ApiStruct):
     scheduling_policy: PodGroupSchedulingPolicy = field(default_factory=PodGroupSchedulingPolicy)
-    scheduling_constraints: PodGroupConstraints | None = None
+    scheduling_constraints: dict[str, Any] | None = None
+    """By kind; `topology` is a list of `{key}`."""
+    disruption_mode: str | dict[str, Any] | None = None
+    """`Pod` or `PodGroup` (1.36), `{single: {}}` or `{all: {}}` (1.37)."""
+    priority: Int32 | None = None
+    priority_class_name: str | None = None
+    resource_claims: list[PodGroupResourceClaim] | None = None
+    """Claims that the pods of the group share."""
+    parent_composite_pod_group_name: str | None = None
 
 
 class PodGroupStatus(ApiStruct):
@@ -92,7 +102,7 @@ class PodGroupStatus(ApiStruct):
 
 
 class PodGroup(ApiStruct):
-    """scheduling.k8s.io/v1alpha2, Kubernetes 1.36 with the feature gate GenericWorkload."""
+    """scheduling.k8s.io/v1alpha2 of Kubernetes 1.36, v1beta1 of 1.37; both with the feature gate GenericWorkload."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)

@@ -26,9 +26,9 @@ from kube_policy_scheduler.daemon.modes.extender_binder import ExtenderBinder
 from kube_policy_scheduler.daemon.observing.decision_entry import counted
 from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY
 from kube_policy_scheduler.daemon.scheduling.context import Binder
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.choice import best
 from kube_policy_scheduler.framework.status import fit_message
 from kube_policy_scheduler.policy.extension import Refusals, may_evict, priorities, refusals

@@ -14,7 +14,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
-from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.evaluation import diagnose, pre_filter
 from kube_policy_scheduler.framework.frame import Frame

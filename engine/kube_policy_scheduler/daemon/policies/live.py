@@ -20,7 +20,6 @@ from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gate
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse
-from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.readings import missing_nodes
 from kube_policy_scheduler.policy.units import unit_of
@@ -45,7 +44,6 @@ class LivePolicies:
         self._watched = watched
         self._set = policy_set
         self._names = scheduler_names | policy_set.schedulers if watched is None else watched
-        self._has_gangs = any(policy.gangs for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
 
     @classmethod
@@ -88,14 +86,8 @@ class LivePolicies:
         return held[0].held_by(held[1]) if held is not None else None
 
     def gang_requirements(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
-        """Return the groups without which the pod must not bind.
-
-        Raises:
-            ValueError: a policy says no size for one of them, or a PodGroup is not there.
-        """
-        policy = self._set.governing(queued.pod) if self._has_gangs else None
-        gangs = policy.gang_requirements(frame(queued)) if policy is not None and policy.gangs else ()
-        return (*pod_group_requirements(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
+        """Return the groups without which the pod must not bind; see `PolicySet.gang_requirements`."""
+        return self._set.gang_requirements(queued, frame)
 
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
         """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""

@@ -176,7 +176,7 @@ class Policies(Protocol):
         """Return the groups without which the pod must not bind.
 
         Raises:
-            MissingPodGroupError: a PodGroup is not there.
+            MissingGroupError: a PodGroup is not there.
             ValueError: a size has no value.
         """
         ...
@@ -271,6 +271,11 @@ class AssumedPod:
     requirements: tuple[GangRequirement, ...]
     basis: Basis
     devices: ClaimReservation | None = None
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether devices are reserved for its claims."""
+        return self.devices is not None
 
     def unreserve(self, cluster: Cluster) -> None:
         """Undo the reservations in memory; nothing was written yet."""

@@ -16,13 +16,13 @@ from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
-from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
+from kube_policy_scheduler.framework.waiting_pods import WaitingPods
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE
 
 STORAGE_KINDS: tuple[type, ...] = (
@@ -47,7 +47,7 @@ class EventHandlers:
         self,
         context: SchedulerContext,
         algorithm: Algorithm,
-        waiting_pods: WaitingPods,
+        waiting_pods: WaitingPods[AssumedPod],
         *,
         on_assigned: Callable[[PodInfo], None] = lambda pod: None,
         on_left: Callable[[str], None] = lambda uid: None,

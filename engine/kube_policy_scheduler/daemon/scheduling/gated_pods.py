@@ -12,10 +12,10 @@ from functools import partial
 
 from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
-from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
+from kube_policy_scheduler.framework.waiting_pods import WaitingPods
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class GatedPods:
         self,
         context: SchedulerContext,
         algorithm: Algorithm,
-        waiting_pods: WaitingPods,
+        waiting_pods: WaitingPods[AssumedPod],
     ) -> None:
         self._context = context
         self._queue, self._stopwatch, self._wakeups = context.queue, context.stopwatch, context.wakeups

@@ -8,10 +8,10 @@ from typing import assert_never
 
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.waiting_pods import WaitingPods
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class HandOver:
         self,
         context: SchedulerContext,
         algorithm: Algorithm,
-        waiting_pods: WaitingPods,
+        waiting_pods: WaitingPods[AssumedPod],
         event_handlers: EventHandlers,
     ) -> None:
         self._context = context

@@ -24,19 +24,19 @@ from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
-from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
-from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.daemon.scheduling.permit_reports import waiting_pods
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
+from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
@@ -44,6 +44,7 @@ from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
+from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +54,6 @@ FLUSH_EVERY_SECONDS = 30.0
 """Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
-RESTS = "gang that rests"
-"""The rejector of pods whose gang waits before its next attempt. When the wait ends, one pod is retried for all."""
-NOTHING_WAKES: dict[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
-"""But other policies, which always do."""
 
 
 class Scheduler:
@@ -73,7 +70,7 @@ class Scheduler:
         self._broken_gangs = 0
         """By gang: how many members were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
-        self.waiting_pods = WaitingPods(context, self.algorithm)
+        self.waiting_pods = waiting_pods(context, self.algorithm)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
         self.event_handlers = EventHandlers(
             context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._on_left

@@ -21,9 +21,9 @@ from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState, SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
+from kube_policy_scheduler.framework.gang_state import GangState
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
-from kube_policy_scheduler.policy.gangs import GangState
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 

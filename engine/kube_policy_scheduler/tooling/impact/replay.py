@@ -1,12 +1,14 @@
 """The same pods decided one after another under two sets of policies, each on its own cluster, and why they differ.
 
-Each placement changes its cluster for the pods that follow, as it did then. Nobody is evicted for anybody, and
-members of a gang are decided like other pods.
+Each placement changes its cluster for the pods that follow, as it did then. Nobody is evicted for anybody. The members
+of a gang are decided one after another under both sets, even if only one of them has the gang; if it is not complete
+then, they give their nodes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -16,10 +18,13 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_state import gang_state
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
@@ -37,7 +42,7 @@ class Reason:
     """What made the difference."""
 
     kind: str
-    """`filter`, `score`, `tie`, `earlier` (the pods before it), `held` or `ungoverned`."""
+    """`filter`, `score`, `tie`, `earlier` (the pods before it), `held`, `gang` (it is not complete) or `ungoverned`."""
     clause: str
     """The clause as written, or Kubernetes' name of the rule; for `earlier` a few words."""
     place: str = ""
@@ -139,6 +144,8 @@ class Placement:
     policy: str = ""
     message: str = ""
     """Why it has no node."""
+    gang: str = ""
+    """The gang without which it must not start, as written, if that is why it has no node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +209,9 @@ class ReplayedPolicies:
         self.ruleset, self.signals = ruleset, signals
         self.state = cluster_state(things)
         self._cycle = Cycle(seed=seed)
+        self._permit = Permit()
+        self._waiting: dict[str, tuple[PodInfo, tuple[GangRequirement, ...]]] = {}
+        """By uid: placed members of gangs, until all members were decided."""
         self.other = Cycle(seed=seed)
         """For what the other set of policies would decide over this cluster."""
 
@@ -225,6 +235,10 @@ class ReplayedPolicies:
         held = inputs.hold_reason()
         if held is not None:
             return Placement(State.HELD, policy=rules.profile.name, message=held), _nothing
+        try:
+            requirements = inputs.gang_requirements()
+        except ValueError as error:
+            return Placement(State.HELD, policy=rules.profile.name, message=str(error), gang="its gang"), _nothing
         decision = inputs.decide(self._cycle)
         if decision.host is None:
             placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
@@ -235,8 +249,57 @@ class ReplayedPolicies:
         def place() -> None:
             take_claims(self.state.cluster, pod, host, now=step.now)
             self.state.cluster.place(pod, host, devices=devices or None)
+            if requirements:
+                self._waiting[pod.uid] = pod, requirements
+                self._permit.wait(pod.uid, requirements, step.now)
 
         return placement, place
+
+    def gangs(self, step: Step) -> tuple[GangRequirement, ...]:
+        """Return what the gangs of a pod require; none if that is unknown."""
+        rules = self.ruleset.rules(self.info(step))
+        if rules is None:
+            return ()
+        try:
+            return self.inputs(step, rules).gang_requirements()
+        except ValueError:
+            return ()
+
+    def is_surplus(self, step: Step) -> bool:
+        """Return whether a pod would fill no place that its gang still needs, because enough have its role."""
+        size_of = self.state.cluster.counters.group_size
+        found = [gang for gang in self.gangs(step) if gang.roles]
+        return any(gang.filled(size_of) == gang.filled(size_of, joining=1) < gang.size for gang in found)
+
+    def start_gangs(self, members: Sequence[Step]) -> dict[str, Placement]:
+        """Start the gangs that are complete; return by uid what becomes of the members of the others.
+
+        members: all pods of these gangs; those with a node give it back.
+        """
+        for uid in list(self._waiting):
+            if uid in self._permit:
+                self._permit.release(uid, self._filled)
+        pending = [info.template for info in map(self.info, members) if self.state.cluster.node_of(info.uid) is None]
+
+        def number_pending(group_of: GroupOf, group: Group) -> int:
+            return sum(group_of(template) == group for template in pending)
+
+        found: dict[str, Placement] = {}
+        size_of = self.state.cluster.counters.group_size
+        for uid in tuple(self._permit):
+            requirements = self._waiting[uid][1]
+            short = next((each for each in requirements if self._filled(each) < each.size), requirements[0])
+            message = gang_state(short, placed=size_of, pending=number_pending).sentence()
+            found[uid] = Placement(State.UNSCHEDULABLE, policy=short.policy, message=message, gang=short.text)
+        for uid in found:
+            self._permit.leave(uid)
+            self.state.cluster.displace(uid)
+            give_claims_back(self.state.cluster, self._waiting[uid][0], ends=False)
+        self._waiting.clear()
+        return found
+
+    def _filled(self, requirement: GangRequirement) -> int:
+        return requirement.filled(self.state.cluster.counters.group_size)
 
 
 def _nothing() -> None:
@@ -275,17 +338,66 @@ def replay(
     left = len(before.state.cluster.pods)
     changes: list[Change] = []
     placed, as_was = [0, 0], 0
-    for number, step in enumerate(steps):
-        (was, settle_old), (now, settle_new) = before.decide(step), after.decide(step)
-        placed = [placed[0] + bool(was.node), placed[1] + bool(now.node)]
-        as_was += bool(step.was) and was.node == step.was
-        if (was.state, was.node) != (now.state, now.node):
-            changes.append(Change(step.key, was, now, _reason(before, after, step, now)))
-        settle_old()
-        settle_new()
-        progress(number + 1, len(steps))
+    decided = 0
+    for together in _by_gang(steps, (before, after)):
+        made = list(_decide_together(before, after, together))
+        incomplete = before.start_gangs(together), after.start_gangs(together)
+        for step, was, now, why in made:
+            was, now = (each.get(step.pod.metadata.uid, one) for each, one in zip(incomplete, (was, now), strict=True))
+            placed = [placed[0] + bool(was.node), placed[1] + bool(now.node)]
+            as_was += bool(step.was) and was.node == step.was
+            if (was.state, was.node) != (now.state, now.node):
+                changes.append(Change(step.key, was, now, _gang_reason(was, now) or why or Reason("earlier", EARLIER)))
+        decided += len(together)
+        progress(decided, len(steps))
     were = sum(1 for step in steps if step.was)
     return Replay(before.state, after.state, len(steps), (placed[0], placed[1]), as_was, were, tuple(changes), left)
+
+
+def _by_gang(steps: Sequence[Step], sides: Sequence[ReplayedPolicies]) -> Iterator[list[Step]]:
+    """Yield the steps in order, each with those whose pods start together with its pod under either set."""
+    groups = [{gang.group for side in sides for gang in side.gangs(step)} for step in steps]
+    members: dict[Group, list[int]] = {}
+    for number, found in enumerate(groups):
+        for group in found:
+            members.setdefault(group, []).append(number)
+    done: set[int] = set()
+    for first in range(len(steps)):
+        if first in done:
+            continue
+        together, ahead = {first}, [first]
+        while ahead:
+            for group in groups[ahead.pop()]:
+                others = set(members.pop(group, ())) - together
+                together |= others
+                ahead += others
+        done |= together
+        yield [steps[number] for number in sorted(together)]
+
+
+def _decide_together(
+    before: ReplayedPolicies, after: ReplayedPolicies, together: Sequence[Step]
+) -> Iterator[tuple[Step, Placement, Placement, Reason | None]]:
+    """Decide some pods one after another in both clusters; those whose role is taken come last."""
+    ahead, deferred = deque(together), set[str]()
+    while ahead:
+        step = ahead.popleft()
+        if step.key not in deferred and len(together) > 1 and (before.is_surplus(step) or after.is_surplus(step)):
+            deferred.add(step.key)
+            ahead.append(step)
+            continue
+        (was, settle_old), (now, settle_new) = before.decide(step), after.decide(step)
+        differs = (was.state, was.node) != (now.state, now.node)
+        yield step, was, now, _reason(before, after, step, now) if differs else None
+        settle_old()
+        settle_new()
+
+
+def _gang_reason(was: Placement, now: Placement) -> Reason | None:
+    """Return the reason of a difference that a gang makes which is not complete; None: none does."""
+    if now.gang:
+        return Reason("gang", now.gang, text=f"is not complete: {now.message}")
+    return Reason("gang", was.gang, text=f"was not complete: {was.message}") if was.gang else None
 
 
 def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, now: Placement) -> Reason:

@@ -125,6 +125,7 @@ def _run(run: Run) -> dict[str, Any]:
         "placed": run.placed,
         "left": run.left,
         "evicted": run.evicted,
+        "givenBack": run.given_back,
         "unplaced": run.unplaced,
         "decisions": run.decisions,
         "seconds": run.seconds,
@@ -187,6 +188,8 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
         add("p95", [short_duration(wait[1]) if wait is not None else "–" for wait in waits])
     if any(run.evicted for each in runs for run in each):
         add("evicted", [_number([run.evicted for run in each]) for each in runs])
+    if any(run.given_back for each in runs for run in each):
+        add("given back", [_number([run.given_back for run in each]) for each in runs])
     rows = zip((result.name for result in results), *columns.values(), strict=True)
     return Table(("policy", *columns), tuple(rows))
 

@@ -15,14 +15,19 @@ from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
@@ -80,7 +85,7 @@ class Measures:
             spread=float(shares.std()) if len(shares) else 0.0,
             fragmentation=self._fragmentation(frame),
             pending=pending,
-            running=len(self._cluster.pods),
+            running=len(self._cluster.pods) - len(self._cluster.assumed),
         )
 
     def _fragmentation(self, frame: Frame | None) -> float | None:
@@ -112,9 +117,10 @@ def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
     return (*found, Resource("cpu"), Resource("memory"))
 
 
+GANG_TOO_SMALL = "gang: too few pods"
+GANG_INCOMPLETE = "gang: not enough nodes for all that it needs"
 SAMPLES = 200
 """Moments looked at in a run, at most about twice as many."""
-NO_POLICY = "no policy governs this pod"
 
 Progress = Callable[[int], None]
 """Told now and then how many arrivals were dealt with."""
@@ -128,7 +134,7 @@ class Tally:
     placed: int = 0
     left: int = 0
     evicted: int = 0
-    decisions: int = 0
+    given_back: int = 0
     wanted: float = 0.0
     """Of the main resource, by all that arrived."""
     reasons: dict[str, int] = field(default_factory=dict)
@@ -141,18 +147,70 @@ class Tally:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class AssumedPod:
+    """A pod that counts on its node; it runs there at once, or waits for its gang."""
+
+    queued: QueuedPod
+    host: str
+    requirements: tuple[GangRequirement, ...] = ()
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether it may hold devices for its claims."""
+        return bool(self.queued.pod.template.spec.resource_claims)
+
+    def unreserve(self, cluster: Cluster) -> None:
+        """Give the devices of its claims back."""
+        give_claims_back(cluster, self.queued.pod, ends=False)
+
+
+DECISION_SECONDS = 1e-4
+"""What a decision counts as where a scheduler bounds its own work: the same on every machine."""
+
+
+class SimulatedAlgorithm(ScheduleAlgorithm):
+    """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
+
+    def __init__(
+        self, cluster: Cluster, cycle: Cycle, events: SimulatedCluster, rules: Rules, signals: Signals
+    ) -> None:
+        super().__init__(cluster, cycle, events, events.clock)
+        self.signals = signals
+        self.rules = rules
+        self.decisions = 0
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the plugins that decide about a pod; None where no policy governs it."""
+        return self.rules.profile(pod)
+
+    def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind."""
+        return self.rules.gang_requirements(queued, self.frame)
+
+    def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
+        """Return the pod's node, or why there is none."""
+        self.decisions += 1
+        return super().decide(queued, preempts=preempts, memo=memo)
+
+    def work_seconds(self) -> float:
+        """Return how long all decisions would have taken so far."""
+        return self.decisions * DECISION_SECONDS
+
+
 class SimulatedCluster:
-    """A scenario's cluster under a variant. `now` is its virtual time, unix seconds."""
+    """A scenario's cluster under a variant, with its pending pods. `now` is its virtual time, unix seconds."""
 
     def __init__(self, scenario: Scenario, variant: PolicyVariant, *, seed: int) -> None:
         self.scenario = scenario
         self.cluster = cluster_state(scenario.things).cluster
-        self.rules = Rules(variant, preempts=not scenario.drops)
         self.now = scenario.starts_at
         self.tally = Tally()
-        self._signals = variant.signals
-        self._cycle = Cycle(seed=seed)
-        self._refused = RefusalMemo()
+        self.changes = 0
+        """How often something happened to the cluster."""
+        rules = Rules(variant, preempts=not scenario.drops)
+        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, variant.signals)
+        self.queue = SchedulingQueue()
         self._infos: dict[int, PodInfo] = {}
         resources = resources_of(self.cluster)
         for resource in resources:
@@ -162,6 +220,19 @@ class SimulatedCluster:
             counts = {self._info(pod).template: number for pod, number in scenario.workload}
             self.cluster.workload.declare(counts)
         self.measures = Measures(self.cluster, resources)
+
+    def clock(self) -> float:
+        """Return the virtual time, unix seconds."""
+        return self.now
+
+    def move_on_event(self, event: ClusterEvent) -> None:
+        """Move the pods that an event may help."""
+        self.changes += 1
+        self.queue.move_on_event(event, self.now)
+
+    def devices_freed(self) -> None:
+        """Move pods that wait for devices."""
+        self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
     def arrive(self, arrival: Arrival) -> PodInfo:
         """Return the pod that arrives, counted."""
@@ -179,38 +250,24 @@ class SimulatedCluster:
         capacity = self.measures.capacity[self.measures.main.name]
         return self.tally.wanted / capacity if capacity else 0.0
 
-    def frame(self, queued: QueuedPod) -> Frame:
-        """Return what rules may look at for a pod, now."""
-        return queued.frame(self.cluster, self.now, signals=self._signals)
-
-    def decide(self, frame: Frame) -> Decision:
-        """Decide about a pod; who was refused in a cluster that is still the same is refused again."""
-        profile = self.rules.profile(frame)
-        if profile is None:
-            return Decision(frame.pod, None, total=self.cluster.nodes.size, message=NO_POLICY)
-        self.tally.decisions += 1
-        state = self.now if not profile.by_template else 0.0
-        known = self._refused.get(frame.pod, profile, state)
-        if known is not None:
-            return known
-        decision = self._cycle.decide(frame, profile)
-        if decision.host is None:
-            self._refused.note(decision, profile, state)
-        return decision
-
-    def place(self, decision: Decision) -> PodInfo:
-        """Put a pod on the node that was found for it; return it as it runs there."""
+    def assume(
+        self, queued: QueuedPod, decision: Decision, requirements: tuple[GangRequirement, ...] = ()
+    ) -> AssumedPod:
+        """Count a pod on the node that was found for it."""
         assert decision.host is not None
-        pod = replace(decision.pod, started=self.now, ready=True, all_started=True)
-        take_claims(self.cluster, pod, decision.host, now=self.now)
-        self.cluster.place(pod, decision.host, devices=decision.devices)
-        self.tally.placed += 1
-        self.changed()
-        return pod
+        pod, cluster = queued.pod, self.cluster
+        cluster.nominate(pod, "")
+        take_claims(cluster, pod, decision.host, now=self.now)
+        cluster.assume(pod, decision.host, now=self.now, devices=decision.devices)
+        self.algorithm.forget_refusals()
+        return AssumedPod(queued, decision.host, requirements)
 
-    def changed(self) -> None:
-        """Take note that the cluster is not the same any more."""
-        self._refused.clear()
+    def bind(self, assumed: AssumedPod) -> PodInfo:
+        """Let an assumed pod run; return it as it runs."""
+        pod = replace(assumed.queued.pod, started=self.now, ready=True, all_started=True)
+        self.cluster.confirm(pod, assumed.host)
+        self.tally.placed += 1
+        return pod
 
     def sample(self, frame: Frame | None, *, at: float, pending: int) -> None:
         """Look at the cluster."""
@@ -220,7 +277,7 @@ class SimulatedCluster:
     def any_frame(self) -> Frame | None:
         """Return the frame of some pod, for measures that need one; None before the first has come."""
         some = next(iter(self._infos.values()), None)
-        return self.frame(QueuedPod(some, self.now, self.now)) if some is not None else None
+        return self.algorithm.frame(QueuedPod(some, self.now, self.now)) if some is not None else None
 
     def _info(self, pod: objects.Pod) -> PodInfo:
         info = self._infos.get(id(pod))
@@ -242,10 +299,11 @@ def place_or_drop(simulated: SimulatedCluster, *, progress: Progress) -> None:
     every = max(1, len(arrivals) // SAMPLES)
     marks = [mark for mark in simulated.scenario.marks if measures.capacity[measures.main.name]]
     for place, arrival in enumerate(arrivals):
-        frame = simulated.frame(QueuedPod(simulated.arrive(arrival), simulated.now, simulated.now))
-        decision = simulated.decide(frame)
+        queued = QueuedPod(simulated.arrive(arrival), simulated.now, simulated.now)
+        frame = simulated.algorithm.frame(queued)
+        decision = simulated.algorithm.decide(queued)
         if decision.host is not None:
-            simulated.place(decision)
+            simulated.bind(simulated.assume(queued, decision))
         else:
             tally.unplaced(reason(decision))
         while marks and simulated.share_arrived() >= marks[0] - 1e-9:
@@ -258,7 +316,14 @@ def place_or_drop(simulated: SimulatedCluster, *, progress: Progress) -> None:
 _LOOK_STEPS = (3600.0, 900.0, 300.0, 60.0, 30.0, 15.0, 10.0, 5.0)
 """Between two looks at a pod that waits for time to pass: the longest that is no more than a thirtieth of its wait."""
 _LOOK_AT_MOST_SECONDS = 7 * 86400.0
-"""How long after the last arrival and departure it is waited for pods that wait for time to pass."""
+"""How long after the last arrival, binding and departure it is waited for pods that wait for time to pass."""
+GANG_LOOK_SECONDS = 60.0
+"""How often it is looked whether a gang that rests would fit; the scheduler looks every 5 s."""
+GANG_WAITS_AT_MOST = 4.0
+"""How long after the last arrival, binding and departure gangs are tried, in multiples of their longest time-out.
+
+Two gangs that hold each other's nodes both time out once, and rest for twice as long; then the first one starts.
+"""
 
 
 def next_look(queued: float, now: float) -> float:
@@ -274,13 +339,27 @@ def next_look(queued: float, now: float) -> float:
 
 
 class Waiting:
-    """A queue before a simulated. Time goes from one moment at which something happens to the next."""
+    """Pods that wait, in the queue or at Permit. Time goes from one moment at which something happens to the next."""
 
     def __init__(self, simulated: SimulatedCluster) -> None:
         self._simulated = simulated
-        self._queue = SchedulingQueue(
-            turn=lambda queued: simulated.rules.turn(queued, simulated.frame),
-            hold=lambda queued: simulated.rules.hold(queued, simulated.frame),
+        self._queue, self._algorithm = simulated.queue, simulated.algorithm
+        self._waiting_pods: WaitingPods[AssumedPod] = WaitingPods(
+            simulated.cluster,
+            simulated.queue,
+            simulated.algorithm,
+            events=simulated,
+            observer=self,
+            clock=simulated.clock,
+            stopwatch=simulated.algorithm.work_seconds,
+            look_seconds=GANG_LOOK_SECONDS,
+        )
+        rules, algorithm = simulated.algorithm.rules, simulated.algorithm
+        self._queue.use(
+            turn=lambda queued: rules.turn(queued, algorithm.frame),
+            hold=lambda queued: rules.hold(queued, algorithm.frame),
+            membership=self._waiting_pods.membership,
+            placed=simulated.cluster.counters.group_size,
         )
         self._departures: list[tuple[float, int, PodInfo]] = []
         self._tickets = count()
@@ -288,31 +367,27 @@ class Waiting:
         self._looks: list[tuple[float, str]] = []
         """When to look at which pods that wait for time to pass, the earliest first."""
         self._looked_for: set[str] = set()
-        self._something_happened = False
-        """Whether a held pod may be let in although no time passes."""
+        self._seen_changes = 0
+        """How much had happened when held pods were asked about last."""
+        self._last_event = simulated.now
+        """When a pod came, was bound or left last."""
+        self._longest_wait = 0.0
+        """The longest time-out of the gangs that were decided."""
 
     def run(self, *, progress: Progress) -> None:
         """Go on until nothing will happen any more."""
-        simulated, queue = self._simulated, self._queue
+        simulated = self._simulated
         arrivals, start = simulated.scenario.arrivals, simulated.scenario.starts_at
-        following, last_event = 0, start
+        following = 0
         ends = [arrival.at + (arrival.lasts or 0.0) for arrival in arrivals]
         every = max(ends, default=0.0) / SAMPLES
         next_sample = start
         while True:
-            times = [self._departures[0][0]] if self._departures else []
-            if following < len(arrivals):
-                times.append(start + arrivals[following].at)
-            if times:
-                last_event = max(last_event, min(times))
-            due = queue.next_due()
-            if due is not None:
-                times.append(due)
-            if self._looks and simulated.now < last_event + _LOOK_AT_MOST_SECONDS:
-                times.append(self._looks[0][0])
-            if not times:
+            arrives = start + arrivals[following].at if following < len(arrivals) else None
+            next_time = self._next_time(arrives)
+            if next_time is None:
                 break
-            now = max(simulated.now, min(times))
+            now = max(simulated.now, next_time)
             while next_sample < now:
                 # what holds until now: the moment before anything happens
                 self._sample(next_sample)
@@ -324,14 +399,48 @@ class Waiting:
                 pod = simulated.arrive(arrival)
                 self._lasts[pod.uid] = arrival.lasts
                 self._add(pod)
+                self._last_event = now
                 following += 1
             self._look()
+            self._waiting_pods.expire(now)
             self._decide_all()
             progress(following)
         self._sample(simulated.now)
-        for queued in queue:
-            why = queued.gated_because if queued.place is Place.GATED else queued.reported_reason
-            simulated.tally.unplaced(why or "not decided")
+        for queued in self._queue:
+            simulated.tally.unplaced(self._why_pending(queued))
+
+    def _next_time(self, arrives: float | None) -> float | None:
+        """Return when something happens next; arrives: when the next pod comes."""
+        now = self._simulated.now
+        times = [self._departures[0][0] if self._departures else None, arrives, self._queue.next_due()]
+        if self._looks and now < self._last_event + _LOOK_AT_MOST_SECONDS:
+            times.append(self._looks[0][0])
+        if now < self._last_event + GANG_WAITS_AT_MOST * self._longest_wait:
+            times.append(self._waiting_pods.next_due())
+        return min((at for at in times if at is not None), default=None)
+
+    def _why_pending(self, queued: QueuedPod) -> str:
+        """Return why a pod has no node in the end, without what differs from gang to gang."""
+        if queued.place is Place.PERMIT:
+            return GANG_INCOMPLETE
+        if queued.place is not Place.GATED:
+            return queued.reported_reason or "not decided"
+        return GANG_TOO_SMALL if self._queue.waits_for_members(queued) else queued.gated_because
+
+    # --- places that waiting pods give back ----------------------------------------------------------
+
+    def rejected(self, assumed: AssumedPod, why: str) -> None:
+        """A waiting pod gave its place back."""
+        self._simulated.tally.given_back += 1
+        assumed.queued.reported_reason = GANG_INCOMPLETE
+
+    def gang_rejected(self, group: Group, pods: int, why: str) -> None:
+        """So many pods of a gang gave their places back."""
+
+    def no_longer_fits(self, assumed: AssumedPod) -> None:
+        """The node of a waiting pod changed: the pod is decided again."""
+
+    # --- what happens --------------------------------------------------------------------------------
 
     def _add(self, pod: PodInfo) -> None:
         self._queue.add(pod, self._simulated.now)
@@ -342,16 +451,23 @@ class Waiting:
     def _look_later(self, queued: QueuedPod) -> None:
         """Look at a pod again when time has passed, if that may help it."""
         uid = queued.pod.uid
-        if _waits_for_time(queued) and uid not in self._looked_for:
+        if self._waits_for_time(queued) and uid not in self._looked_for:
             self._looked_for.add(uid)
             heapq.heappush(self._looks, (next_look(queued.queued, self._simulated.now), uid))
+
+    def _waits_for_time(self, queued: QueuedPod) -> bool:
+        """Return whether time alone may help a pod: a policy holds it, or reads the clock and rejected it."""
+        if queued.place is Place.GATED:
+            return gates(queued) is None and not self._queue.waits_for_members(queued)
+        wakes = queued.wake_events
+        return queued.place is Place.UNSCHEDULABLE and wakes is not None and ClusterEvent.CLOCK in wakes
 
     def _look(self) -> None:
         """Ask again about the pods for which it is time, and about all held ones where something happened."""
         queue, now = self._queue, self._simulated.now
-        if self._something_happened and self._looks:
+        if self._simulated.changes > self._seen_changes and self._looks:
             queue.recheck_gated()
-        self._something_happened = False
+        self._seen_changes = self._simulated.changes
         due = []
         while self._looks and self._looks[0][0] <= now:
             due.append(heapq.heappop(self._looks)[1])
@@ -369,45 +485,89 @@ class Waiting:
             if simulated.cluster.pods.get(pod.uid) is pod:
                 simulated.cluster.remove(pod.uid)
                 simulated.tally.left += 1
-                self._happened(ClusterEvent.POD_DELETE)
+                self._last_event = simulated.now
+                self._simulated.move_on_event(ClusterEvent.POD_DELETE)
                 if has_claims(pod.template, simulated.cluster):
                     give_claims_back(simulated.cluster, pod)
-                    self._happened(ClusterEvent.RESOURCE_CLAIM)
+                    self._simulated.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
     def _decide_all(self) -> None:
-        simulated, queue = self._simulated, self._queue
-        while (queued := queue.pop(simulated.now)) is not None:
-            frame = simulated.frame(queued)
-            decision = simulated.decide(frame)
-            if decision.host is not None:
-                self._bind(queued, decision)
-                continue
-            found = decision.preemption
-            if found is not None and found.victims and found.nominated_node:
-                self._evict(queued, found.nominated_node, found.victims)
-                continue
-            queued.reported_reason = reason(decision)
-            profile = simulated.rules.profile(frame)
-            rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
-            wakes = profile.wakes if profile is not None else {NO_POLICY: frozenset()}
-            queue.rejected(queued, rejectors, simulated.now, wakes=wakes)
-            self._look_later(queued)
+        while (queued := self._next()) is not None:
+            self._schedule_one(queued)
 
-    def _bind(self, queued: QueuedPod, decision: Decision) -> None:
-        simulated, pod = self._simulated, queued.pod
-        simulated.cluster.nominate(pod, "")
-        pod = simulated.place(decision)
+    def _next(self) -> QueuedPod | None:
+        while self._queue.has_to_ask():
+            self._queue.ask_again()
+        return self._waiting_pods.next() or self._queue.pop(self._simulated.now)
+
+    def _schedule_one(self, queued: QueuedPod) -> None:
+        """Do what the scheduler's own scheduling cycle does for a pod, and bind at once."""
+        waiting_pods, now = self._waiting_pods, self._simulated.now
+        membership = waiting_pods.membership(queued)
+        if membership.why is not None:
+            self._drop_nomination(queued)
+            self._queue.gate(queued, membership, now)
+            self._look_later(queued)
+            return
+        requirements = membership.requirements
+        self._longest_wait = max(self._longest_wait, *(each.within_seconds for each in requirements), 0.0)
+        if requirements and waiting_pods.rests(queued, requirements) is not None:
+            self._drop_nomination(queued)
+            queued.reported_reason = GANG_INCOMPLETE
+            self._queue.rejected(queued, frozenset((RESTS,)), now, wakes=NOTHING_WAKES)
+            return
+        decision, others = (
+            waiting_pods.decide(queued, requirements) if requirements else (self._algorithm.decide(queued), ())
+        )
+        if decision.host is None:
+            for member, refusal in others:
+                self._handle_failure(member, requirements, refusal)
+            self._handle_failure(queued, requirements, decision)
+            return
+        assumed = self._simulated.assume(queued, decision, requirements)
+        for each in waiting_pods.arrive(assumed) if requirements else (assumed,):
+            self._bind(each)
+
+    def _handle_failure(self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision) -> None:
+        if requirements:
+            self._waiting_pods.refused(requirements)
+        queued.reported_reason = reason(decision)
+        found = decision.preemption
+        if found is not None and found.victims and found.nominated_node:
+            self._evict(queued, found.nominated_node, found.victims)
+            return
+        profile = self._algorithm.profile(queued.pod)
+        rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
+        wakes = profile.wakes if profile is not None else NOTHING_WAKES
+        self._queue.rejected(queued, rejectors, self._simulated.now, wakes=wakes)
+        self._look_later(queued)
+
+    def _drop_nomination(self, queued: QueuedPod) -> None:
+        """Keep no room for a pod that will not come to take it."""
+        if queued.pod.nominated_node:
+            self._simulated.cluster.nominate(queued.pod, "")
+            queued.pod = replace(queued.pod, nominated_node="")
+            self._algorithm.forget_refusals()
+            self._simulated.move_on_event(ClusterEvent.POD_DELETE)
+
+    def _bind(self, assumed: AssumedPod) -> None:
+        simulated, queued = self._simulated, assumed.queued
+        pod = simulated.bind(assumed)
         simulated.tally.wait_seconds.append(simulated.now - queued.queued)
+        self._last_event = simulated.now
         self._queue.done(pod.uid)
         lasts = self._lasts.get(pod.uid)
         if lasts is not None:
             heapq.heappush(self._departures, (simulated.now + lasts, next(self._tickets), pod))
-        self._happened(ClusterEvent.POD_ADD)
+        self._simulated.move_on_event(ClusterEvent.POD_ADD)
 
     def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
         """Let victims go, and come again as their controllers would have it."""
         simulated = self._simulated
+        waiting = self._waiting_pods.evict(victims, by=queued.pod)
         for victim in victims:
+            if victim.uid in waiting:
+                continue  # it does not run yet: it gave its place back
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
             again = replace(
@@ -427,26 +587,14 @@ class Waiting:
             self._add(again)
         queued.pod = replace(queued.pod, nominated_node=node_name)
         simulated.cluster.nominate(queued.pod, node_name)
-        self._happened(ClusterEvent.POD_DELETE)
+        self._algorithm.forget_refusals()
+        self._simulated.move_on_event(ClusterEvent.POD_DELETE)
         self._queue.activate(queued, simulated.now)
         self._look_later(queued)
-
-    def _happened(self, event: ClusterEvent) -> None:
-        self._something_happened = True
-        self._simulated.changed()
-        self._queue.move_on_event(event, self._simulated.now)
 
     def _sample(self, at: float) -> None:
         simulated = self._simulated
         simulated.sample(simulated.any_frame(), at=at - simulated.scenario.starts_at, pending=len(self._queue))
-
-
-def _waits_for_time(queued: QueuedPod) -> bool:
-    """Return whether a pod may be helped by nothing but time: a policy holds it, or reads the clock and rejected it."""
-    if queued.place is Place.GATED:
-        return gates(queued) is None
-    wakes = queued.wake_events
-    return queued.place is Place.UNSCHEDULABLE and wakes is not None and ClusterEvent.CLOCK in wakes
 
 
 Stopwatch = Callable[[], float]
@@ -470,6 +618,8 @@ class Run:
     left: int
     """Pods that came to their end."""
     evicted: int
+    given_back: int
+    """Places that members of gangs gave back, because their gang was not complete in time, or for another gang."""
     unplaced: int
     """Dropped, or still waiting in the end."""
     reasons: Mapping[str, int]
@@ -530,9 +680,10 @@ def run(
         placed=tally.placed,
         left=tally.left,
         evicted=tally.evicted,
+        given_back=tally.given_back,
         unplaced=sum(tally.reasons.values()),
         reasons=dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
         wait_seconds=tuple(tally.wait_seconds),
-        decisions=tally.decisions,
+        decisions=simulated.algorithm.decisions,
         seconds=stopwatch() - began,
     )

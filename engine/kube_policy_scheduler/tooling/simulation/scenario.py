@@ -9,10 +9,11 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
+from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
 
 
@@ -80,12 +81,11 @@ class PolicyVariant:
     """None: Kubernetes' own rules."""
     signals: Signals = Signals.EMPTY
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return what of its policies a simulation does not do."""
-        policies = self.policy_set.policies if self.policy_set is not None else ()
+    def notes(self, scenario: Scenario) -> tuple[str, ...]:
+        """Return what of its policies a simulation of a scenario does not do."""
+        policies = self.policy_set.policies if self.policy_set is not None and scenario.drops else ()
         gangs = sorted(policy.name for policy in policies if policy.gangs)
-        return (f"{', '.join(gangs)}: `gang` is not simulated, members are placed one by one",) if gangs else ()
+        return (f"{', '.join(gangs)}: no pod waits, so members of a `gang` are placed one by one",) if gangs else ()
 
 
 class Rules:
@@ -110,18 +110,30 @@ class Rules:
         """
         return self._set if pod.scheduler_name in self._served else self._for_others
 
-    def profile(self, frame: Frame) -> Profile | None:
-        """Return the plugins that decide about the frame's pod; None where no policy governs it."""
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the plugins that decide about a pod; None where no policy governs it."""
         if self._plain is not None:
             return self._plain
-        asked = self._asked(frame.pod)
-        policy = asked.governing(frame.pod) if asked is not None else None
+        asked = self._asked(pod)
+        policy = asked.governing(pod) if asked is not None else None
         if policy is None:
             return None
         known = self._profiles.get(policy.profile)
         if known is None:
             known = self._profiles[policy.profile] = self._as_run(policy.profile)
         return known
+
+    def gang_requirements(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind; Kubernetes' own rules know PodGroups only.
+
+        Raises:
+            MissingGroupError: a PodGroup is not there.
+            ValueError: a size has no value, or a PodGroup asks for what is not done here.
+        """
+        asked = self._asked(queued.pod)
+        if asked is not None:
+            return asked.gang_requirements(queued, frame)
+        return pod_group_requirements(frame(queued)) if is_in_group(queued.pod.template) else ()
 
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""

@@ -21,7 +21,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
 from kube_policy_scheduler.times import parse_duration, unix_seconds
-from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored_object
+from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored_object, stored_objects
 from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 from kube_policy_scheduler.tooling.tester.suite_file import schema_text
@@ -71,6 +71,18 @@ def parse_stream(source: Source, *, classes: PriorityClasses, scheduler: str) ->
             text = "expected `pods:`, a list of pods with times, or Kubernetes objects of which some are pods"
             raise DocumentError([NOT_AN_OBJECT.at(Span(source, 0, 0), text)])
     return sorted(made, key=lambda arrival: arrival.at)
+
+
+def groups_in(source: Source, *, scheduler: str) -> list[Any]:
+    """Return the PodGroups of a file of Kubernetes objects; they are there from the beginning.
+
+    Raises:
+        DocumentError: a group cannot be read.
+    """
+    documents = parse_documents(source)
+    if len(documents) == 1 and isinstance(documents[0].value, dict) and "kind" not in documents[0].value:
+        return []
+    return stored_objects([one for one in parse_objects(source) if one.kind == "PodGroup"], scheduler=scheduler)
 
 
 def arrivals_of(pods: Sequence[objects.Pod]) -> list[Arrival]:

@@ -55,7 +55,7 @@ _CONDITION_WORDS: Mapping[str, frozenset[str]] = {
         {
             "Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "PodScheduled",
             "Initialized", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending",
-            "PodResizeInProgress", "PodGroupScheduled",
+            "PodResizeInProgress", "PodGroupScheduled", "PodGroupInitiallyScheduled",
         }
     ),
     "status": frozenset({"True", "False", "Unknown"}),

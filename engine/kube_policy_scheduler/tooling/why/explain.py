@@ -11,10 +11,9 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.policy.gangs import GangState, gang_state
-from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.filters import (
     RESOURCES,
@@ -142,13 +141,10 @@ def _gangs(
     inputs: DecisionInputs, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
 ) -> tuple[tuple[GangState, ...], str]:
     """Return the pod's groups, and why it must wait for them whatever room there is."""
-    policy, counters = inputs.rules.policy, inputs.cluster.counters
+    counters = inputs.cluster.counters
     others = [pod for pod in pending if pod.uid != frame.pod.uid]
     try:
-        requirements = (
-            *pod_group_requirements(frame),
-            *(policy.gang_requirements(frame) if policy is not None else ()),
-        )
+        requirements = inputs.gang_requirements()
     except ValueError as error:
         return (), str(error)
     found = []

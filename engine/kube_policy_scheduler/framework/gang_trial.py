@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
+from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Place, QueuedPod
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.victims import Budgets, Victims
 
@@ -28,19 +27,58 @@ MOST_EVICTING_SECONDS = 1.0
 """Time limit for a search for the victims of a gang: enough for a few hundred members on 5,000 nodes."""
 
 
+class AssumedPod(Protocol):
+    """A pod that counts on its node and is not bound yet."""
+
+    @property
+    def queued(self) -> QueuedPod:
+        """Return the pod."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Return the name of its node."""
+        ...
+
+    @property
+    def requirements(self) -> tuple[GangRequirement, ...]:
+        """Return what its groups require."""
+        ...
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether devices are reserved for its claims."""
+        ...
+
+    def unreserve(self, cluster: Cluster) -> None:
+        """Undo the reservations in memory; nothing was written yet."""
+        ...
+
+
 class GangTrial:
     """Tries places for the members of gangs."""
 
     def __init__(
         self,
-        context: SchedulerContext,
-        algorithm: Algorithm,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        algorithm: ScheduleAlgorithm,
         *,
+        stopwatch: Callable[[], float],
         permit: Permit,
         waiting: Mapping[str, AssumedPod],
     ) -> None:
-        """waiting: by uid, who waits at Permit with which place."""
-        self._cluster, self._queue, self._stopwatch = context.cluster, context.queue, context.stopwatch
+        """Make one for a scheduler.
+
+        Args:
+            cluster: where places are tried.
+            queue: of the pending pods.
+            algorithm: decides.
+            stopwatch: seconds, for how long a try takes.
+            permit: the pods that wait for their gang.
+            waiting: by uid, their places.
+        """
+        self._cluster, self._queue, self._stopwatch = cluster, queue, stopwatch
         self._permit = permit
         self._waiting = waiting
         self._algorithm = algorithm
@@ -235,7 +273,9 @@ class GangTrial:
 class _Attempt:
     """Placements that are taken back at the end."""
 
-    def __init__(self, cluster: Cluster, algorithm: Algorithm, *, stopwatch: Callable[[], float], end: float) -> None:
+    def __init__(
+        self, cluster: Cluster, algorithm: ScheduleAlgorithm, *, stopwatch: Callable[[], float], end: float
+    ) -> None:
         self._cluster = cluster
         self._algorithm = algorithm
         self._stopwatch = stopwatch

@@ -6,26 +6,26 @@ once, out of turn. Where two groups hold room that only one of them can use, the
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
-from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
-from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
+from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
+from kube_policy_scheduler.framework.gang_pacing import GangPacing
+from kube_policy_scheduler.framework.gang_state import GangState, gang_state
+from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, MissingGroupError, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
-from kube_policy_scheduler.policy.gangs import GangState, gang_state
-from kube_policy_scheduler.policy.pod_groups import MissingPodGroupError
+from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
 
-logger = logging.getLogger(__name__)
+AssumedT = TypeVar("AssumedT", bound=AssumedPod)
+HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
 
 GATHER_EVERY_SECONDS = 1.0
 """How often, at most, the other members of a group are decided out of turn because one more of it found a place."""
@@ -33,28 +33,70 @@ REST_LOOK_SECONDS = 5.0
 """How often it is looked whether a group that rests would fit now."""
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 NOT_NEEDED = "preemption: not needed by the gang"
+RESTS = "gang that rests"
+"""The rejector of pods whose gang waits before its next attempt. When the wait ends, one pod is retried for all."""
+NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
+"""But other policies, which always do."""
 
 
-class WaitingPods:
+class PermitObserver(Protocol[HeardT]):
+    """Hears of places that waiting pods give back."""
+
+    def rejected(self, assumed: HeardT, why: str) -> None:
+        """A waiting pod gave its place back."""
+        ...
+
+    def gang_rejected(self, group: Group, pods: int, why: str) -> None:
+        """So many pods of a gang gave their places back."""
+        ...
+
+    def no_longer_fits(self, assumed: HeardT) -> None:
+        """The node of a waiting pod changed: the pod is decided again."""
+        ...
+
+
+class WaitingPods(Generic[AssumedT]):
     """The pods that wait at Permit, with what they hold."""
 
     def __init__(
         self,
-        context: SchedulerContext,
-        algorithm: Algorithm,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        algorithm: ScheduleAlgorithm,
+        *,
+        events: ClusterEvents,
+        observer: PermitObserver[AssumedT],
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+        look_seconds: float = REST_LOOK_SECONDS,
     ) -> None:
-        self._cluster, self._queue = context.cluster, context.queue
-        self._clock, self._stopwatch = context.clock, context.stopwatch
-        self._reporter, self._observer, self._wakeups = context.reporter, context.observer, context.wakeups
+        """Make one for a scheduler.
+
+        Args:
+            cluster: where pods are assumed.
+            queue: of the pending pods.
+            algorithm: decides.
+            events: wakes the pods that free places may help.
+            observer: hears of places that are given back.
+            clock: Unix seconds.
+            stopwatch: seconds, for how long tries take.
+            look_seconds: how often it is looked whether a group that rests would fit.
+        """
+        self._cluster, self._queue = cluster, queue
+        self._clock, self._stopwatch = clock, stopwatch
+        self._observer, self._events = observer, events
         self._algorithm = algorithm
+        self._look_seconds = look_seconds
         self.permit = Permit()
-        self._waiting: dict[str, AssumedPod] = {}
-        self._waiting_on: dict[str, dict[str, AssumedPod]] = {}
+        self._waiting: dict[str, AssumedT] = {}
+        self._waiting_on: dict[str, dict[str, AssumedT]] = {}
         """By node and uid."""
         self._unreported: dict[str, float] = {}
         """Since when the unreported ones wait, by UID, longest first."""
-        self.trial = GangTrial(context, algorithm, permit=self.permit, waiting=self._waiting)
-        self.pacing = GangPacing(in_use=lambda group: bool(context.queue.group(group)))
+        self.trial = GangTrial(
+            cluster, queue, algorithm, stopwatch=stopwatch, permit=self.permit, waiting=self._waiting
+        )
+        self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()
         self._gathered_at: dict[Group, float] = {}
         """When the other pods of a group with waiting pods were last moved forward in the queue."""
@@ -65,7 +107,7 @@ class WaitingPods:
         """Return a pod's groups, and why it can't be decided yet: one is not there, or has too few pods."""
         try:
             requirements = self._algorithm.gang_requirements(queued)
-        except MissingPodGroupError as missing:
+        except MissingGroupError as missing:
             return Membership((missing.group,), why=str(missing), waits_for=missing.group)
         except ValueError as error:
             return Membership(why=str(error))
@@ -108,7 +150,7 @@ class WaitingPods:
         for requirement in requirements:
             group = requirement.group
             if requirement.roles and self.trial.is_surplus(requirement):
-                self.pacing.look_at(group, now + REST_LOOK_SECONDS)
+                self.pacing.look_at(group, now + self._look_seconds)
                 mine = f"with {requirement.role.text} " if requirement.role is not None else ""
                 return f"{requirement}; enough members {mine}have a node, so this one waits until the gang is complete"
             if not self.pacing.rests(group, now) or self.trial.placed(requirement) >= requirement.size:
@@ -116,7 +158,7 @@ class WaitingPods:
             if self._try_whole(queued, requirement, now):
                 self.pacing.succeeded(group)
                 continue
-            self.pacing.look_again(group, now, after_seconds=REST_LOOK_SECONDS)
+            self.pacing.look_again(group, now, after_seconds=self._look_seconds)
             why = "it does not fit as a whole and released its nodes; it waits before the next attempt"
             return f"{requirement}; {why}"
         return None
@@ -183,7 +225,7 @@ class WaitingPods:
             message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
         return replace(decision, preemption=Preemption(), message=message)
 
-    def arrive(self, assumed: AssumedPod) -> list[AssumedPod]:
+    def arrive(self, assumed: AssumedT) -> list[AssumedT]:
         """Let a pod wait that has a place; return who may bind now."""
         queued, now = assumed.queued, self._clock()
         uid = queued.pod.uid
@@ -329,26 +371,20 @@ class WaitingPods:
         groups: dict[Group, int] = {}
         for assumed, requirement in returned:
             groups[requirement.group] = groups.get(requirement.group, 0) + 1
-            self._report_returned(assumed, f"{requirement}; {why}")
+            self._observer.rejected(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
-            logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
+            self._observer.gang_rejected(group, number, why)
         # their siblings back off with them, or these would take the room again before anyone else can
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
                 self._queue.returned(queued, self._clock())
         self._algorithm.forget_refusals()
         if returned:
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
-        if any(assumed.devices is not None for assumed, _ in returned):
-            self._wakeups.devices_freed()
+            self._events.move_on_event(ClusterEvent.POD_DELETE)
+        if any(assumed.has_devices for assumed, _ in returned):
+            self._events.devices_freed()
 
-    def _report_returned(self, assumed: AssumedPod, why: str) -> None:
-        queued = assumed.queued
-        decision = Decision(queued.pod, None, message=why)
-        self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
-        self._reporter.unschedulable(decision)
-
-    def _give_back(self, uid: str) -> AssumedPod | None:
+    def _give_back(self, uid: str) -> AssumedT | None:
         """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
         if uid not in self._waiting:
             return None
@@ -358,7 +394,7 @@ class WaitingPods:
         assumed.unreserve(self._cluster)
         return assumed
 
-    def _forget(self, uid: str) -> AssumedPod:
+    def _forget(self, uid: str) -> AssumedT:
         self._unreported.pop(uid, None)
         assumed = self._waiting.pop(uid)
         there = self._waiting_on[assumed.host]
@@ -370,13 +406,13 @@ class WaitingPods:
                 self._gathered_at.pop(requirement.group, None)
         return assumed
 
-    def _withdraw(self, assumed: AssumedPod) -> None:
+    def _withdraw(self, assumed: AssumedT) -> None:
         """Have a waiting pod decided again, at once."""
         if self._give_back(assumed.queued.pod.uid) is not None:
             self._queue.activate(assumed.queued, self._clock())
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
-            if assumed.devices is not None:
-                self._wakeups.devices_freed()
+            self._events.move_on_event(ClusterEvent.POD_DELETE)
+            if assumed.has_devices:
+                self._events.devices_freed()
 
     def withdraw_all(self) -> None:
         """Have all who wait decided again."""
@@ -392,8 +428,5 @@ class WaitingPods:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
         for assumed in list(self._waiting_on.get(name, {}).values()):
             if not self._algorithm.still_fits(assumed.queued, assumed.host):
-                logger.info(
-                    "Assumed pod no longer fits its node; scheduling it again",
-                    extra={"pod": assumed.queued.pod.key, "node": name},
-                )
+                self._observer.no_longer_fits(assumed)
                 self._withdraw(assumed)
