@@ -31,6 +31,20 @@ score least_allocated(cpu)
 score 7 if label disk=ssd
 score 3 if node.annotation.owner == "a"
 """,
+    "spread": """
+filter fits(cpu) and not label quarantine
+score 20 - (promql("cpu_usage") ?? 50) / 5
+spread by pod.label.app
+""",
+    "pack": """
+filter fits(cpu)
+score node.free.cpu
+pack by pod.label.app weight 2
+""",
+    "both": """
+spread by pod.label.app weight 3
+pack by pod.priority
+""",
     "all": """
 filter fits(cpu) and (promql("cpu_usage") ?? 50) < 80
 score 2 * (100 - promql("cpu_usage") ?? 50)
@@ -71,7 +85,9 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
             case "go" if cluster.nodes.size > 2:
                 cluster.remove_node(rng.choice(cluster.nodes.names))
             case "place":
-                cluster.place(pod(cluster, f"other{serial}", cpu="100m"), rng.choice(cluster.nodes.names))
+                labels = {"app": rng.choice(("web", "db", "other"))}
+                placed = pod(cluster, f"other{serial}", cpu=rng.choice(("100m", "2")), labels=labels)
+                cluster.place(placed, rng.choice(cluster.nodes.names))
             case "leave" if cluster.pods:
                 cluster.displace(rng.choice(sorted(cluster.pods)))
             case "reading" | "old" as what:

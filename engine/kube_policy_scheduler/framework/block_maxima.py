@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, Rows
 
 _ROWS = 128
 """Rows of one block. Each changed row costs a look at its block, each decision one at all maxima."""
@@ -27,9 +27,9 @@ class BlockMaxima:
         self._renew()
         return float(self._maxima.max())
 
-    def totals(self, rows: IntArray) -> FloatArray:
-        """Return a copy of the totals of some rows, `float64[rows]`."""
-        return self._totals[rows]
+    def totals(self, rows: Rows) -> FloatArray:
+        """Return the totals of some rows, `float64[rows]`; a view if they are all."""
+        return self._totals[: self._size] if isinstance(rows, slice) else self._totals[rows]
 
     def write(self, rows: IntArray, totals: FloatArray, *, size: int) -> None:
         """Set the totals of some rows; there are `size` rows from now on."""

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
@@ -23,6 +25,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.ranked_totals import Rankings, ScoresByCount
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
 
@@ -72,6 +75,7 @@ class Cycle:
         _keep_freed_memory()
         self._seed = seed
         self._kept = TemplateCaches()
+        self._rankings = Rankings()
         self._victims = KeptVictims()
 
     def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
@@ -115,10 +119,11 @@ class Cycle:
         """
         by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
         tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
-        constant = _constant(frame, cache) if feasible is None else None
-        if constant is not None:
-            highest = cache.maxima.highest
-            tied = cache.maxima.tied(highest)
+        kept = self._kept_totals(frame, cache) if feasible is None else None
+        if kept is not None:
+            maxima, constant = kept
+            highest = maxima.highest
+            tied = maxima.tied(highest)
             row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
             return row, highest + constant, len(tied)
         rows = cache.passing() if feasible is None else feasible
@@ -126,6 +131,31 @@ class Cycle:
         top = best(totals)
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
+
+    def _kept_totals(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima, float] | None:
+        """Return the totals of all rows, but for a number that is to be added to each; None if they are not kept."""
+        constant = 0.0
+        for kept in cache.normalizing:
+            if kept.constant is None:
+                return None
+            constant += kept.constant
+        if cache.live_scores_added:
+            return None  # as in the template's last decision; `_totals` finds out when that ends
+        counting: tuple[ScoresByCount, float, Counter] | None = None
+        for plugin, weight in cache.live_scores:
+            prepared = plugin.pre_score(frame)
+            if not isinstance(prepared, Ready) or not prepared.adds:
+                continue
+            if counting is not None or not isinstance(plugin, ScoresByCount):
+                return None
+            counter = plugin.counter(frame)
+            if counter is None:
+                return None
+            counting = plugin, weight, counter
+        if counting is None:
+            return cache.maxima, constant
+        ranked = self._rankings.of(cache, *counting, constant=constant)
+        return None if ranked is None else (ranked.maxima, 0.0)
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
@@ -200,22 +230,6 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
     return bool(passing.any())
 
 
-def _constant(frame: Frame, cache: TemplateCache) -> float | None:
-    """Return what the scores besides the kept totals add to every node; None if it is not the same for all."""
-    result = 0.0
-    for kept in cache.normalizing:
-        if kept.constant is None:
-            return None
-        result += kept.constant
-    if cache.live_scores_added:
-        return None  # as in the template's last decision; `_totals` finds out when that ends
-    for plugin, _ in cache.live_scores:
-        prepared = plugin.pre_score(frame)
-        if isinstance(prepared, Ready) and prepared.adds:
-            return None
-    return result
-
-
 def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
     """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows."""
     rows = chosen.index()
@@ -229,7 +243,7 @@ def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
     for plugin, weight in cache.live_scores:
         prepared = plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
-            cache.live_scores_added = True
+            cache.live_scores_added |= not isinstance(plugin, ScoresByCount)
             raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
     return totals

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
@@ -24,13 +25,13 @@ from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
+    FilterOne,
     FilterPlugin,
-    FiltersOneNode,
     ReadsMetrics,
     Ready,
     Scope,
+    ScoreOne,
     ScorePlugin,
-    ScoresOneNode,
     Skip,
 )
 from kube_policy_scheduler.framework.profile import Profile
@@ -148,8 +149,8 @@ class _Answers:
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
         self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
         self._read = self._readings(frame)
-        self._filter_one = [p.filter_one if isinstance(p, FiltersOneNode) else None for p, _ in self.filters]
-        self._score_one = [p.score_one if isinstance(p, ScoresOneNode) else None for p, *_ in self.scores]
+        self._filter_one: list[FilterOne | None] = [getattr(p, "filter_one", None) for p, _ in self.filters]
+        self._score_one: list[ScoreOne | None] = [getattr(p, "score_one", None) for p, *_ in self.scores]
         self.renewals = 0
         """How often all rows were evaluated."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
@@ -242,6 +243,8 @@ class TemplateCache:
         self.live_scores_added = False
         """Whether one of them was active the last time."""
 
+        self.changes: Journal[int] = Journal()
+        """The rows whose verdict or total changed."""
         self._parts = parts
         nodes = parts[0].nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
@@ -294,6 +297,7 @@ class TemplateCache:
         self.ok = ok.copy()
         self.count = int(np.count_nonzero(ok))
         self.maxima = BlockMaxima(totals)
+        self.changes.note_all()
         self._passing = None
 
     def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
@@ -307,6 +311,8 @@ class TemplateCache:
         return ok, np.where(ok, totals, -np.inf)
 
     def _update(self, rows: IntArray, *, size: int) -> None:
+        for row in rows.tolist():
+            self.changes.note(row)
         if len(rows) <= _FEW_ROWS and len(self.ok) == size:
             for row in rows.tolist():
                 self._update_one(row)

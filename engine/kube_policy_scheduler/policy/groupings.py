@@ -21,6 +21,7 @@ import numpy as np
 
 from kube_policy_scheduler.builtins.pods import MemberSet
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -30,6 +31,7 @@ from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.probe import probe
+from kube_policy_scheduler.framework.ranked_totals import ScoresByCount
 from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
@@ -48,10 +50,13 @@ class _Grouping:
     def _applies(self, frame: Frame) -> bool:
         return self.clause.condition is None or bool(self.clause.condition(frame))
 
+    def _counter(self, frame: Frame) -> Counter:
+        """Return what counts the pods with the pod's key on each node, without those that are being deleted."""
+        return frame.cluster.counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
+
     def _per_node(self, frame: Frame) -> IntArray:
-        """Return `int64[nodes]`: pods with the pod's key on each node, without those that are being deleted."""
-        counter = frame.cluster.counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
-        return counter.per_node()  # type: ignore[return-value]  # int32 here, which adds up alike
+        """Return `int64[nodes]`: the pods of that counter."""
+        return self._counter(frame).per_node()  # type: ignore[return-value]  # int32 here, which adds up alike
 
     def domain_counts(self, frame: Frame) -> tuple[FloatArray, BoolArray | None]:
         """Return `float64[rows]`, pods of the key in each row's domain, and `bool[rows]`, whether it has one.
@@ -67,7 +72,7 @@ class _Grouping:
         return totals[index], index != domains.nothing
 
 
-class GroupingScore(_Grouping):
+class GroupingScore(_Grouping, ScoresByCount):
     """Prefers domains with fewest (`spread`) or most (`pack`) pods of the key."""
 
     normalizes = False
@@ -83,13 +88,18 @@ class GroupingScore(_Grouping):
         counts, inside = self.domain_counts(frame)
         known = counts if inside is None else counts[inside]
         most = float(known.max()) if len(known) else 0.0
-        if self.clause.kind is ClauseKind.PACK:
-            scores = counts * (100.0 / most) if most else np.zeros(len(counts))
-        elif most:
-            scores = (most + float(known.min()) - counts) * (100.0 / most)
-        else:
-            scores = np.full(len(counts), 100.0)
+        scores = self.of_counts(counts, most=most, fewest=float(known.min()) if len(known) else 0.0)
         return scores if inside is None or len(known) == len(counts) else np.where(inside, scores, 0.0)
+
+    def counter(self, frame: Frame) -> Counter | None:
+        """Return what counts the pods if each node is a domain."""
+        return self._counter(frame) if self.clause.topology is None and not self.clause.targets else None
+
+    def of_counts(self, counts: FloatArray, *, most: float, fewest: float) -> FloatArray:
+        """Return the scores of domains with these numbers of pods."""
+        if self.clause.kind is ClauseKind.PACK:
+            return counts * (100.0 / most) if most else np.zeros(len(counts))
+        return (most + fewest - counts) * (100.0 / most) if most else np.full(len(counts), 100.0)
 
     def _by_target(self, frame: Frame, key: str) -> FloatArray:
         """Return `float64[rows]`, 0 to 100: how far each row's domain is below its share of the pods."""
