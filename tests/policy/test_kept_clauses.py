@@ -43,7 +43,7 @@ pack by pod.label.app weight 2
 """,
     "both": """
 spread by pod.label.app weight 3
-pack by pod.priority
+pack by pod.namespace
 """,
     "all": """
 filter fits(cpu) and (promql("cpu_usage") ?? 50) < 80
