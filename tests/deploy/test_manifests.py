@@ -187,8 +187,15 @@ class TestTheConfiguration:
 
     def test_takes_the_leases_that_the_role_allows(self) -> None:
         election = self.settings().leader_election
-        allowed = [r for r in only("Role")["rules"] if "leases" in r["resources"] and "resourceNames" in r]
-        assert [rule["resourceNames"] for rule in allowed] == [[election.lease_name], [f"{election.lease_name}-status"]]
+        allowed = [
+            rule
+            for role in objects()
+            if role["kind"] == "Role"
+            for rule in role["rules"]
+            if "leases" in rule["resources"] and "resourceNames" in rule
+        ]
+        names = sorted(rule["resourceNames"] for rule in allowed)
+        assert names == [[election.lease_name], [f"{election.lease_name}-status"]]
         assert election.lease_namespace is None, "the pod's own namespace, where the role is"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -26,34 +27,89 @@ def overlay_named(name: str) -> list[Json]:
     return built(DEPLOY / "overlays" / name)
 
 
-def verbs(made: list[Json], *, role: str) -> set[tuple[str, str]]:
-    """Return what a ClusterRole allows: resource and verb."""
-    rules = named("ClusterRole", role, among=made)["rules"]
-    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+Grant = tuple[str, str, str, str]
+"""Whether it is of the cluster or of a namespace; group and resource; verb; names, or "" for all."""
 
 
-def test_a_shadow_may_only_read_and_touches_no_other_scheduler() -> None:
+def granted(made: list[Json]) -> set[Grant]:
+    """Return what the scheduler's service account may do."""
+    roles = {key(o): o["rules"] for o in made if o["kind"] in ("ClusterRole", "Role")}
+    return {
+        ("cluster" if o["kind"] == "ClusterRoleBinding" else "namespace", f"{group}/{resource}", verb, names)
+        for o in made
+        if o["kind"] in ("ClusterRoleBinding", "RoleBinding")
+        and any(subject["name"] == "policy-scheduler" for subject in o["subjects"])
+        for rule in roles[o["roleRef"]["kind"], o["roleRef"]["name"]]
+        for names in [",".join(rule.get("resourceNames", ()))]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+LEASES = "coordination.k8s.io/leases"
+REVIEWS = {
+    ("cluster", "authentication.k8s.io/tokenreviews", "create", ""),
+    ("cluster", "authorization.k8s.io/subjectaccessreviews", "create", ""),
+}
+NOT_AN_EXTENDERS = {
+    ("cluster", "/pods/status", "patch", ""),
+    ("cluster", "/pods", "delete", ""),
+    ("cluster", "/persistentvolumeclaims", "patch", ""),
+    ("cluster", "/persistentvolumes", "patch", ""),
+    ("cluster", "scheduling.k8s.io/podgroups/status", "patch", ""),
+    ("cluster", "resource.k8s.io/resourceclaims/status", "patch", ""),
+    ("cluster", "resource.k8s.io/resourceclaims/binding", "patch", ""),
+    *(("cluster", "resource.k8s.io/resourceclaims", verb, "") for verb in ("create", "patch", "delete")),
+    ("cluster", LEASES, "list", "policy-scheduler"),
+    *(("namespace", LEASES, verb, "policy-scheduler") for verb in ("get", "watch", "update")),
+}
+OF_SHARDS = {("namespace", LEASES, verb, "") for verb in ("get", "list", "update", "delete")}
+
+
+@EACH
+def test_an_overlay_grants_what_its_mode_needs_and_no_more(overlay: Path) -> None:
+    """Compares by content: a rule that is added to the base must be wanted, or not wanted, in each overlay."""
+    base, found = granted(built(DEPLOY / "base")), granted(built(overlay))
+    match overlay.name:
+        case "shadow":
+            reads = {grant for grant in base if grant[0] == "cluster" and grant[2] in ("get", "list", "watch")}
+            wanted = {grant for grant in reads if grant[1] != LEASES} | REVIEWS
+        case "extender":
+            assert base >= NOT_AN_EXTENDERS
+            wanted = base - NOT_AN_EXTENDERS
+        case "sharded":
+            wanted = base | OF_SHARDS
+        case _:
+            wanted = base
+    assert found == wanted
+
+
+@EACH
+def test_each_binding_has_its_role_and_no_role_of_the_scheduler_is_unbound(overlay: Path) -> None:
+    made = built(overlay)
+    roles = {key(o) for o in made if o["kind"] in ("ClusterRole", "Role")}
+    bound = {(o["roleRef"]["kind"], o["roleRef"]["name"]) for o in made if o["kind"].endswith("RoleBinding")}
+    assert bound <= roles
+    for_others = {name for _, name in roles - bound}
+    assert all(name.endswith("-metrics") for name in for_others), "Prometheus is bound where it runs"
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.glob("**/kustomization.yaml")), ids=lambda path: str(path.parent.name))
+def test_no_kustomization_addresses_a_rule_by_its_place(file: Path) -> None:
+    for patch in yaml.safe_load(file.read_text()).get("patches", ()):
+        steps = yaml.safe_load(patch["patch"]) if "patch" in patch else []
+        paths = [step["path"] for step in steps] if isinstance(steps, list) else []
+        assert not [path for path in paths if re.match(r"/rules/\d+", path)], "delete or add a role by its name"
+
+
+def test_a_shadow_touches_no_other_scheduler() -> None:
     made = overlay_named("shadow")
-    assert {verb for _, verb in verbs(made, role="policy-scheduler-shadow")} == {"get", "list", "watch"}
     assert not [o for o in made if o["kind"] in ("Role", "RoleBinding")]
     assert {o["metadata"].get("namespace", "policy-scheduler-shadow") for o in made} == {"policy-scheduler-shadow"}
     ours = {(*key(o), o["metadata"].get("namespace")) for o in overlay_named("high-availability")}
     theirs = {(*key(o), o["metadata"].get("namespace")) for o in made}
     assert not ours & theirs, "applied beside a scheduler it changes nothing of it"
-
-
-def test_an_extender_may_read_and_bind_and_report_its_policies() -> None:
-    made = overlay_named("extender")
-    granted = verbs(made, role="policy-scheduler")
-    writes = {each for each in granted if each[1] not in ("get", "list", "watch")}
-    assert writes == {
-        ("pods/binding", "create"),
-        ("events", "create"),
-        ("events", "patch"),
-        ("deviceannotations", "write"),
-    }
-    (role,) = [o for o in made if o["kind"] == "Role"]
-    assert not [rule for rule in role["rules"] if "update" in rule["verbs"]], "nobody is elected"
 
 
 def test_the_configuration_of_kube_scheduler_has_the_paths_of_the_extender() -> None:
