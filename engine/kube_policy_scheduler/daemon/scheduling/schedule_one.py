@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, assert_never
+from typing import NoReturn, assert_never
 from uuid import uuid4
 
 import numpy as np
@@ -235,7 +235,7 @@ class Scheduler:
                 queued, decision, began, waits="its node belongs to another replica, which will bind it"
             )
             self.hand_over.assume(queued, decision.host)
-            self._start(queued, self._pass_on(queued, decision.host, began))
+            self._start(queued, partial(self._pass_on, queued, decision.host, began))
         else:
             assumed = self.assume(queued, decision, decision.host, requirements, began)
             for each in self.permit(assumed) if assumed is not None else ():
@@ -302,7 +302,7 @@ class Scheduler:
 
     def start_binding_cycle(self, assumed: AssumedPod) -> None:
         """Start the binding cycle of an assumed pod, concurrently with further scheduling cycles."""
-        self._start(assumed.queued, self.binding_cycle(assumed))
+        self._start(assumed.queued, partial(self.binding_cycle, assumed))
 
     def settle(self, queued: QueuedPod) -> None:
         """Settle a pod in flight that no task works on: bind it, or put it back."""
@@ -311,15 +311,19 @@ class Scheduler:
             self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
             return
         assumed = AssumedPod(queued, host, self._stopwatch(), None, (), self._basis(host, ()))
-        self._start(queued, self.binding_cycle(assumed, after=_in_doubt("its binding was lost")))
+        self._start(queued, partial(self.binding_cycle, assumed, after=_in_doubt("its binding was lost")))
 
-    def _start(self, queued: QueuedPod, work: Coroutine[Any, Any, None]) -> None:
-        """Run work for a pod in flight concurrently. At the end the pod is in another part of the queue."""
+    def _start(self, queued: QueuedPod, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work for a pod in flight concurrently. At the end the pod is in another part of the queue.
+
+        work: called when its task runs: a coroutine that exists before would never be awaited if the task is cancelled
+            before its first step.
+        """
         self.in_flight.start(queued.pod.uid, self._guarded(queued, work, began=self._stopwatch()))
 
-    async def _guarded(self, queued: QueuedPod, work: Coroutine[Any, Any, None], *, began: float) -> None:
+    async def _guarded(self, queued: QueuedPod, work: Callable[[], Awaitable[None]], *, began: float) -> None:
         try:
-            await work
+            await work()
         except Exception as error:
             logger.exception("unexpected error", extra={"pod": queued.pod.key})
             if self.queue.get(queued.pod.uid) is queued and queued.place is Place.IN_FLIGHT:
@@ -492,7 +496,7 @@ class Scheduler:
             found = self._without_waiting(queued, found)
         given_up = found.claims if found is not None else None
         if found is not None and (found.victims or (given_up is not None and given_up.acts)):
-            self._start(queued, self._preempt(queued, decision.rejectors, found))
+            self._start(queued, partial(self._preempt, queued, decision.rejectors, found))
         else:
             self._requeue(queued, decision.rejectors)
 
