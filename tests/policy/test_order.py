@@ -193,6 +193,32 @@ def test_nothing_behind_the_head_is_tried_before_the_head(text: str, next_one: s
     assert line.pop() == next_one
 
 
+def test_pods_behind_a_rejected_head_know_for_whom_they_wait() -> None:
+    line = Line(policy(STRICT))
+    for name, priority in (("head", 5), ("second", 3), ("third", 1)):
+        line.add(name, priority=priority)
+
+    def waiting() -> dict[str, str]:
+        pods = {queued.pod.uid: queued.pod.name for queued in line.queue}
+        return {pods[uid]: first.pod.name for uid, first in line.queue.blocked().items()}
+
+    assert waiting() == {}
+    rejected(line)
+    assert waiting() == {"second": "head", "third": "head"}
+    line.add("first", priority=9)
+    assert waiting() == {}, "the new pod is tried"
+    rejected(line)
+    assert waiting() == {"second": "first", "third": "first"}
+
+
+def test_without_strict_no_pod_waits_for_another() -> None:
+    line = Line(policy(STRICT.replace(" strict", "")))
+    line.add("head", priority=5)
+    line.add("second", priority=3)
+    rejected(line)
+    assert line.queue.blocked() == {}
+
+
 def test_what_comes_before_the_head_is_tried() -> None:
     line = Line(policy(STRICT))
     line.add("head", priority=5)

@@ -125,8 +125,19 @@ class ActiveQueue:
                 self._served[queued.pod.priority] = key[1]
         return queued
 
-    def _next(self) -> _HeapName | None:
-        """Return the heap whose head is served next."""
+    def blocked(self) -> dict[str, QueuedPod]:
+        """Return by uid the pods that wait behind another one of their strict line, with that one."""
+        found: dict[str, QueuedPod] = {}
+        for line, names in self._heads().items():
+            first = min(names, key=self._key_now) if line in self._strict else None
+            if first is not None and first[1] == _BLOCKING:
+                blocker = self._heaps[first][0][2]
+                waiting = (entry for name in names if name[1] != _BLOCKING for entry in self._heaps[name])
+                found |= {entry[2].pod.uid: blocker for entry in waiting if not self._is_stale(entry)}
+        return found
+
+    def _heads(self) -> dict[str, list[_HeapName]]:
+        """Return the heaps of each line, none of them empty or with a stale head."""
         heads: dict[str, list[_HeapName]] = {}
         for name, heap in list(self._heaps.items()):
             while heap and self._is_stale(heap[0]):
@@ -137,8 +148,12 @@ class ActiveQueue:
                 del self._heaps[name]
                 if name == ("", _AGAIN, ()):
                     self._forget_tags()
+        return heads
+
+    def _next(self) -> _HeapName | None:
+        """Return the heap whose head is served next."""
         served = []
-        for line, names in heads.items():
+        for line, names in self._heads().items():
             if line:
                 first = min(names, key=self._key_now) if len(names) > 1 else names[0]
                 if first[1] != _BLOCKING:

@@ -148,6 +148,10 @@ class SchedulingQueue:
         """Return whether an active pod can be popped."""
         return bool(self._active)
 
+    def blocked(self) -> dict[str, QueuedPod]:
+        """Return by uid the active pods that wait behind another one of their strict order, with that one."""
+        return self._active.blocked()
+
     def has_to_ask(self) -> bool:
         """Return whether `ask_again` has work."""
         return bool(self._ask_again)

@@ -130,7 +130,9 @@ def command(
             inputs = DecisionInputs.of(
                 free, state.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued
             )
-            found = explain(inputs, bound=bound, top=top, pending=state.pending())
+            pending = state.pending()
+            rivals = [each for each in pending if policy_set is not None and policy_set.governing(each) is rules.policy]
+            found = explain(inputs, bound=bound, top=top, pending=pending, rivals=rivals)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -144,7 +146,7 @@ def command(
         cluster_sources.write_page(
             html, why_page(data(found), sources={source.name: source.text for source in sources})
         )
-    return 0 if found.cause is None and found.fits and not found.short else 1
+    return 0 if found.cause is None and found.fits and not found.short and not found.is_blocked else 1
 
 
 def _recorded(

@@ -1,5 +1,7 @@
 """Gated pods: moved to the active queue when they may be decided; until then their events say why they wait.
 
+Pods that are active, but wait behind the first pod of a strict order, have such events, too.
+
 Events let in most of them. What no event tells is looked for every few seconds, a little at a time: ten thousand pods
 that wait hold nobody else up.
 """
@@ -22,8 +24,16 @@ logger = logging.getLogger(__name__)
 REPORT_AFTER_SECONDS = 5.0
 """How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
 waits, held or for its group, before people are told."""
+RENEWED_AT_ONCE = 20
+"""Reports in one round about pods that now wait for another pod of their strict order than before: the first pod may
+change every second, and there may be ten thousand pods behind it."""
 LOOK_SECONDS = 0.002
 """For so long at a time; then decisions have their turn."""
+
+
+def waits_behind(first: QueuedPod) -> str:
+    """Return why a pod waits that is behind the first pod of its strict order."""
+    return f"waiting until {first.pod.key} has a node, which comes first in a strict order"
 
 
 class GatedPods:
@@ -77,6 +87,7 @@ class GatedPods:
             yield partial(self._report_held, queued, now)
         for queued in self._waiting_pods.unreported(since=now - REPORT_AFTER_SECONDS):
             yield partial(self._report_waiting, queued)
+        yield from self._blocked(now)
         self._wakeups.move_on_event(ClusterEvent.CLOCK)
 
     def _report_held(self, queued: QueuedPod, now: float) -> None:
@@ -90,8 +101,10 @@ class GatedPods:
             return
         is_known = queued.reported_reason == why
         self._queue.mark_reported(queued)
-        if is_known:
-            return
+        if not is_known:
+            self._say_held(queued, why, now)
+
+    def _say_held(self, queued: QueuedPod, why: str, now: float) -> None:
         self._reporter.held(queued.pod, why)
         profile = self._algorithm.profile(queued.pod)
         self._observer.on_held(
@@ -104,6 +117,23 @@ class GatedPods:
                 queued=queued.queued,
             )
         )
+
+    def _blocked(self, now: float) -> Iterator[Callable[[], object]]:
+        """Yield a report for each pod that waits behind the first pod of a strict order."""
+        renewed = 0
+        for uid, first in self._queue.blocked().items():
+            queued = self._queue.get(uid)
+            if queued is None or queued.place is not Place.ACTIVE or now - queued.queued < REPORT_AFTER_SECONDS:
+                continue
+            why = waits_behind(first)
+            if queued.reported_reason != why:
+                renewed += bool(queued.reported_reason)
+                if not queued.reported_reason or renewed <= RENEWED_AT_ONCE:
+                    yield partial(self._report_blocked, queued, first, why, now)
+
+    def _report_blocked(self, queued: QueuedPod, first: QueuedPod, why: str, now: float) -> None:
+        queued.reported_reason = why
+        self._say_held(queued, f"{why}. {first.pod.key}: {first.refused_for}" if first.refused_for else why, now)
 
     def _report_waiting(self, queued: QueuedPod) -> None:
         """Tell what a pod waits for that has a place and waits for its group."""

@@ -34,7 +34,7 @@ def _ground(pod: PendingPod) -> tuple[str, ...]:
             return (pod.place.value, policy, *sorted({reason.text for reason in last.reasons}))
         why = last.message if last is not None else ", ".join(sorted(pod.rejectors))
         return (pod.place.value, policy, why)
-    return (pod.place.value,)
+    return (pod.place.value, pod.behind.key) if pod.behind is not None else (pod.place.value,)
 
 
 _PLACES = {
@@ -51,6 +51,9 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
     why = _PLACES.get(first.place, "")
     if first.place is Place.GATED:
         why = first.gated_because
+    elif first.behind is not None:
+        why = f"wait until {first.behind.key} has a node, which comes first in a strict order"
+        why += f": {first.behind.message}" if first.behind.message else ""
     elif first.place in (Place.UNSCHEDULABLE, Place.BACKOFF) and newest is not None:
         reasons = _reasons(newest)
         why = newest.message

@@ -45,6 +45,14 @@ class NodeUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """The first pod of a strict order, and why it has no node."""
+
+    key: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PendingPod:
     """One pod that waits."""
 
@@ -54,6 +62,8 @@ class PendingPod:
     gated_because: str
     rejectors: frozenset[str]
     last: Entry | None
+    behind: Behind | None = None
+    """The first pod of its strict order, for which it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,10 @@ class SnapshotSources:
     """What was compared so far, where another scheduler places the pods."""
 
 
+def _behind(first: QueuedPod | None) -> Behind | None:
+    return Behind(first.pod.key, first.refused_for) if first is not None else None
+
+
 def take_snapshot(sources: SnapshotSources) -> Snapshot:
     """Return the state of now. Call on the event loop."""
     nodes = sources.cluster.nodes
@@ -172,6 +186,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
     entries = log.entries()
     every = max(1, -(-len(sources.queue) // MOST_PENDING))
     looked_at = list(islice(sources.queue, 0, None, every))
+    blocked = sources.queue.blocked()
     return Snapshot(
         at=sources.clock(),
         replica=sources.replica(),
@@ -195,6 +210,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
                 queued.gated_because,
                 queued.rejectors,
                 log.latest(queued.pod.uid),
+                _behind(blocked.get(queued.pod.uid)),
             )
             for queued in looked_at
         ),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.filters import (
@@ -60,6 +63,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """The first pod of a strict order, for which the pods behind it wait."""
+
+    pod: str
+    order: str
+    """The `order by`."""
+    place: str
+    cause: Cause | None
+    """Why it has no node; None if it fits now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Everything that `why` has to say about one pod."""
 
@@ -89,10 +104,22 @@ class Explanation:
     """The groups that it starts together with, itself included."""
     short: str = ""
     """Why it must wait for its groups whatever room there is; "" where it need not."""
+    ahead: Ahead | None = None
+    """The pod that it waits for in a strict order."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether it waits for a pod that fits nowhere."""
+        return self.ahead is not None and self.ahead.cause is not None
 
 
 def explain(
-    inputs: DecisionInputs, *, bound: str | None = None, top: int = 5, pending: Sequence[PodInfo] = ()
+    inputs: DecisionInputs,
+    *,
+    bound: str | None = None,
+    top: int = 5,
+    pending: Sequence[PodInfo] = (),
+    rivals: Sequence[PodInfo] = (),
 ) -> Explanation:
     """Decide a pod and say why.
 
@@ -101,6 +128,7 @@ def explain(
         bound: the node that it is on, where it is on one.
         top: how many nodes to show.
         pending: the pods that wait, for those of its gang.
+        rivals: those of them that the same policy governs, for a strict order.
     """
     asked = refusals(inputs)
     decision = inputs.decide()
@@ -134,7 +162,39 @@ def explain(
         limits=tuple(limits(asked.frame, inputs.profile)),
         gangs=gangs,
         short=short if bound is None else "",
+        ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
     )
+
+
+def _ahead(inputs: DecisionInputs, rivals: Sequence[PodInfo], *, pending: Sequence[PodInfo]) -> Ahead | None:
+    """Return the pod that one waits for in a strict order, None if it waits for none."""
+    policy = inputs.rules.policy
+    order = policy.order_of(inputs.frame()) if policy is not None else None
+    if policy is None or order is None or not order.strict:
+        return None
+    others = [_of_rival(inputs, pod) for pod in rivals if pod.uid != inputs.pod.uid]
+    queue = ActiveQueue(count())
+    asked: dict[str, DecisionInputs] = {}
+    for each in (inputs, *others):
+        frame, entered = each.frame(), each.queued or each.now
+        queued = QueuedPod(each.pod, queued=entered, timestamp=entered)
+        if policy.order_of(frame) is order and gates(queued) is None and each.hold_reason() is None:
+            asked[each.pod.uid] = each
+            queue.push(queued, policy.turn(queued, frame))
+    while (queued_first := queue.pop(inputs.now)) is not None:
+        first = asked[queued_first.pod.uid]
+        if first is inputs:
+            return None
+        if _gangs(first, first.frame(), pending=pending, is_placed=False)[1]:
+            continue  # it waits for its gang outside the queue
+        decision, refused = first.decide(), refusals(first)
+        cause = None if len(refused.evaluation.feasible) else _cause(first, refused, decision, None)
+        return Ahead(first.pod.key, order.text, str(order.span), cause)
+    return None
+
+
+def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
+    return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
 
 
 def _gangs(

@@ -31,7 +31,7 @@ def headline(found: Explanation) -> str:
         return f"{pod} fits none of {plural(found.nodes, 'node')}, under {found.policy}"
     fits = f"{found.fits} of {plural(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
     if found.bound is None:
-        goes = "would go" if found.short else "goes"
+        goes = "would go" if found.short or found.ahead is not None else "goes"
         return f"{pod} {goes} to {found.host}, under {found.policy}: {fits}"
     if found.bound == found.host:
         return f"{pod} is on {found.bound}, and would go there again: {fits}"
@@ -61,6 +61,11 @@ def _notes(found: Explanation) -> Iterator[str]:
         yield f"It is held: {printable(found.short)}"
     else:
         yield from (printable(f"It starts with the others of {gang.sentence()}") for gang in found.gangs)
+    if found.ahead is not None:
+        ahead = found.ahead
+        yield printable(f"It waits until {ahead.pod} has a node, the first pod of `{ahead.order}` ({ahead.place})")
+        why = _cause(found, ahead.cause) if ahead.cause is not None else "it fits, and is next"
+        yield printable(f"{ahead.pod}: {why[:1].lower()}{why[1:]}")
     if found.cause is not None and found.bound is not None:
         yield f"It runs on {found.bound}, but would not be placed there again: {_lacks(found.bound_lacks)}"
     elif found.bound_lacks is not None:
@@ -125,7 +130,10 @@ def _table(found: Explanation, to: Terminal) -> Iterator[str]:
 
 
 def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
-    yield to.paint(GREEN if found.bound in (None, found.host) and not found.short else RED, headline(found))
+    yield to.paint(
+        GREEN if found.bound in (None, found.host) and not found.short and not found.is_blocked else RED,
+        headline(found),
+    )
     yield from _notes(found)
     yield to.paint(BOLD, _why(rank))
     yield ""
