@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pages",
         "policy",
         "tooling",
+        "builtins",
         "framework",
         "cluster",
         "lang",

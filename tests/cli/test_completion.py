@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -22,3 +24,19 @@ from kube_policy_scheduler.cli.main import policyctl
 def test_what_is_begun_is_completed(typed: list[str], begun: str, offered: str) -> None:
     found = ShellComplete(policyctl, {}, "policyctl", "_POLICYCTL_COMPLETE").get_completions(typed, begun)
     assert [item.value for item in found] == [offered]
+
+
+def test_owner_completes_the_owners_of_the_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "policies:\n  owners:\n"
+        "  - {name: team-a, path: a, namespaces: [a]}\n"
+        "  - {name: team-b, path: b, namespaces: [b]}\n"
+        "  - {name: gpu, path: c, namespaces: [c]}\n"
+    )
+    complete = ShellComplete(policyctl, {}, "policyctl", "_POLICYCTL_COMPLETE").get_completions
+    for typed in (["lint"], ["canary", "list"]):
+        found = complete([*typed, "--config", str(config), "--owner"], "te")
+        assert [item.value for item in found] == ["team-a", "team-b"]
+    assert complete(["lint", "--owner"], "te") == []
+    assert complete(["lint", "--config", str(tmp_path / "none.yaml"), "--owner"], "te") == []

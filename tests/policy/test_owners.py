@@ -16,8 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.lang.owner import ALLOWED_BY_DEFAULT, RESTRICTABLE, Owner, SetLimits
 from kube_policy_scheduler.lang.statements import BY_KEYWORD
-from kube_policy_scheduler.policy.owners import scope_problem
-from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.policy.policy_set import PolicySet, load, scope_problem
 
 CLUSTER = Cluster()
 TEAM_A = Owner("team-a", ("team-a", "team-a-*"), max_priority=10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ def owner_options(command: _CommandT) -> _CommandT:
     """Add `--config` and `--owner`; `owners` returns what they say."""
     for option in (
         click.option(
-            "--owner", metavar="NAME", expose_value=False, callback=_kept(_OWNER),
+            "--owner", metavar="NAME", expose_value=False, callback=_kept(_OWNER), shell_complete=_complete_owner,
             help="Owner of the policies; requires --config.  [default: the owner whose `path` contains them, or the"
             " administrator]",
         ),
@@ -44,6 +44,19 @@ def _kept(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
         context.meta[key] = value
 
     return keep
+
+
+def _complete_owner(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the owners in the configuration that the command line names before."""
+    from kube_policy_scheduler.documents.owner_settings import read_shared
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+    config = context.meta.get(_CONFIG)
+    try:
+        names = [each.name for each in read_shared(config)[1].owners] if config is not None else []
+    except DocumentError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +83,15 @@ class Owners:
     paths: dict[str, Path] = field(default_factory=dict)
     """Where the policies of each are; "": the administrator's."""
     chosen: str | None = None
-    """Whose the given policies are; None: see their paths."""
+    """Whose the given policies are; "": the administrator's; None: see their paths."""
+    config_maps: dict[str, str] = field(default_factory=dict)
+    """Owners by the `NAMESPACE/NAME` of their ConfigMaps."""
     _left_out: set[str] = field(default_factory=set)
 
     def owner_of(self, source: Source) -> Owner | None:
         """Return whose a policy is; None: the administrator."""
         if self.chosen is not None:
-            return next(owner for owner in self.owners if owner.name == self.chosen)
+            return next((owner for owner in self.owners if owner.name == self.chosen), None)
         file = Path(source.name).resolve()
         homes = ((owner, self.paths.get(owner.name)) for owner in self.owners)
         return next((owner for owner, path in homes if path and file.is_relative_to(path.resolve())), None)
@@ -135,19 +150,27 @@ def owners() -> Owners | None:
     return found
 
 
+def use_config_map(name: str) -> None:
+    """Let the given policies be those of a ConfigMap, unless `--owner` says whose they are. name: `NAMESPACE/NAME`."""
+    found = owners()
+    if found is not None and found.chosen is None:
+        chosen = found.config_maps.get(name, "")
+        click.get_current_context().meta[_OWNERS] = replace(found, chosen=chosen)
+
+
 def _read(config: Path, chosen: str | None) -> Owners:
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.builtins.extensions import ExtensionError
     from kube_policy_scheduler.cli.files import rendered
-    from kube_policy_scheduler.documents.owner_settings import owner_of, read_shared
+    from kube_policy_scheduler.documents.owner_settings import owner_of, read_shared, scope_problems
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.owners import scope_problems
+    from kube_policy_scheduler.policy.policy_set import scope_problem
 
     try:
         document, shared = read_shared(config)
         install_extensions(shared.extensions, stopwatch=time.perf_counter)
         own, settings = shared.path, shared.owners
-        if problems := tuple(scope_problems(document, settings)):
+        if problems := tuple(scope_problems(document, settings, scope_problem)):
             raise DocumentError(problems)
     except DocumentError as error:
         raise click.ClickException(rendered(error.diagnostics, err=True)) from error
@@ -159,4 +182,5 @@ def _read(config: Path, chosen: str | None) -> Owners:
         listed = ", ".join(names) or "none"
         raise click.UsageError(f"--owner: {config} has no owner {chosen}; the owners are: {listed}")
     paths = {each.name: each.path for each in settings if each.path is not None}
-    return Owners(found, paths | ({"": own} if own is not None else {}), chosen)
+    config_maps = {each.config_map: each.name for each in settings if each.config_map is not None}
+    return Owners(found, paths | ({"": own} if own is not None else {}), chosen, config_maps)

@@ -256,8 +256,9 @@ async def _decide(
     from kube_policy_scheduler.adapters.open_telemetry import TracingUnavailable
     from kube_policy_scheduler.adapters.rotating_file import FileError
     from kube_policy_scheduler.adapters.serving_certificate import CertificateError
+    from kube_policy_scheduler.builtins.environment import install_extensions
+    from kube_policy_scheduler.builtins.extensions import ExtensionError
     from kube_policy_scheduler.daemon.daemon import Daemon
-    from kube_policy_scheduler.policy.extensions import ExtensionError, install_extensions
 
     try:
         install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)

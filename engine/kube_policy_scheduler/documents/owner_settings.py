@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -116,6 +116,20 @@ def owner_of(settings: OwnerSettings, *, owners: int) -> Owner:
         schedulers=frozenset(settings.scheduler_names),
         limits=SetLimits().share(owners),
     )
+
+
+def scope_problems(
+    document: Document, owners: Sequence[OwnerSettings], scope_problem: Callable[[Owner], Diagnostic | None]
+) -> Iterator[Diagnostic]:
+    """Yield what is wrong with the conditions of the owners' pods in a configuration.
+
+    scope_problem: returns what the checker of policies says of one owner's condition.
+    """
+    for at, settings in enumerate(owners):
+        bad = scope_problem(owner_of(settings, owners=len(owners))) if settings.pods is not None else None
+        if bad is not None:
+            message = f"policies.owners[{at}].pods is not a condition on pods: {bad.message}"
+            yield document.error(("policies", "owners", at, "pods"), WRONG_VALUE, message=message, advice=bad.help)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.diagnostics import Diagnostic, Source, errors, in_order
+from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.checking.owners import scope_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledTest
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
@@ -237,6 +238,12 @@ def load(
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
         return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), diagnostics, checked)
+
+
+def scope_problem(owner: Owner) -> Diagnostic | None:
+    """Return the first error in the condition of an owner's pods, None where there is none."""
+    _, found = scope_of(owner, environment())
+    return next((each for each in found if each.severity is Severity.ERROR), None)
 
 
 def _made(policy: CheckedPolicy, names: Environment) -> Policy:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.owners import owner_options, use_config_map
 from kube_policy_scheduler.cli.policies import asked, named
 from kube_policy_scheduler.cli.terminal import say
 
@@ -25,6 +26,7 @@ Examples:
   policyctl canary promote policies/ --dry-run    # show what would change; change nothing
   policyctl canary promote policies/              # apply the rules of the canary to all pods
   policyctl canary abort --config-map policy-scheduler/policies   # in the cluster: restore the old rules
+  policyctl canary list --config config.yaml owners/team-a        # with what the administrator allows
 
 \b
 Exit codes: 0 success; 1 there is no canary; 2 the command failed and changed nothing.
@@ -50,7 +52,7 @@ def _where(subcommand: _CommandT) -> _CommandT:
         click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]"),
     ):
         subcommand = option(subcommand)
-    return subcommand
+    return owner_options(subcommand)
 
 
 def _change(subcommand: _CommandT) -> _CommandT:
@@ -67,9 +69,7 @@ def _change(subcommand: _CommandT) -> _CommandT:
 @_where
 def list_(folder: Path | None, config_map: str | None, kubeconfig: Path | None, context: str | None) -> int:
     """List each canary and the pods that it governs."""
-    from kube_policy_scheduler.tooling.canary import canaries
-
-    pairs = canaries(_place(folder, config_map, kubeconfig, context).policies())
+    pairs = _canaries(_place(folder, config_map, kubeconfig, context))
     for pair in pairs:
         say(pair.shown)
     if not pairs:
@@ -122,9 +122,8 @@ def _end(
     """Show what the end of a canary changes, and do it."""
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.canary import canaries
 
-    pair = _chosen(canaries(place.policies()), name)
+    pair = _chosen(_canaries(place), name)
     if pair is None:
         say("there is no canary")
         return 1
@@ -142,6 +141,15 @@ def _end(
     if dry_run:
         return 0
     return 0 if place.apply(outcome) else 2
+
+
+def _canaries(place: _Folder | _ConfigMap) -> tuple[Pair, ...]:
+    """Return the canaries of a place; with `--config` the policies of other owners are compiled, too."""
+    from kube_policy_scheduler.tooling.canary import canaries
+
+    policies = place.policies()
+    names = {source.name for source in place.sources}
+    return tuple(pair for pair in canaries(policies) if pair.canary.source.name in names)
 
 
 def _chosen(pairs: Sequence[Pair], name: str | None) -> Pair | None:
@@ -235,11 +243,12 @@ class _ConfigMap:
         from kube_policy_scheduler.diagnostics import Source
 
         reading = read_config_map(self.namespace, self.name, kubeconfig=self.kubeconfig, context=self.context)
-        found = asked(reading, about=f"{self.namespace}/{self.name}")
+        found = asked(reading, about=f"ConfigMap {self.namespace}/{self.name}")
         self._version = found.resource_version
         self.sources = tuple(Source(key, text) for key, text in sorted(found.texts.items()) if key.endswith(SUFFIX))
         if not self.sources:
             raise click.ClickException(f"ConfigMap {self.namespace}/{self.name} has no key that ends with {SUFFIX}")
+        use_config_map(f"{self.namespace}/{self.name}")
         return _compiled(self.sources)
 
     def apply(self, outcome: Outcome) -> bool:
@@ -257,5 +266,5 @@ class _ConfigMap:
             kubeconfig=self.kubeconfig,
             context=self.context,
         )
-        asked(change, about=f"{self.namespace}/{self.name}")
+        asked(change, about=f"ConfigMap {self.namespace}/{self.name}")
         return True

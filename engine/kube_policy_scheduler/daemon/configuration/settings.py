@@ -17,7 +17,7 @@ from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.http_url import PATTERN
-from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners
+from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners, scope_problems
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import DURATION_SECONDS, Name, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
@@ -392,9 +392,9 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
         found.append(document.error(("policies", "configMap"), WRONG_VALUE, message=message))
     found += check_owners(document, settings.policies.owners)
     if any(owner.pods is not None for owner in settings.policies.owners):
-        from kube_policy_scheduler.tooling.owners import scope_problems  # it imports the language
+        from kube_policy_scheduler.policy.policy_set import scope_problem  # it imports the language
 
-        found += scope_problems(document, settings.policies.owners)
+        found += scope_problems(document, settings.policies.owners, scope_problem)
     return found
 
 

@@ -10,9 +10,9 @@ import msgspec
 from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.daemon.webhook.admission import judge
 from kube_policy_scheduler.daemon.webhook.checking import Result, ReviewResult, ReviewWork
-from kube_policy_scheduler.policy.extensions import install_extensions
 
 _decode = msgspec.msgpack.Decoder(ReviewWork).decode
 
