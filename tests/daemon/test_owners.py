@@ -46,6 +46,7 @@ class Stage:
         self.activated: list[tuple[str, ...]] = []
         self.hashes: list[str] = []
         self.records: list[ReloadRecord] = []
+        self.stored: list[tuple[str, PolicySources]] = []
         self.breaks = False
         settings = [
             OwnerSettings(name=name, path=root / name, namespaces=(name,), config_map=f"{name}/policies")
@@ -62,6 +63,7 @@ class Stage:
             prepare=self._prepare,
             report=self.records.append,
             former=self._earlier,
+            store=self._store,
             checker=PolicyChecker(self.worker),
             loops=Loops(),
         )
@@ -72,6 +74,9 @@ class Stage:
             raise ZeroDivisionError("a fault")
         self.activated.append(tuple(policy.name for policy in policies.policy_set.policies))
         self.hashes.append(hash_)
+
+    def _store(self, sources: PolicySources, *, owner: str) -> None:
+        self.stored.append((owner, sources))
 
     async def _prepare(self, _: LivePolicies) -> None:
         return None
@@ -154,8 +159,22 @@ async def test_policies_that_were_accepted_before_are_restored(tmp_path: Path) -
     stage = Stage(tmp_path, former=[earlier])
     stage.write("team-a", "filter node.redy\n")
     async with running(stage):
-        await stage.until(lambda: stage.activated[-1] == ("team-a/old", "default"))
-        await stage.until(lambda: "restored" in stage.ends("team-a"))
+        assert stage.activated[-1] == ("team-a/old", "default"), "before pods are placed"
+        assert stage.ends("team-a") == ["refused", "restored"]
+        (state, _) = stage.owners.states()
+        assert state.policies == ("team-a/old",)
+        assert "policies of team-a restored from revision 3" in (state.problem or "")
+
+
+async def test_what_is_accepted_is_stored_for_the_next_start(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.write("team-a", "filter node.redy\n")
+    stage.write("team-b", "filter node.ready\n")
+    async with running(stage):
+        await stage.until(lambda: stage.stored)
+    assert [(owner, dict(sources.files)) for owner, sources in stage.stored] == [
+        ("team-b", {"web.policy": "filter node.ready\n"})
+    ]
 
 
 async def test_a_restored_set_and_another_owners_edit_are_checked_in_turn(

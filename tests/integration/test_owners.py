@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kube_policy_scheduler.cli.main import run
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -80,6 +83,53 @@ def test_a_team_writes_scheduling_policies_and_sees_how_they_fare(
     eventually(lambda: process.policies()["owners"]["shop"]["policies"] == [])
     cluster.add_pods(pod("four", namespace="team-a"))
     assert cluster.wait_bound("four") == {"four": "in-a"}
+
+
+def test_a_restart_with_broken_scheduling_policies_starts_from_the_last_accepted_ones(
+    cluster: Cluster, scheduler: StartScheduler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "admin").mkdir()
+    (tmp_path / "admin" / "default.policy").write_text(f"filter label {ZONE}=a\n")
+    (tmp_path / "config.yaml").write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies:\n  owners:\n"
+        "  - {name: shop, schedulingPolicies: team-a, namespaces: [team-a]}\n"
+        "leaderElection: {leaseNamespace: default}\n"
+    )
+    cluster.use_namespaces("team-a")
+    cluster.add_nodes(node("in-a", labels={ZONE: "a"}), node("in-b", labels={ZONE: "b"}))
+    cluster.add_scheduling_policies()
+    cluster.api.create("schedulingpolicies", scheduling_policy("web", f"filter label {ZONE}=b\n"))
+    process = scheduler(f"--config={tmp_path / 'config.yaml'}", f"--policies={tmp_path / 'admin'}").start_ready()
+    where = ["--scheduling-policies=team-a", "--owner=shop", "--namespace=default"]
+    where += ["--kubeconfig", str(cluster.kubeconfig(tmp_path / "admin.kubeconfig"))]
+
+    def rollout(*arguments: str) -> str:
+        assert run(["rollout", *arguments, *where]) == 0
+        return capsys.readouterr().out
+
+    eventually(lambda: cluster.api.get("controllerrevisions", "policy-owner.shop-1", namespace="default"))
+    assert rollout("history").splitlines()[1].endswith("in the namespace")
+    assert process.terminate() == 0
+    cluster.api.patch("schedulingpolicies", "web", {"spec": {"policy": "priority 5\n"}}, namespace="team-a")
+    cluster.api.create("schedulingpolicies", scheduling_policy("more", "score 1 if node.ready\n"))
+    process.start_ready()
+
+    def shown() -> tuple[str, str, str]:
+        status = cluster.api.get("schedulingpolicies", "web", namespace="team-a").get("status", {})
+        found = {each["type"]: each for each in status.get("conditions", ())}
+        return found["Accepted"]["reason"], found["Active"]["status"], found["Active"]["reason"]
+
+    eventually(lambda: shown() == ("Refused", "True", "Earlier"), else_=process.log)
+    assert process.policies()["owners"]["shop"]["policies"] == ["shop/web"]
+    cluster.add_pods(pod("one", namespace="team-a"))
+    assert cluster.wait_bound("one") == {"one": "in-b"}
+
+    said = rollout("undo")
+    assert "more.policy is not in revision 1" in said
+    assert "SchedulingPolicies of namespace team-a are restored to revision 1" in said
+    eventually(lambda: process.policies()["owners"]["shop"]["accepted"], else_=process.log)
+    (only,) = cluster.api.list("schedulingpolicies", namespace="team-a")
+    assert only["spec"]["policy"] == f"filter label {ZONE}=b\n"
 
 
 def scheduling_policy(name: str, text: str) -> Json:

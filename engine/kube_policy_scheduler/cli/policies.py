@@ -31,17 +31,17 @@ def named(option: str) -> tuple[str, str]:
 
 
 def asked(request: Coroutine[Any, Any, _ValueT], *, about: str) -> _ValueT:
-    """Return what the API server answers. about: the ConfigMap, as NAMESPACE/NAME."""
+    """Return what the API server answers. about: such as `ConfigMap NAMESPACE/NAME`."""
     from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError
 
     try:
         return asyncio.run(request)
     except Conflict as error:
         raise click.ClickException(
-            f"ConfigMap {about} has changed: nothing was written, run the command again"
+            f"{about} changed since it was read, and was not written: run the command again"
         ) from error
     except KubeError as error:
-        raise click.ClickException(f"ConfigMap {about}: {error}") from error
+        raise click.ClickException(f"{about}: {error}") from error
 
 
 SUFFIX = ".policy"

@@ -168,6 +168,7 @@ class Daemon:
             clock=time.time,
             prepare=self._prime,
             former=partial(self._writers.former_policies, proof=_proof(settings.policies)),
+            store=self._writers.store,
             loops=loops,
         )
         self._owners = Owners(
@@ -176,6 +177,7 @@ class Daemon:
             prepare=self._prime,
             report=self._report_reload,
             former=partial(self._writers.former_policies, proof=None),
+            store=self._writers.store,
             checker=PolicyChecker(extensions=settings.policies.extensions),
             api=OwnersApi(self._transport, self._random, Fence(fence.allows) if settings.mode == "scheduler" else None),
             loops=loops,

@@ -1,4 +1,4 @@
-"""Former versions of a ConfigMap: each once, ten in all, with everything that was in it."""
+"""Earlier versions of policies: each once, ten in all, with everything that a ConfigMap contained."""
 
 from __future__ import annotations
 
@@ -12,13 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_policy_scheduler.adapters.kube import policy_history
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
-from kube_policy_scheduler.adapters.kube.policy_history import CONFIG_MAP_LABEL, KEPT, PolicyHistory, Revision
+from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.policy_history import (
+    CONFIG_MAP_LABEL,
+    KEPT,
+    OWNER_KEPT_BYTES,
+    PolicyHistory,
+    Revision,
+    RevisionsOf,
+)
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
+OF = RevisionsOf("default", "policies")
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -27,13 +37,14 @@ class Stage:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.history = PolicyHistory(transport, namespace="default", name="policies")
+        self.history = PolicyHistory(transport, OF)
+        self.leads = [True]
 
-    async def write(self, text: str, **more: Any) -> str:
-        """Change the ConfigMap; return the hash of its policies."""
+    async def write(self, text: str, **more: Any) -> PolicySources:
+        """Change the ConfigMap; return its policies."""
         body = msgspec.json.encode({"data": {"a.policy": text}, **more})
         await self.transport.request("PATCH", f"{CONFIG_MAPS}/policies", body=body, content_type=MERGE_PATCH)
-        return PolicySources.of({"a.policy": text}).hash
+        return PolicySources.of({"a.policy": text})
 
     async def until(self, condition: Callable[[tuple[Revision, ...]], bool]) -> tuple[Revision, ...]:
         async with asyncio.timeout(30):
@@ -68,7 +79,7 @@ async def test_the_last_ten_are_kept_each_once(stage: Stage) -> None:
     again = await stage.write("score 5")
     stage.history.accepted(again)
     found = await stage.until(lambda found: len(found) == KEPT and found[0].number == KEPT + 3)
-    assert [each.policy_set for each in found].count(again) == 1
+    assert [each.policy_set for each in found].count(again.hash) == 1
     assert 5 not in {each.number for each in found}
 
 
@@ -88,11 +99,11 @@ async def test_what_the_config_map_no_longer_holds_is_not_kept(stage: Stage) -> 
     newest = await stage.write("score 4")
     stage.history.accepted(newest)
     found = await stage.until(lambda found: len(found) == 2)
-    assert found[0].policy_set == newest
+    assert found[0].policy_set == newest.hash
 
 
 async def test_two_replicas_keep_it_once(stage: Stage) -> None:
-    other = PolicyHistory(stage.transport, namespace="default", name="policies")
+    other = PolicyHistory(stage.transport, OF)
     task = asyncio.create_task(other.run())
     wanted = await stage.write("score 1")
     stage.history.accepted(wanted)
@@ -113,10 +124,11 @@ async def test_what_was_accepted_before_is_there_with_its_policies_the_newest_fi
 ) -> None:
     hashes = []
     for number in range(1, 4):
-        hashes.append(await stage.write(f"score {number}"))
-        stage.history.accepted(hashes[-1])
+        sources = await stage.write(f"score {number}")
+        hashes.append(sources.hash)
+        stage.history.accepted(sources)
         await stage.until(lambda found, wanted=number: len(found) == wanted)  # type: ignore[misc]
-    other = PolicyHistory(stage.transport, namespace="default", name="policies")
+    other = PolicyHistory(stage.transport, OF)
     found = await other.accepted_before(proof=None)
     assert [(revision.number, policies.hash) for revision, policies in found] == [
         (3, hashes[2]),
@@ -145,3 +157,49 @@ async def test_a_corrupt_entry_does_not_affect_others(stage: Stage, caplog: pyte
     assert only.number == 1
     assert caplog.text.count("cannot read an earlier version") == 3
     assert "revision 5 of configMap default/policies contains no .policy file" in caplog.text
+
+
+OF_OWNER = RevisionsOf.of_owner("default", "team-a")
+
+
+@pytest.fixture
+async def owned(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """Return the stage with the history of an owner that has no ConfigMap."""
+    monkeypatch.setattr(policy_history, "OWNER_REST_SECONDS", 0.0)
+    monkeypatch.setattr(policy_history, "RETRY_SECONDS", 0.01)
+    leads = [False]
+    history = PolicyHistory(stage.transport, OF_OWNER, fence=Fence(lambda: leads[0]))
+    task = asyncio.create_task(history.run())
+    stage.history, stage.leads = history, leads
+    yield stage
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_leader_stores_what_an_owner_without_a_config_map_wrote(owned: Stage) -> None:
+    sources = PolicySources.of({"web.policy": "score 1", "batch.policy": "score 2"})
+    owned.history.accepted(sources)
+    await asyncio.sleep(0.1)
+    assert await owned.history.revisions() == ()
+    owned.leads[0] = True
+    (found,) = await owned.until(bool)
+    assert (found.number, found.policy_set, found.texts) == (1, sources.hash, dict(sources.files))
+
+    nothing = PolicySources.of({})
+    owned.history.accepted(nothing)
+    await owned.until(lambda found: len(found) == 2)
+    restarted = PolicyHistory(owned.transport, OF_OWNER)
+    former = await restarted.accepted_before(proof=None)
+    assert [sources.hash for _, sources in former] == [nothing.hash, sources.hash]
+    assert restarted.origin(former[1][0]) == "revision 1 of owner team-a"
+    assert await PolicyHistory(owned.transport, RevisionsOf.of_owner("default", "team")).revisions() == ()
+
+
+async def test_the_versions_of_an_owner_have_a_bound_in_bytes(owned: Stage) -> None:
+    owned.leads[0] = True
+    for number in range(1, 7):
+        owned.history.accepted(PolicySources.of({"web.policy": f"# {number}".ljust(OWNER_KEPT_BYTES // 4, "x")}))
+        await owned.until(lambda found, wanted=number: bool(found) and found[0].number == wanted)  # type: ignore[misc]
+    found = await owned.until(lambda found: len(found) == 4)
+    assert [each.number for each in found] == [6, 5, 4, 3]

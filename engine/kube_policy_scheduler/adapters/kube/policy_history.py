@@ -1,7 +1,8 @@
-"""Former versions of a ConfigMap with policies, kept as ControllerRevisions: what `policyctl rollout undo` returns to.
+"""Earlier versions of policies, stored as ControllerRevisions: what `policyctl rollout undo` and a restart go back to.
 
-A scheduler keeps what it has accepted while the ConfigMap holds it, however it came there, and writes no ConfigMap. As
-with Deployments each version is kept once, under the number of its last coming into use. Knows policies by their hash.
+The versions of a ConfigMap are stored beside it, with all of its entries, and only while the ConfigMap still contains
+them. An owner without a ConfigMap (SchedulingPolicy objects, a folder) has its versions in the scheduler's namespace,
+where its people cannot write. As with Deployments, each version is stored once, under the number of its last use.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import base64
 import binascii
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from urllib.parse import quote
 
 import msgspec
@@ -29,22 +31,66 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.scheduling_policies import SchedulingPolicies, get_scheduling_policies
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError, policies_of_config_map
+from kube_policy_scheduler.adapters.policy_sources import (
+    LIMITS,
+    OWNER_LIMITS,
+    FolderLimits,
+    PolicySources,
+    PolicySourcesError,
+    policies_of_config_map,
+)
 
 logger = logging.getLogger(__name__)
 
 KEPT = 10
+OWNER_KEPT_BYTES = 1 << 20
+"""Of the texts of one owner without a ConfigMap: a hundred hostile owners fill a tenth of a small etcd, not all."""
+OWNER_REST_SECONDS = 10.0
+"""Between two versions of such an owner that are stored; of those that come meanwhile, only the newest is."""
 CONFIG_MAP_LABEL = "policy-scheduler.dev/config-map"
+OWNER_LABEL = "policy-scheduler.dev/owner"
 POLICY_SET_LABEL = "policy-scheduler.dev/policy-set"
 RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionsOf:
+    """Which policies the versions belong to: those of a ConfigMap, or those of an owner that has none."""
+
+    namespace: str
+    """Of the ControllerRevisions: that of the ConfigMap, or the scheduler's."""
+    config_map: str = ""
+    owner: str = ""
+    """Set if the policies have no ConfigMap."""
+    limits: FolderLimits = LIMITS
+
+    @classmethod
+    def of_owner(cls, namespace: str, owner: str) -> RevisionsOf:
+        """Return those of an owner without a ConfigMap. namespace: the scheduler's."""
+        return cls(namespace, owner=owner, limits=OWNER_LIMITS)
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """Return name and value of the label that all of them have."""
+        return (OWNER_LABEL, self.owner) if self.owner else (CONFIG_MAP_LABEL, self.config_map)
+
+    @property
+    def prefix(self) -> str:
+        """Return what comes before the number in their names."""
+        return f"policy-owner.{self.owner}" if self.owner else self.config_map
+
+    def __str__(self) -> str:
+        return f"owner {self.owner}" if self.owner else f"configMap {self.namespace}/{self.config_map}"
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
-    """One version of the ConfigMap."""
+    """One version of the policies."""
 
     number: int
     policy_set: str
@@ -81,45 +127,59 @@ _decode_revision = bounded(msgspec.json.Decoder(_ControllerRevision).decode)
 
 
 class PolicyHistory:
-    """Versions of one ConfigMap; `run` stores those that `accepted` receives."""
+    """Versions of the policies of one ConfigMap or owner; `run` stores those that `accepted` receives."""
 
-    def __init__(self, transport: Transport, *, namespace: str, name: str) -> None:
-        """name: of the ConfigMap."""
+    def __init__(self, transport: Transport, of: RevisionsOf, *, fence: Fence = OPEN) -> None:
+        """Set up.
+
+        Args:
+            transport: to the API server.
+            of: whose versions.
+            fence: which replica stores the versions of an owner without a ConfigMap. Those of a ConfigMap are stored by
+                every replica, as each sees whether the ConfigMap still contains them.
+        """
         self._transport = transport
-        self._namespace = namespace
-        self._name = name
-        self._collection = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/controllerrevisions"
-        self._accepted = ""
+        self._of = of
+        self._fence = fence if of.owner else OPEN
+        self._collection = f"/apis/apps/v1/namespaces/{quote(of.namespace, safe='')}/controllerrevisions"
+        self._accepted: PolicySources | None = None
         self._stirred = asyncio.Event()
 
-    def accepted(self, policy_set: str) -> None:
+    def accepted(self, sources: PolicySources) -> None:
         """Say which policies came into use; returns at once."""
-        self._accepted = policy_set
+        self._accepted = sources
         self._stirred.set()
 
     async def run(self) -> None:
-        """Keep versions for ever; end by cancellation."""
+        """Store versions for ever; end by cancellation."""
         while True:
             await self._stirred.wait()
+            assert self._accepted is not None
+            if not self._fence.allows():
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
             self._stirred.clear()
+            sources = self._accepted
             try:
-                await self._keep(self._accepted)
+                await self._keep(sources)
+                if self._of.owner:
+                    await asyncio.sleep(OWNER_REST_SECONDS)
             except (Unreachable, UnknownOutcome, TooManyRequests, ServerError):
                 self._stirred.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except (KubeError, PolicySourcesError) as error:
-                logger.warning("failed to store policies %s for rollback: %s", self._accepted, error)
+                logger.warning("failed to store policies %s of %s for rollback: %s", sources.hash, self._of, error)
 
     async def revisions(self) -> tuple[Revision, ...]:
         """Return what is kept, the newest first. Raises KubeError."""
-        selector = quote(f"{CONFIG_MAP_LABEL}={self._name}", safe="")
+        selector = quote("=".join(self._of.label), safe="")
         answer = await self._transport.request(
             "GET", f"{self._collection}?labelSelector={selector}", resource="controllerrevisions"
         )
         try:
             items = _decode_list(answer).items or []
         except msgspec.MsgspecError as error:
-            raise MalformedAnswer(f"earlier versions of ConfigMap {self._name}: {error}") from error
+            raise MalformedAnswer(f"earlier versions of {self._of}: {error}") from error
         found = []
         for item in items:
             try:
@@ -129,11 +189,11 @@ class PolicyHistory:
                 binascii.Error,
                 ValueError,
             ) as error:  # others stay usable
-                logger.warning("cannot read an earlier version of ConfigMap %s: %s", self._name, error)
+                logger.warning("cannot read an earlier version of %s: %s", self._of, error)
         return tuple(sorted(found, key=lambda each: each.number, reverse=True))
 
     async def accepted_before(self, *, proof: PolicyProof | None) -> list[tuple[Revision, PolicySources]]:
-        """Return what is kept with its policies, the newest first; waits until the API server answers.
+        """Return what is stored with its policies, the newest first; waits until the API server answers.
 
         proof: what has to vouch for the policies; None: nothing.
         """
@@ -142,45 +202,71 @@ class PolicyHistory:
                 revisions = await self.revisions()
                 break
             except (Unreachable, UnknownOutcome, TooManyRequests, ServerError) as error:
-                logger.warning("cannot read earlier versions of ConfigMap %s yet: %s", self._name, error)
+                logger.warning("cannot read earlier versions of %s yet: %s", self._of, error)
                 await asyncio.sleep(RETRY_SECONDS)
             except KubeError as error:
-                logger.error("cannot read earlier versions of ConfigMap %s: %s", self._name, error)
+                logger.error("cannot read earlier versions of %s: %s", self._of, error)
                 return []
         found = []
         for each in revisions[:KEPT]:
-            shown = f"revision {each.number} of configMap {self._namespace}/{self._name}"
+            shown = self.origin(each)
             try:
-                found.append((each, policies_of_config_map(each.texts, each.binaries, shown=shown, proof=proof)))
+                sources = policies_of_config_map(
+                    each.texts, each.binaries, shown=shown, proof=proof, limits=self._of.limits
+                )
+                found.append((each, sources))
             except PolicySourcesError as error:
                 logger.warning("%s", error)
         return found
 
-    async def _keep(self, policy_set: str) -> None:
-        now = await get_config_map(self._transport, self._namespace, self._name)
-        shown = f"configMap {self._namespace}/{self._name}"
-        if policies_of_config_map(now.texts, now.binaries, shown=shown).hash != policy_set:
-            return  # a kubelet is behind: the newer version comes as well, or another replica keeps it
+    def origin(self, revision: Revision) -> str:
+        """Return how people know a version."""
+        return f"revision {revision.number} of {self._of}"
+
+    async def _keep(self, sources: PolicySources) -> None:
+        entries = await self._entries(sources)
+        if entries is None:
+            return
         known = await self.revisions()
-        if known and known[0].policy_set == policy_set:
+        if known and known[0].policy_set == sources.hash:
             return
         try:
-            await self._create(known[0].number + 1 if known else 1, policy_set, now)
+            await self._create(known[0].number + 1 if known else 1, sources.hash, entries)
         except Conflict:
             return  # another replica was first
-        others = [each.number for each in known if each.policy_set != policy_set]
-        for number in {each.number for each in known} - {*others[: KEPT - 1]}:
+        for number in self._outdated(known, sources):
             with contextlib.suppress(NotFound):
-                path = f"{self._collection}/{quote(self._name, safe='')}-{number}"
+                path = f"{self._collection}/{quote(self._of.prefix, safe='')}-{number}"
                 await self._transport.request("DELETE", path, resource="controllerrevisions")
 
+    async def _entries(self, sources: PolicySources) -> ConfigMapData | None:
+        """Return what to store; None if the ConfigMap no longer contains these policies."""
+        of = self._of
+        if of.owner:
+            return ConfigMapData(dict(sources.files), {}, "")
+        now = await get_config_map(self._transport, of.namespace, of.config_map)
+        found = policies_of_config_map(now.texts, now.binaries, shown=str(of), limits=of.limits)
+        # if they differ, a kubelet is behind: the newer version comes as well, or another replica stores it
+        return now if found.hash == sources.hash else None
+
+    def _outdated(self, known: Sequence[Revision], sources: PolicySources) -> list[int]:
+        """Return the numbers of the versions to delete, now that another one is stored. known: the newest first."""
+        others = [each for each in known if each.policy_set != sources.hash]
+        kept = others[: KEPT - 1]
+        if self._of.owner:
+            room = OWNER_KEPT_BYTES - _size(dict(sources.files))
+            sizes = accumulate(_size(each.texts) for each in kept)
+            kept = [each for each, size in zip(kept, sizes, strict=True) if size <= room]
+        return sorted({each.number for each in known} - {each.number for each in kept})
+
     async def _create(self, number: int, policy_set: str, entries: ConfigMapData) -> None:
+        label, value = self._of.label
         body = {
             "apiVersion": "apps/v1",
             "kind": "ControllerRevision",
             "metadata": {
-                "name": f"{self._name}-{number}",
-                "labels": {CONFIG_MAP_LABEL: self._name, POLICY_SET_LABEL: policy_set},
+                "name": f"{self._of.prefix}-{number}",
+                "labels": {label: value, POLICY_SET_LABEL: policy_set},
             },
             "revision": number,
             "data": {"data": entries.texts, "binaryData": entries.binaries},  # bytes become base64
@@ -190,10 +276,14 @@ class PolicyHistory:
         )
 
 
+def _size(texts: Mapping[str, str]) -> int:
+    return sum(map(len, texts.values()))
+
+
 async def read_history(
     namespace: str, name: str, *, kubeconfig: str | None, context: str | None
 ) -> tuple[ConfigMapData, tuple[Revision, ...]]:
-    """Return a ConfigMap and what is kept of it, the newest first.
+    """Return a ConfigMap and its stored versions, the newest first.
 
     Raises:
         KubeError: it is not there, or one of the two may not be read.
@@ -202,7 +292,31 @@ async def read_history(
     transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
     try:
         now = await get_config_map(transport, namespace, name)
-        return now, await PolicyHistory(transport, namespace=namespace, name=name).revisions()
+        return now, await PolicyHistory(transport, RevisionsOf(namespace, name)).revisions()
+    finally:
+        await transport.close()
+
+
+async def read_owner_history(
+    namespace: str, owner: str, *, home: str, kubeconfig: str | None, context: str | None
+) -> tuple[SchedulingPolicies, tuple[Revision, ...]]:
+    """Return the SchedulingPolicies of an owner and their stored versions, the newest first.
+
+    Args:
+        namespace: the scheduler's, where the versions are.
+        owner: its name.
+        home: the namespace of its SchedulingPolicies.
+        kubeconfig: None: as kubectl.
+        context: of the kubeconfig; None: the current one.
+
+    Raises:
+        KubeError: one of the two may not be read.
+        CredentialsError: no usable kubeconfig.
+    """
+    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
+    try:
+        now = await get_scheduling_policies(transport, home)
+        return now, await PolicyHistory(transport, RevisionsOf.of_owner(namespace, owner)).revisions()
     finally:
         await transport.close()
 

@@ -1,4 +1,4 @@
-"""What a rollout of policies is judged by, read from the API server: ConfigMap, reports of replicas, their number."""
+"""What a rollout of policies is judged by, read from the API server: policies, reports of replicas, their number."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from kube_policy_scheduler.adapters.kube.config_maps import get_config_map
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReport, decode_reports
+from kube_policy_scheduler.adapters.kube.scheduling_policies import get_scheduling_policies
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.policy_sources import PolicySources, policies_of_config_map
+from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError, policies_of_config_map
 
 
 class _Spec(msgspec.Struct):
@@ -30,9 +31,12 @@ class RolloutPlaces:
     """Where things are in the cluster."""
 
     namespace: str
+    """Of everything but SchedulingPolicies."""
     config_map: str
     lease: str
     deployment: str
+    home: str = ""
+    """The namespace whose SchedulingPolicies are the policies, instead of the ConfigMap."""
 
 
 class RolloutView:
@@ -51,13 +55,18 @@ class RolloutView:
         await self._transport.close()
 
     async def policies(self) -> PolicySources:
-        """Return the policies in the ConfigMap.
+        """Return the policies in the ConfigMap, or those of the SchedulingPolicies.
 
         Raises:
-            KubeError: it is not there, or may not be read.
-            PolicySourcesError: it holds nothing that a scheduler would take.
+            KubeError: they are not there, or may not be read.
+            PolicySourcesError: the scheduler would not accept them.
         """
         places = self._places
+        if places.home:
+            sources = (await get_scheduling_policies(self._transport, places.home)).sources(places.home)
+            if isinstance(sources, PolicySourcesError):
+                raise sources
+            return sources
         found = await get_config_map(self._transport, places.namespace, places.config_map)
         shown = f"configMap {places.namespace}/{places.config_map}"
         return policies_of_config_map(found.texts, found.binaries, shown=shown)

@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, Transport
 from kube_policy_scheduler.adapters.policy_sources import (
     OWNER_LIMITS,
     SUFFIX,
@@ -75,6 +77,13 @@ class SchedulingPolicy(msgspec.Struct):
 
 SCHEDULING_POLICIES = Resource("schedulingpolicies", SchedulingPolicy, GROUP, "v1alpha1", Read.WHERE_SERVED)
 _decode = bounded(msgspec.json.Decoder(SchedulingPolicy).decode)
+
+
+class _List(msgspec.Struct):
+    items: list[SchedulingPolicy] | None = None
+
+
+_decode_list = bounded(msgspec.json.Decoder(_List).decode)
 
 
 class SchedulingPolicies:
@@ -143,6 +152,65 @@ class SchedulingPolicies:
         if len(known) >= KEPT_TEXTS:  # a tenant may write thousands, and of so many none is used
             each.spec.policy = None
         known[each.metadata.name] = each
+
+
+async def get_scheduling_policies(transport: Transport, namespace: str) -> SchedulingPolicies:
+    """Return the objects of a namespace as they are now. Raises KubeError."""
+    path = SCHEDULING_POLICIES.collection(namespace=namespace, query={"limit": str(KEPT_TEXTS)})
+    try:
+        found = _decode_list(await transport.request("GET", path, resource=SCHEDULING_POLICIES.plural)).items or []
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"SchedulingPolicies of namespace {namespace}: {error}") from error
+    objects = SchedulingPolicies([namespace], changed=lambda _: None)
+    objects.replaced(found)
+    return objects
+
+
+async def change_scheduling_policies(
+    namespace: str,
+    *,
+    texts: Mapping[str, str | None],
+    known: Mapping[str, SchedulingPolicy],
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Write the texts of objects by name, and delete those with None: one after another, deletions last.
+
+    Args:
+        namespace: of the objects.
+        texts: those that differ.
+        known: the objects as they were read.
+        kubeconfig: None: as kubectl.
+        context: of the kubeconfig; None: the current one.
+
+    Raises:
+        Conflict: an object is no longer as it was read. Earlier ones are written.
+        KubeError: one may not be changed, or is refused.
+        CredentialsError: no usable kubeconfig.
+    """
+    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
+    try:
+        for name, text in sorted(texts.items(), key=lambda each: (each[1] is None, each[0])):
+            path, now = SCHEDULING_POLICIES.path(name, namespace=namespace), known.get(name)
+            version = now.metadata.resource_version if now is not None else ""
+            body: dict[str, Any]
+            if text is None:
+                verb, body = "DELETE", {"preconditions": {"resourceVersion": version}}
+            elif now is not None:
+                verb, body = "PATCH", {"metadata": {"resourceVersion": version}, "spec": {"policy": text}}
+            else:
+                verb, path = "POST", SCHEDULING_POLICIES.collection(namespace=namespace)
+                kind = {"apiVersion": f"{GROUP}/{SCHEDULING_POLICIES.version}", "kind": KIND}
+                body = {**kind, "metadata": {"name": name, "namespace": namespace}, "spec": {"policy": text}}
+            await transport.request(
+                verb,
+                path,
+                body=msgspec.json.encode(body),
+                content_type=MERGE_PATCH if verb == "PATCH" else JSON,
+                resource=SCHEDULING_POLICIES.plural,
+            )
+    finally:
+        await transport.close()
 
 
 @dataclass(frozen=True, slots=True)

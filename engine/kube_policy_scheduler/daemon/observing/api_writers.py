@@ -9,15 +9,16 @@ from functools import partial
 from random import Random
 
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
-from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
-from kube_policy_scheduler.adapters.kube.policy_history import PolicyHistory
+from kube_policy_scheduler.adapters.kube.policy_history import PolicyHistory, RevisionsOf
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReports
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.loops import Loop, Loops, Run
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.policy_sources import LIMITS, OWNER_LIMITS, PolicySources
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import PodGroup
 from kube_policy_scheduler.daemon.configuration.settings import Settings
@@ -74,19 +75,23 @@ class ApiWriters:
             transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, fence=fence
         )
         self.reporter = ApiReporter(self.events, self.statuses, self._groups)
-        self._config_maps = {"": settings.policies.config_map} | {
+        config_maps = {"": settings.policies.config_map} | {
             owner.name: owner.config_map for owner in settings.policies.owners
         }
         """The ConfigMap behind the policies of each owner; "": the administrator's."""
         self._reload_events: dict[str, ConfigMapEvents] = {}
         self._histories: dict[str, PolicyHistory] = {}
         self._reports: ReplicaReports | None = None
-        for owner, named in self._config_maps.items():
-            if named is None:
-                continue
-            home, _, config_map = named.partition("/")
-            self._reload_events[owner] = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
-            self._histories[owner] = PolicyHistory(transport, namespace=home, name=config_map)
+        for owner, named in config_maps.items():
+            if named is not None:
+                home, _, config_map = named.partition("/")
+                self._reload_events[owner] = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+                limits = OWNER_LIMITS if owner else LIMITS
+                self._histories[owner] = PolicyHistory(transport, RevisionsOf(home, config_map, limits=limits))
+            elif owner and settings.mode != "shadow":  # which writes nothing
+                of = RevisionsOf.of_owner(namespace, owner)
+                leads = fence if settings.mode == "scheduler" else OPEN
+                self._histories[owner] = PolicyHistory(transport, of, fence=leads)
         if settings.policies.config_map is not None:
             self._reports = ReplicaReports(
                 transport.dedicated(),
@@ -122,15 +127,18 @@ class ApiWriters:
         owner = record.owner
         if (events := self._reload_events.get(owner)) is not None:
             events.report(record)
-        if (history := self._histories.get(owner)) is not None and record.successful and record.hash is not None:
-            history.accepted(record.hash)
         if self._reports is not None and owner:
             self._reports.update_of(owner, **report_of(record))
         elif self._reports is not None:
             self._reports.update(**report_of(record))
 
+    def store(self, sources: PolicySources, *, owner: str = "") -> None:
+        """Store accepted policies, for a rollback and for the next start; returns at once."""
+        if (history := self._histories.get(owner)) is not None:
+            history.accepted(sources)
+
     async def former_policies(self, owner: str = "", *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
-        """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.
+        """Return the policies that were accepted before, the newest first; none if no versions are stored.
 
         Args:
             owner: of the policies; "": the administrator.
@@ -140,10 +148,7 @@ class ApiWriters:
         if history is None:
             return ()
         former = await history.accepted_before(proof=proof)
-        return [
-            FormerPolicies(sources, f"revision {revision.number} of configMap {self._config_maps[owner]}")
-            for revision, sources in former
-        ]
+        return [FormerPolicies(sources, history.origin(revision)) for revision, sources in former]
 
     async def drain_conditions(self, *, timeout_seconds: float) -> None:
         """Send what waits of conditions and nominations, while we may."""

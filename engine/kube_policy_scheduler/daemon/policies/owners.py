@@ -135,9 +135,11 @@ class _Source:
             del self._offered[next(iter(self._offered))]
         self.reloader.offer(found)
 
-    def verdicts(self, record: ReloadRecord) -> Iterator[tuple[str, PolicyVerdict]]:
-        """Yield what is to be said of each object after its policies came to an end."""
-        owner, active = self.settings.name, self.reloader.active
+    def verdicts(self) -> Iterator[tuple[str, PolicyVerdict]]:
+        """Yield what to say of each object after its newest policies, or earlier ones, came to an end."""
+        owner, active, record = self.settings.name, self.reloader.active, self.reloader.last
+        if record is None:
+            return
         files = {p.compiled.checked.source.name for p in active.policy_set.policies} if active is not None else set()
         in_force = self.reloader.active_record
         for name, (uid, generation) in self._offered.get(record.hash or "", {}).items():
@@ -190,6 +192,7 @@ class Owners:
         prepare: Callable[[LivePolicies], Awaitable[object]],
         report: Callable[[ReloadRecord], None],
         former: Callable[[str], Awaitable[Sequence[FormerPolicies]]],
+        store: Callable[..., None],
         checker: PolicyChecker,
         loops: Loops,
         api: OwnersApi | None = None,
@@ -202,6 +205,7 @@ class Owners:
             prepare: awaited before policies are activated.
             report: told of every end of a candidate.
             former: returns what was accepted from an owner before this process began, the newest first.
+            store: receives what is accepted from an `owner`, so that the next start finds it.
             checker: stopped at the end. Not the administrator's: an owner whose policies take too long holds up others
                 that have owners only.
             loops: of the process.
@@ -238,6 +242,7 @@ class Owners:
                     clock=time.time,
                     prepare=prepare,
                     former=partial(former, each.name),
+                    store=partial(store, owner=each.name),
                     loops=loops,
                     part=PartOfAll(each.name, self._turns, self._rest, partial(together.withdraw, each.name)),
                 ),
@@ -246,7 +251,7 @@ class Owners:
         ]
 
     async def __aenter__(self) -> Owners:
-        """Read what there is, then go on watching. A folder that does not answer holds up no other."""
+        """Read the policies of all owners at the same time, so that a slow folder delays no other; then watch them."""
         self._stack = contextlib.AsyncExitStack()
         self._stack.callback(self._checker.stop)
         for source in self._sources:
@@ -270,7 +275,7 @@ class Owners:
         self._told(record)
         for source in self._sources:
             if source.settings.name == record.owner and source.home is not None and self._statuses is not None:
-                for name, verdict in source.verdicts(record):
+                for name, verdict in source.verdicts():
                     self._statuses.put(source.home, name, verdict)
 
     async def __aexit__(self, *_: object) -> None:

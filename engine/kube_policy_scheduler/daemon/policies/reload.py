@@ -166,6 +166,10 @@ async def _none() -> Sequence[FormerPolicies]:
     return ()
 
 
+def _not_stored(_: PolicySources) -> None:
+    return None
+
+
 class PolicyReloader(Generic[PolicySetT]):
     """Takes candidates in the order of their arrival, one at a time; of several that wait, only the newest.
 
@@ -183,6 +187,7 @@ class PolicyReloader(Generic[PolicySetT]):
         clock: Callable[[], float],
         prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
         former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
+        store: Callable[[PolicySources], None] = _not_stored,
         retry_seconds: float = RETRY_SECONDS,
         loops: Loops | None = None,
         part: PartOfAll | None = None,
@@ -196,6 +201,7 @@ class PolicyReloader(Generic[PolicySetT]):
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
             former: returns what was accepted before, the newest first; asked where the first candidate is no good.
+            store: receives what was accepted, so that the next start finds it; returns at once.
             loops: of the process, which ends where no set is whole in force any more; None: its own.
             retry_seconds: before a candidate that FAILED is tried again; longer each time.
             part: where other policies decide beside these; None: these are all.
@@ -215,6 +221,7 @@ class PolicyReloader(Generic[PolicySetT]):
         self._loops = loops or Loops()
         self._taking: Loop | None = None
         self._former = former
+        self._store = store
         self.active: PolicySetT | None = None
         """The last good set; None until there is one."""
         self.active_record: ReloadRecord | None = None
@@ -227,7 +234,7 @@ class PolicyReloader(Generic[PolicySetT]):
         self.last: ReloadRecord | None = None
         """The end of the newest candidate."""
         self.has_ended = asyncio.Event()
-        """Set once a candidate has come to its end."""
+        """Set once a candidate has come to its end and, if it was refused, earlier policies were put in force."""
 
     @property
     def ready(self) -> bool:
@@ -264,12 +271,15 @@ class PolicyReloader(Generic[PolicySetT]):
         pause = self._retry_seconds
         try:
             while True:
-                if self.last is not None and self.active is None:
-                    await self._restore()
                 candidate = await self._next(failed, pause)
                 self._worked_seconds = 0.0
                 record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
                 self._record_result(record)
+                if record.successful and isinstance(candidate.found, PolicySources):
+                    self._store(candidate.found)
+                if self.active is None:
+                    await self._restore()
+                self.has_ended.set()
                 if self._part is not None:
                     await asyncio.sleep(self._part.rest_seconds(self._worked_seconds))
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS) if candidate is failed else self._retry_seconds
@@ -434,7 +444,6 @@ class PolicyReloader(Generic[PolicySetT]):
     def _record_result(self, record: ReloadRecord) -> None:
         if record.result is not ReloadResult.RESTORED:
             self.last = record
-        self.has_ended.set()
         if record.successful:
             log.info("%s (%.0f ms)", record.summary(), 1000 * record.seconds)
         else:
