@@ -48,7 +48,7 @@ reference: $(VENV)/.dev ## regenerate the language reference and the parser's ta
 	@$(BIN)/python -m tests.deploy.test_operations
 	@$(BIN)/python -m tests.lang.test_parse_tables
 
-lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
+lock: $(VENV)/.dev ## resolve the newest versions into the files requirements*.lock
 	@.ci/lock $(BIN)/python
 
 clean: ## remove the virtual environment and caches

@@ -15,7 +15,7 @@ import yaml
 
 from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 from tests.deploy import manifests
-from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
+from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, ROOT, Json, built, key, kustomization, named, objects, only
 
 VERSIONS = ("1.30", "1.33", "1.36")
 CLUSTER_WIDE = ("Namespace", "Cluster", "PriorityClass", "Validating")
@@ -212,10 +212,20 @@ class TestTheImage:
 
     def test_installs_exactly_the_lock(self) -> None:
         text = "\n".join(self.dockerfile())
-        assert "--require-hashes --only-binary :all: -r requirements.lock" in text
+        assert "--require-hashes --only-binary :all: -r requirements${EXTRAS:+-$EXTRAS}.lock" in text
         assert "--no-deps ." in text
         assert text.count("pip install") == 2
         assert not re.search(r"apt-get|gcc|curl|wget|ADD ", text), "no compiler, and nothing from anywhere else"
+
+    def test_an_extra_adds_packages_and_changes_no_other(self) -> None:
+        locks = (ROOT / "requirements.lock", ROOT / "requirements-onnx.lock")
+        plain, more = (
+            {line.partition(" ")[0] for line in lock.read_text().splitlines() if line[:1].strip()} for lock in locks
+        )
+        assert plain < more
+        assert {each.partition("==")[0] for each in more - plain} >= {"onnxruntime"}
+        ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        assert {f"!{lock.name}" for lock in locks} <= set(ignored), "the build can read them"
 
     def test_is_compiled_once_so_that_two_builds_are_the_same(self) -> None:
         text = "\n".join(self.dockerfile())

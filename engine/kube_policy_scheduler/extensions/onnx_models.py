@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "POLICY_SCHEDULER_MODELS"
 DEFAULT_FOLDER = "/etc/policy-scheduler/models"
-ADVICE = '`model` needs onnxruntime; pip install "kube-policy-scheduler[onnx]"'
+ADVICE = (
+    '`model` needs onnxruntime; pip install "kube-policy-scheduler[onnx]", or build the image with'
+    " `--build-arg EXTRAS=onnx`"
+)
 MAX_BYTES = 16 << 20
 MAX_INPUTS = 64
 TRIAL_ROWS = 1000
