@@ -15,7 +15,7 @@ are made only of what some node offers: pods may request shares of any resource.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -193,6 +193,23 @@ def choose(free: RoomArray, ask: Ask, pick: Callable[[NDArray[np.int64]], int]) 
     if ask.whole:
         fitting = fitting[~np.isin(fitting, whole)]
     return (*chosen, pick(fitting)) if len(fitting) else None
+
+
+def in_order(free: RoomArray, ask: Ask, devices: Sequence[int]) -> Chosen | None:
+    """Return the first devices of an order that suffice; None if they do not.
+
+    Args:
+        free: `int32[devices]`
+        ask: the request.
+        devices: numbers of devices, the preferred ones first.
+    """
+    whole = [device for device in devices if free[device] >= WHOLE][: ask.whole]
+    if len(whole) < ask.whole:
+        return None
+    if not ask.share:
+        return tuple(whole)
+    share = next((device for device in devices if device not in whole and free[device] >= ask.share), None)
+    return None if share is None else (*whole, share)
 
 
 _NONE = np.zeros(0, np.int64)

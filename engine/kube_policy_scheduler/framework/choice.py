@@ -7,12 +7,13 @@ from enum import Enum
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest
+from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.framework.block_maxima import Tied
+from kube_policy_scheduler.framework.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.fragmentation import fragmentation
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugins.device_shares import wanted
 
 _FEW_BLOCKS = 32
@@ -106,28 +107,25 @@ def seeded_hash(text: str, *, seed: int) -> int:
     return hash_of(f"{seed}/{text}")
 
 
-class DeviceRule(Enum):
-    """How one of the devices that a share fits on is chosen; the value is the word in a policy."""
+def choose_devices(frame: Frame, row: int, order: DeviceOrder | None, *, seed: int) -> Mapping[str, Chosen]:
+    """Return the shared devices by resource that the pod gets on a node; of several equal ones the first.
 
-    FULLEST = "fullest"
-    """The device with the least free capacity."""
-    EMPTIEST = "emptiest"
-    """The device with the most free capacity."""
-    FRAGMENTATION = "fragmentation"
-    """The device that lowers the node's fragmentation most."""
-    RANDOM = "random"
-    """By a seeded hash of the pod."""
-
-
-def choose_devices(frame: Frame, row: int, rule: DeviceRule, *, seed: int) -> Mapping[str, Chosen]:
-    """Return the devices by resource that the pod gets on a node; of several equal ones the first."""
-    found = {table.resource: _chosen(frame, row, rule, table=table, ask=ask, seed=seed) for table, ask in wanted(frame)}
+    order: the policy's; None: the fullest.
+    """
+    found = {
+        table.resource: _chosen(frame, row, order, table=table, ask=ask, seed=seed) for table, ask in wanted(frame)
+    }
     return {resource: chosen for resource, chosen in found.items() if chosen is not None}
 
 
-def _chosen(frame: Frame, row: int, rule: DeviceRule, *, table: DeviceTable, ask: Ask, seed: int) -> Chosen | None:
+def _chosen(
+    frame: Frame, row: int, order: DeviceOrder | None, *, table: DeviceTable, ask: Ask, seed: int
+) -> Chosen | None:
     free = table.free[row]
-    match rule:
+    if order is not None and order.keys is not None:
+        keys = order.keys(DeviceFrame(SharedDevices(free, int(table.count[row]))))
+        return in_order(free, ask, sorted(range(len(keys)), key=keys.__getitem__))
+    match DeviceRule(order.rule) if order is not None else DeviceRule.FULLEST:
         case DeviceRule.FULLEST:
             return fullest(free, ask)
         case DeviceRule.EMPTIEST:

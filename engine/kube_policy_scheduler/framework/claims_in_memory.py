@@ -23,16 +23,22 @@ from kube_policy_scheduler.framework.claim_reservation import (
     users_with,
 )
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.times import rfc3339
 
 
-def take_claims(cluster: Cluster, pod: PodInfo, node_name: str, *, now: float) -> Callable[[], None]:
-    """Allocate a pod's claims on its node, and return a function that undoes it."""
+def take_claims(
+    cluster: Cluster, pod: PodInfo, node_name: str, *, now: float, order: DeviceOrder | None = None
+) -> Callable[[], None]:
+    """Allocate a pod's claims on its node, and return a function that undoes it.
+
+    order: in which the devices of the node are tried; None: kube-scheduler's.
+    """
     row = cluster.nodes.rows.get(node_name)
     if row is None or not has_claims(pod.template, cluster):
         return _nothing
-    reservation = reserve_on(Frame(pod, cluster, now, rows=np.array([row])), share_id="00000000-0000-4000-8000-")
+    frame = Frame(pod, cluster, now, rows=np.array([row]), device_order=order)
+    reservation = reserve_on(frame, share_id="00000000-0000-4000-8000-")
     if reservation is None or isinstance(reservation, str):
         return _nothing
     undo(reservation, cluster)

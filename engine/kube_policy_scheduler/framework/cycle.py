@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -57,6 +57,8 @@ class Decision:
     """The result of preemption if no node is feasible."""
     devices: Mapping[str, Chosen] = field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
+    device_order: DeviceOrder | None = None
+    """In which the pod's claims are allocated on the host."""
     message: str = ""
     """Why not, in kube-scheduler's words."""
     error: str = ""
@@ -98,7 +100,14 @@ class Cycle:
             # a nominated node that still fits is taken without scoring, as in kube-scheduler
             only = int(ok.argmax()) if count == 1 or nominated is None else nominated
             devices = self.devices(frame, profile, only)
-            return Decision(frame.pod, nodes.infos[only].name, feasible=count, total=total, devices=devices)
+            return Decision(
+                frame.pod,
+                nodes.infos[only].name,
+                feasible=count,
+                total=total,
+                devices=devices,
+                device_order=profile.devices,
+            )
         row, score, ties = self._choice(frame, profile, cache, feasible)
         return Decision(
             frame.pod,
@@ -108,6 +117,7 @@ class Cycle:
             ties=ties,
             total=total,
             devices=self.devices(frame, profile, row),
+            device_order=profile.devices,
         )
 
     def _choice(

@@ -5,7 +5,8 @@ Kept from decision to decision; if devices, claims or a node change, that node i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import numpy as np
 
@@ -13,9 +14,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.exact_quantity import QuantityError, parse
-from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
+from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
+from kube_policy_scheduler.cluster.resource_slices import DeviceID, SlicedDevice
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
@@ -28,11 +28,15 @@ _PLUGIN = DynamicResources()
 
 
 class ClassDevices:
-    """How many devices of one class each node can use, and how many of these are entirely free."""
+    """How many devices of one class each node can use, and how many of these are entirely free.
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    With an attribute, how many of the free ones have one value of it, at most.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, attribute: str = "") -> None:
         self._cluster = cluster
         self._name = name
+        self._attribute = attribute
         self._seen: tuple[int, ...] = ()
         self._slices = self._devices = 0
         self._known = np.zeros(0, np.bool_)
@@ -48,9 +52,14 @@ class ClassDevices:
         """Return `float64[nodes]` each: all, and those that are free."""
         self._forget()
         for row in np.flatnonzero(~self._known).tolist():
-            self._count[row], self._free[row] = self._look(row)
+            devices = self._of_class(row)
+            self._count[row], self._free[row] = len(devices), self._count_free(devices, _NONE)
         self._known[:] = True
         return self._count, self._free
+
+    def free_without(self, row: int, taken: Set[DeviceID]) -> float:
+        """Return how many are free on a node once some devices are taken."""
+        return self._count_free(self._of_class(row), taken)
 
     def _forget(self) -> None:
         cluster = self._cluster
@@ -69,93 +78,89 @@ class ClassDevices:
             rows = slices.rows_of(device)
             self._known[slice(None) if rows is None else list(rows)] = False
 
-    def holds(self, device: SlicedDevice) -> bool:
-        """Return whether a device is free and of the class."""
-        is_used = self._cluster.resource_claims.allocated.is_allocated(device.id)
-        return not is_used and self._is_of_class(device, self._selectors())
+    def _of_class(self, row: int) -> list[SlicedDevice]:
+        selectors = class_selectors(self._cluster, self._name)
+        info = self._cluster.nodes.infos[row]
+        return [device for device in devices_of(self._cluster, info) if is_of_class(device, selectors)]
 
-    def _selectors(self) -> list[Selector] | None:
-        """Return the selectors of the class, None if there is no such class."""
-        found = self._cluster.get(objects.DeviceClass, self._name)
-        if found is None:
-            return None
-        texts = [one.cel.expression if one.cel is not None else "" for one in found.spec.selectors or ()]
-        return [compile_selector(text) for text in texts]
-
-    @staticmethod
-    def _is_of_class(device: SlicedDevice, selectors: list[Selector] | None) -> bool:
-        if selectors is None or any(selector.error for selector in selectors):
-            return False
-        return all(device.match(selector).matches for selector in selectors)
-
-    def _look(self, row: int) -> tuple[int, int]:
-        selectors = self._selectors()
-        info, allocated = self._cluster.nodes.infos[row], self._cluster.resource_claims.allocated
-        count = free = 0
-        for pool in self._cluster.resource_slices.pools_of(row):
-            for device in pool.devices:
-                own = device.slice.slice.spec.per_device_node_selection
-                if own and not device.is_on(info.name, info.labels):
-                    continue
-                if self._is_of_class(device, selectors):
-                    count += 1
-                    free += not allocated.is_allocated(device.id)
-        return count, free
+    def _count_free(self, devices: Sequence[SlicedDevice], taken: Set[DeviceID]) -> int:
+        allocated = self._cluster.resource_claims.allocated
+        free = [one for one in devices if one.id not in taken and not allocated.is_allocated(one.id)]
+        if not self._attribute:
+            return len(free)
+        groups = Counter(attribute_of(device, self._attribute) for device in free)
+        del groups[None]
+        return max(groups.values(), default=0)
 
 
-def _size_of(name: str, kept: ClassDevices) -> int:
-    return len(name) + 17 * kept.size
+_NONE: frozenset[DeviceID] = frozenset()
 
 
-def class_devices(cluster: Cluster, name: str) -> ClassDevices:
-    """Return what is kept of a class."""
-    kept: BoundedCache[str, ClassDevices] = cluster.store.keep(
+def devices_of(cluster: Cluster, info: NodeInfo) -> Iterator[SlicedDevice]:
+    """Return the devices that a node can use, in use or not; pools that are incomplete or invalid have none."""
+    for pool in cluster.resource_slices.pools_of(info.row):
+        for device in pool.devices:
+            if not device.slice.slice.spec.per_device_node_selection or device.is_on(info.name, info.labels):
+                yield device
+
+
+def class_selectors(cluster: Cluster, name: str) -> list[Selector] | None:
+    """Return the selectors of a class, None if there is no such class."""
+    found = cluster.get(objects.DeviceClass, name)
+    if found is None:
+        return None
+    texts = [one.cel.expression if one.cel is not None else "" for one in found.spec.selectors or ()]
+    return [compile_selector(text) for text in texts]
+
+
+def is_of_class(device: SlicedDevice, selectors: Sequence[Selector] | None) -> bool:
+    """Return whether a device has all that the selectors of a class ask for; not if they cannot be compiled."""
+    if selectors is None or any(selector.error for selector in selectors):
+        return False
+    return all(device.match(selector).matches for selector in selectors)
+
+
+def _size_of(key: tuple[str, str], kept: ClassDevices) -> int:
+    return sum(map(len, key)) + 17 * kept.size
+
+
+def class_devices(cluster: Cluster, name: str, attribute: str = "") -> ClassDevices:
+    """Return what is kept of a class, and of an attribute of its devices."""
+    kept: BoundedCache[tuple[str, str], ClassDevices] = cluster.store.keep(
         "class-devices", None, lambda: BoundedCache(most=_MOST_CLASSES, most_bytes=_MOST_BYTES, size_of=_size_of)
     )
-    known = kept.get(name)
+    known = kept.get((name, attribute))
     if known is None:
-        known = ClassDevices(cluster, name)
-        kept.set(name, known)
+        known = ClassDevices(cluster, name, attribute)
+        kept.set((name, attribute), known)
     return known
 
 
-def of_claimed(frame: Frame, measure: Callable[[Sequence[SlicedDevice]], float]) -> FloatArray:
-    """Return `float64[rows]`: a measure of the devices that the pod's claims would get on each node.
+def claimed_devices(frame: Frame) -> Iterator[tuple[int, int, Sequence[SlicedDevice]]]:
+    """Yield the devices that the pod's claims would get: position in the frame, row of the node, devices.
 
-    Missing (NaN) where it gets none: it claims none, has its devices already, or they are not available there.
+    Nothing for nodes where it gets none: it claims none, has its devices already, or they are not available there.
     """
-    result: FloatArray = np.full(frame.size, np.nan)
     prepared = _PLUGIN.pre_filter(frame)
     if not isinstance(prepared, Ready) or not prepared.state.unallocated:
-        return result
+        return
     state: ClaimState = prepared.state
-    known: dict[int, float] = {}
     rows = frame.index()
     for position in np.flatnonzero(_PLUGIN.verdicts(frame, state) == ClaimOutcome.FITS).tolist():
-        reserved = _PLUGIN.allocation(frame, state, int(rows[position]))
-        if reserved is None or reserved.found.claims is None:
-            continue
-        found = reserved.found
-        value = known.get(id(found))
-        if value is None:
-            devices = [chosen.device for claim in found.claims or () for chosen in claim]
-            value = known[id(found)] = measure(devices) if devices else np.nan
-        result[position] = value
+        row = int(rows[position])
+        reserved = _PLUGIN.allocation(frame, state, row)
+        if reserved is not None and reserved.found.claims is not None:
+            devices = [chosen.device for claim in reserved.found.claims for chosen in claim]
+            if devices:
+                yield position, row, devices
+
+
+def of_claimed(frame: Frame, measure: Callable[[int, Sequence[SlicedDevice]], float]) -> FloatArray:
+    """Return `float64[rows]`: a measure of the devices that the pod's claims would get on each node.
+
+    Missing (NaN) where it gets none. measure: takes the row of the node and the devices.
+    """
+    result: FloatArray = np.full(frame.size, np.nan)
+    for position, row, devices in claimed_devices(frame):
+        result[position] = measure(row, devices)
     return result
-
-
-def number_of(device: SlicedDevice, name: str) -> float:
-    """Return a capacity of a device, or else an attribute that is a number or a bool; NaN if it has none."""
-    capacities = device.device.capacity or {}
-    capacity = capacities.get(name)
-    if capacity is None:
-        domain, _, own = name.partition("/")
-        capacity = capacities.get(own) if own and domain == device.id.driver else None
-    if capacity is not None:
-        try:
-            return float(parse(capacity.value).nanos) / 1e9
-        except QuantityError:
-            return np.nan
-    found = attribute_of(device, name)
-    value = found[1] if found is not None else None
-    return float(value) if isinstance(value, int) else np.nan

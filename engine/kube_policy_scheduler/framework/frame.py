@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,6 +12,26 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
+
+
+class DeviceOrder(Protocol):
+    """A policy's `devices by`; compared by identity."""
+
+    @property
+    def text(self) -> str:
+        """Return it as written."""
+
+    @property
+    def rule(self) -> str | None:
+        """Return the word of a `DeviceRule`; None for values of the devices."""
+
+    @property
+    def keys(self) -> Callable[[Any], Sequence[tuple[Any, ...]]] | None:
+        """Return what takes a `DeviceFrame` and returns what each device sorts by; None for a rule."""
+
+    @property
+    def values(self) -> tuple[tuple[str, Callable[[Any], Sequence[Any]]], ...]:
+        """Return the values by their text; NaN or None is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +52,8 @@ class Frame:
     """Unix seconds at which the pod first entered the queue."""
     attempts: int = 0
     """Attempts to schedule the pod before this one."""
+    device_order: DeviceOrder | None = None
+    """What selects among the devices of a node for claims; None: kube-scheduler's order."""
 
     @property
     def template(self) -> PodTemplate:
@@ -43,7 +67,13 @@ class Frame:
 
     def at(self, rows: Rows) -> Frame:
         """Return the same inputs with other rows."""
-        return Frame(self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts)
+        return Frame(
+            self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts, self.device_order
+        )
+
+    def ordered(self, order: DeviceOrder | None) -> Frame:
+        """Return the same inputs with another order of devices."""
+        return Frame(self.pod, self.cluster, self.now, self.rows, self.signals, self.queued, self.attempts, order)
 
     def index(self) -> IntArray:
         """Return the row numbers of this frame, `int64[rows]`."""

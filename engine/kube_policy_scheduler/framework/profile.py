@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.choice import DeviceRule, Ties
+from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 
 
@@ -42,8 +42,8 @@ class Profile:
     """The names of the filters that are clauses of a policy."""
     ties: Ties = Ties.HASH
     """Which of several best nodes is taken."""
-    devices: DeviceRule = DeviceRule.FULLEST
-    """Which device of the node a share uses."""
+    devices: DeviceOrder | None = None
+    """Which of several devices of the node the pod gets; None: the default."""
     by_template: bool = True
     """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)

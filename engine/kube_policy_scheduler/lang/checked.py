@@ -188,7 +188,9 @@ class CheckedPolicy:
     ties: str | None
     """How one of several best nodes is chosen; None: the default."""
     devices: str | None
-    """How the device for a share is chosen; None: the default."""
+    """The rule that selects among the devices of a node; None: the default, or `device_keys`."""
+    device_keys: tuple[tuple[Typed, bool], ...]
+    """The values that select among the devices of a node, each with whether the largest comes first."""
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""

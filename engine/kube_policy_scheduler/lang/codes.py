@@ -275,7 +275,8 @@ REDEFINED = Code(
 NOT_HERE = Code(
     "P0114",
     "function-not-here",
-    "The function compares the nodes that passed every filter, so you can use it only in a score.",
+    "The function compares the nodes that passed every filter, so you can use it only in a score; or it is about one"
+    " device of a node, so you can use it only in `devices by`.",
     bad="filter rank(node.free.cpu) > 50",
     good="score rank(node.free.cpu)",
 )
@@ -405,8 +406,8 @@ MEASURE = Code(
 NO_CHOICE = Code(
     "P0212",
     "unknown-choice",
-    "Ties are broken `by hash` (seeded, the default) or `by name` (the smallest). The device for a share is"
-    " selected `by fullest` (the default), `emptiest`, `fragmentation` or `random`. A spread counts `all`,"
+    "Ties are broken `by hash` (seeded, the default) or `by name` (the smallest). Devices are selected `by fullest`,"
+    " `emptiest`, `fragmentation` or `random`, or by values such as `device_value(\"memory\")`. A spread counts `all`,"
     " `tainted` or `filtered nodes`.",
     bad="ties by age",
     good="ties by name",

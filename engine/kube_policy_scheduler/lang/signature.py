@@ -107,6 +107,11 @@ Share: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SHARE)]
 NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER)]
 """What a staged builtin returns: evaluates a frame to a number; likewise the two below."""
 MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True)]
+MaybeQuantityReader: TypeAlias = Annotated[
+    Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True, literal=Literal.QUANTITY)
+]
+MaybeTextReader: TypeAlias = Annotated[Callable[[Any], Any], TypeSpec(Kind.TEXT, maybe=True)]
+"""Evaluates a frame to `Texts`."""
 MaybeBytesReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, unit=BYTES, maybe=True)]
 MaybeTruthReader: TypeAlias = Annotated[Callable[[Any], Any], TypeSpec(Kind.TRUTH, maybe=True)]
 """Evaluates a frame to `uint8[rows]`: 0 false, 1 missing, 2 true, as `lang.compiling.columns` codes it."""
@@ -156,6 +161,8 @@ class Builtin:
     bounds: Bounds | None
     scores_only: bool
     """It compares nodes with each other, which only a score may."""
+    by_device_order: bool = False
+    """It is about the devices that a pod would get, which `devices by` selects."""
     reads_inputs: bool = False
     """The kernel's second argument is what its arguments read from outside: a `QueryInput` for each metric."""
     by_column: bool = False
@@ -194,6 +201,7 @@ def builtin(
     bounds: Bounds | tuple[float, float] | None = None,
     staged: bool = False,
     scores_only: bool = False,
+    by_device_order: bool = False,
     reads_inputs: bool = False,
     by_column: bool = False,
     over_time: Callable[..., Any] | None = None,
@@ -214,6 +222,7 @@ def builtin(
         bounds: of a number result: constant, or from the bounds of the number arguments.
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
+        by_device_order: it is about the devices that a pod would get.
         reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
         by_column: the function takes whole columns of texts.
         over_time: the function over lines; see `Builtin`.
@@ -240,6 +249,7 @@ def builtin(
             depends=depends,
             bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
             scores_only=scores_only,
+            by_device_order=by_device_order,
             reads_inputs=reads_inputs,
             by_column=by_column,
             over_time=over_time,

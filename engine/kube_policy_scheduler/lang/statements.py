@@ -194,13 +194,22 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "devices by fullest|emptiest|fragmentation|random",
                 "",
-                "Selects the device of the node for a share. The default is the device with the least free"
-                " capacity that is enough.",
+                "Selects which of several devices of the node the pod gets, for claims and for shares. The default for"
+                " a share is the device with the least free capacity that is enough, and for claims the device that"
+                " kube-scheduler selects.",
                 "devices by fragmentation",
+            ),
+            StatementForm(
+                "devices by EXPR [asc|desc], …",
+                "",
+                "The same, by values of the devices: the smallest first, or with `desc` the largest. A missing value"
+                " comes last.",
+                'devices by device_value("memory"), device_group_free("numa")',
             ),
         ),
         rules=("devices",),
         joins=("by",),
+        words=("asc", "desc"),
         opening="devices by",
     ),
     Statement(

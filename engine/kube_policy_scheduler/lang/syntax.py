@@ -74,11 +74,18 @@ class Ties:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """`devices by WORD`"""
+    """`devices by WORD`, `devices by EXPR [asc|desc], …`"""
 
-    word: str
-    word_span: Span = field(compare=False, repr=False)
+    keys: tuple[OrderKey, ...]
     span: Span = field(compare=False, repr=False)
+
+    @property
+    def word(self) -> expressions.Name | None:
+        """Return its only key if that is a word, which can name a rule; None otherwise."""
+        only = self.keys[0]
+        if len(self.keys) > 1 or only.descending or not isinstance(only.value, expressions.Name):
+            return None
+        return only.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +224,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """One key of `order by`."""
+    """One key of `order by` or `devices by`."""
 
     value: expressions.Expr
     descending: bool

@@ -138,6 +138,8 @@ class Depends(Flag):
     """Static facts of other nodes."""
     FEASIBLE = auto()
     """Which nodes are looked at together: normalize, rank."""
+    DEVICE = auto()
+    """One of the devices of a node, of which `devices by` selects."""
 
 
 class Literal(Enum):

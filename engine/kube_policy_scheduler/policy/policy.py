@@ -10,7 +10,7 @@ from hashlib import blake2b
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.previous_nodes import workload
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.framework.choice import DeviceRule, Ties
+from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -210,7 +210,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         tuple(scores),
         preemption=rule,
         ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
-        devices=DeviceRule(compiled.devices) if compiled.devices else DeviceRule.FULLEST,
+        devices=compiled.devices,
         clauses=frozenset(clause.name for clause in clauses),
         by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
     )

@@ -253,7 +253,8 @@ class Scheduler:
                 return None
             volumes = None if isinstance(found, VolumeReservation) and found.empty else found
         if has_claims(pod.template, self.cluster):
-            devices = reserve_claims(self._frame_on(pod, host), share_id=str(uuid4())[:24])
+            frame = self._frame_on(pod, host).ordered(decision.device_order)
+            devices = reserve_claims(frame, share_id=str(uuid4())[:24])
         basis = self._basis(host, requirements)
         assumed = AssumedPod(
             queued, host, began, volumes, requirements, basis, None if isinstance(devices, str) else devices

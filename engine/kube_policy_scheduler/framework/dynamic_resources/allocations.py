@@ -19,13 +19,20 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import Rows
+from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
+from kube_policy_scheduler.framework.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.allocator import INVALID_POOLS, NodeAllocation, allocate
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
+from kube_policy_scheduler.framework.frame import DeviceOrder
 
 _MOST_KINDS = 256
 """Kinds of claims with cached results: 8 bytes a node each, and what was found."""
 _MOST_BYTES = 8 * 2**20
 """Of the claims' specs with cached results."""
+_MOST_ORDERS = 8
+"""Orders of devices with cached results for one kind of claims."""
+_MOST_STEPS_IN_ORDER = 20_000
+"""Candidates that are tried on one node in a policy's order."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -56,6 +63,7 @@ class Allocations:
         self._devices = cluster.resource_claims.allocated.changed.end
         self._found: NDArray[Any] = np.empty(0, object)
         self._outcomes: NDArray[np.int8] = np.empty(0, np.int8)
+        self._ordered: dict[DeviceOrder, dict[int, NodeAllocation]] = {}
 
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
         """Return `int8[rows]`: the result of the search on each node, an `Outcome`."""
@@ -74,6 +82,43 @@ class Allocations:
         self.outcomes(np.array([row]))
         found: NodeAllocation = self._found[row]
         return found
+
+    def ordered_on(self, row: int, order: DeviceOrder, *, pod_uid: str) -> NodeAllocation:
+        """Return what the claims get on one node if its devices are tried in an order.
+
+        The same as `on` if that is not found within a few steps. pod_uid: of the pod, for orders that depend on it.
+        """
+        found = self.on(row)
+        if found.claims is None:
+            return found
+        kept = self._ordered.setdefault(order, {})
+        known = kept.get(row)
+        if known is None:
+            if len(self._ordered) > _MOST_ORDERS:
+                del self._ordered[next(iter(self._ordered))]
+            known = self._in_order(row, order, pod_uid)
+            known = found if known.claims is None else known
+            if not is_by_pod(order):
+                kept[row] = known
+        return known
+
+    def _in_order(self, row: int, order: DeviceOrder, pod_uid: str) -> NodeAllocation:
+        cluster = self._cluster
+        info, allocated = cluster.nodes.infos[row], cluster.resource_claims.allocated
+        pools = cluster.resource_slices.pools_of(row)
+
+        def rank(devices: Sequence[SlicedDevice]) -> Sequence[tuple[Any, ...]]:
+            return ranks(order, ClaimableDevices(devices, pools, allocated), pod_uid=pod_uid)
+
+        return allocate(
+            self._claims,
+            pools,
+            allocated,
+            node_name=info.name,
+            labels=info.labels,
+            rank=rank,
+            most_steps=_MOST_STEPS_IN_ORDER,
+        )
 
     def error(self, row: int, keys: Sequence[str]) -> str:
         """Return the error of one node; `keys` are the claims' `namespace/name`."""
@@ -110,10 +155,17 @@ class Allocations:
     def _forget(self, rows: slice | Sequence[int]) -> None:
         self._outcomes[rows] = Outcome.UNKNOWN
         self._found[rows] = None
+        if isinstance(rows, slice):
+            self._ordered.clear()
+            return
+        for kept in self._ordered.values():
+            for row in rows:
+                kept.pop(row, None)
 
     def _follow_rows(self) -> None:
         nodes = self._cluster.nodes
         before = {name: row for row, name in enumerate(self._names)}
+        self._ordered.clear()
         found, outcomes = self._found, self._outcomes
         self._identity, self._names = nodes.identity_version, list(nodes.names)
         self._found = np.full(nodes.size, None, object)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
@@ -27,6 +27,9 @@ CANNOT_ALLOCATE = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 MOST_STEPS = 400_000
 """Candidates that are tried on one node; kube-scheduler stops after 10 s instead."""
+
+Rank: TypeAlias = Callable[[Sequence[SlicedDevice]], Sequence[tuple[Any, ...]]]
+"""From devices to what each sorts by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ def allocate(
     *,
     node_name: str,
     labels: Mapping[str, str],
+    rank: Rank | None = None,
+    most_steps: int = MOST_STEPS,
 ) -> NodeAllocation:
     """Return what claims get on a node.
 
@@ -72,8 +77,10 @@ def allocate(
         allocated: devices in use by any claim of the cluster.
         node_name: the node.
         labels: the node's labels.
+        rank: what each device of the node sorts by, the smallest is tried first; None: the order of the pools.
+        most_steps: candidates to try.
     """
-    search = _Search(claims, pools, allocated, node_name, labels)
+    search = _Search(claims, pools, allocated, node_name, labels, rank=rank, most_steps=most_steps)
     try:
         found = search.run()
     except AllocationError as error:
@@ -127,6 +134,9 @@ class _Search:
         allocated: AllocatedDevices,
         node_name: str,
         labels: Mapping[str, str],
+        *,
+        rank: Rank | None,
+        most_steps: int,
     ) -> None:
         self._claims = claims
         self._pools = pools
@@ -135,6 +145,9 @@ class _Search:
         self._devices: list[tuple[SlicedDevice, Pool]] = [
             (device, pool) for pool in pools if not pool.incomplete and not pool.invalid for device in pool.devices
         ]
+        if rank is not None:
+            keys = rank([device for device, _ in self._devices])
+            self._devices = [self._devices[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
         self._wanted: list[list[list[_Wanted]]] = []
         self._constraints: list[list[_Constraint]] = []
         self.results: list[list[Chosen]] = [[] for _ in claims]
@@ -142,7 +155,7 @@ class _Search:
         self._allocating: dict[DeviceID, set[int]] = {}
         self._consuming: dict[DeviceID, dict[str, Quantity]] = {}
         self._counters = _Counters(allocated)
-        self._steps = MOST_STEPS
+        self._steps = most_steps
 
     def run(self) -> bool:
         """Return whether all claims can be allocated; `results` holds how.
@@ -388,7 +401,7 @@ class _Counters:
         """Take what a device needs; return whether there is enough, of every counter of the pool."""
         left = self._left.get(pool.id)
         if left is None:
-            left = self._left[pool.id] = self._available(pool)
+            left = self._left[pool.id] = counters_left(pool, self._allocated)
         self._change(device, left, -1)
         if min(left.values(), default=0) < 0:
             self._change(device, left, 1)
@@ -397,7 +410,7 @@ class _Counters:
 
     def give_back(self, device: SlicedDevice, pool: Pool) -> None:
         """Release what a device took, or would have taken."""
-        self._change(device, self._left.setdefault(pool.id, self._available(pool)), 1)
+        self._change(device, self._left.setdefault(pool.id, counters_left(pool, self._allocated)), 1)
 
     @staticmethod
     def _change(device: SlicedDevice, left: dict[tuple[str, str], int], step: int) -> None:
@@ -405,12 +418,16 @@ class _Counters:
             for counter, amount in amounts.items():
                 left[name, counter] += step * amount
 
-    def _available(self, pool: Pool) -> dict[tuple[str, str], int]:
-        left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
-        for device in (*pool.devices, *pool.elsewhere):
-            if device.counters and self._allocated.is_allocated(device.id):
-                self._change(device, left, -1)
-        return left
+
+def counters_left(pool: Pool, allocated: AllocatedDevices) -> dict[tuple[str, str], int]:
+    """Return what devices in use leave of a pool's counters, in billionths, by counter set and counter."""
+    left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
+    for device in (*pool.devices, *pool.elsewhere):
+        if device.counters and allocated.is_allocated(device.id):
+            for name, amounts in device.counters.items():
+                for counter, amount in amounts.items():
+                    left[name, counter] -= amount
+    return left
 
 
 # --- constraints ------------------------------------------------------------------------------------------

@@ -315,13 +315,14 @@ class DynamicResources(Filter, Score):
     # --- Reserve -------------------------------------------------------------------------------------
 
     def allocation(self, frame: Frame, state: ClaimState, row: int) -> ReservedClaims | None:
-        """Return what the claims get on a node that passed; None if nothing is to be allocated."""
+        """Return what the claims get on a node that passed, in the frame's order; None if nothing is to be allocated."""
         if state.stale:
             return None
         group = self._group_of(frame, state, row)
         if group is None:
             return None
-        found = group.found.on(row)
+        order = frame.device_order
+        found = group.found.on(row) if order is None else group.found.ordered_on(row, order, pod_uid=frame.pod.uid)
         specs = [
             group.extended.spec if group.extended is not None and claim is state.extended else claim.spec
             for claim in state.unallocated

@@ -79,6 +79,7 @@ class _Checker:
     scores: Mapping[str, float] | None = None
     ties: str | None = None
     devices: str | None = None
+    device_keys: tuple[tuple[typed.Typed, bool], ...] = ()
     canary: checked.Canary | None = None
 
     # --- names -------------------------------------------------------------------------------------------
@@ -160,9 +161,9 @@ class _Checker:
             case syntax.Ties(word=word, word_span=span):
                 if self.once("ties", tree.span):
                     self.ties = self._choice(word, span, self.inference.environment.ties)
-            case syntax.Devices(word=word, word_span=span):
+            case syntax.Devices():
                 if self.once("devices", tree.span):
-                    self.devices = self._choice(word, span, self.inference.environment.devices)
+                    self._devices(tree)
             case syntax.UseKubernetes(without=without):
                 for plugin in without:
                     self._known(plugin, score=False)
@@ -184,6 +185,28 @@ class _Checker:
         advice = f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}"
         self.found.append(codes.NO_CHOICE.at(span, f"unknown choice `by {word}`", help=advice))
         return None
+
+    def _devices(self, tree: syntax.Devices) -> None:
+        word = tree.word
+        if word is not None and word.name not in self.inference.definitions:
+            self.devices = self._choice(word.name, word.span, self.inference.environment.devices)
+            return
+        keys = []
+        for key in tree.keys:
+            value = self.inference.infer_root(key.value, Scope("devices by", devices=True))
+            if value.info.depends & ~Depends.DEVICE:
+                message = "`devices by` can use only the devices of a node, but this depends on something else"
+                advice = 'use functions of a device, such as `device_value("memory")`, and constants'
+                part = _unsettled(value, Depends.DEVICE)
+                self.found.append(codes.UNSTABLE.at(part.span, message, help=advice))
+            elif not operators.has_unknown(value) and value.info.type.kind in (Kind.LIST, Kind.PODS):
+                self.found.append(operators.wrong_type(value, "a number or text to select devices by"))
+            elif not operators.has_unknown(value) and not value.info.depends:
+                message = "this is the same for every device"
+                advice = 'use functions of a device, such as `device_value("memory")`'
+                self.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
+            keys.append((value, key.descending))
+        self.device_keys = tuple(keys)
 
     def _canary(self, tree: syntax.Canary) -> checked.Canary:
         share, condition = 1.0, None
@@ -254,6 +277,7 @@ class _Checker:
             kubernetes_scores=scores,
             ties=self.ties,
             devices=self.devices,
+            device_keys=self.device_keys,
             definitions=self.inference.definitions,
             statements=statements,
             canary=self.canary,

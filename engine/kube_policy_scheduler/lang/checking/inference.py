@@ -64,6 +64,8 @@ class Scope:
     """Whether nodes may be used."""
     scores: bool = False
     """Whether nodes may be compared with each other."""
+    devices: bool = False
+    """Whether one device of a node may be read."""
     parameters: Mapping[str, typed.Typed] = field(default_factory=lambda: _NONE)
     """Of the `def` that is expanded."""
     items: frozenset[str] = frozenset()
@@ -97,7 +99,7 @@ class Scope:
         return replace(self, variables=MappingProxyType({variable.name: variable}), scores=False)
 
 
-ANYWHERE = Scope("let", nodes=True, scores=True)
+ANYWHERE = Scope("let", nodes=True, scores=True, devices=True)
 
 
 MAX_LEVELS = 160
@@ -370,6 +372,10 @@ class Inference:
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
             message = f"`{one_line(value.span.text, 40)}` compares nodes, which `{scope.statement}` cannot do"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
+            return False
+        if Depends.DEVICE in value.info.depends and not scope.devices:
+            message = f"`{one_line(value.span.text, 40)}` is about one device, which `{scope.statement}` cannot use"
+            self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in `devices by`"))
             return False
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -189,6 +189,20 @@ CompiledClause: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DeviceOrder:
+    """`devices by`; compared by identity."""
+
+    text: str
+    """As written, after `by`."""
+    rule: str | None = None
+    """The rule that it names; None for values of the devices."""
+    keys: Callable[[Any], Sequence[tuple[Any, ...]]] | None = None
+    """From a frame whose rows are devices to what each sorts by; None where it names a rule."""
+    values: tuple[tuple[str, Callable[[Any], Sequence[Any]]], ...] = ()
+    """The values by their text, to explain a choice: NaN or None is missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CompiledPolicy:
     """One policy, ready to decide."""
 
@@ -203,7 +217,8 @@ class CompiledPolicy:
     without: frozenset[str]
     kubernetes_scores: Mapping[str, float] | None
     ties: str | None
-    devices: str | None
+    devices: DeviceOrder | None
+    """What selects among the devices of a node; None: the default."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
     checked: CheckedPolicy = field(repr=False)

@@ -59,8 +59,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 class Compiler:
     """Compiles the expressions of one policy; shared parts become shared callables."""
 
-    def __init__(self, pods: Pods) -> None:
+    def __init__(self, pods: Pods, device_order: Any = None) -> None:
         self.pods = pods
+        self._device_order = device_order
+        """Of the policy; None: the default."""
         self._made: dict[int, Evaluate] = {}
         self._keep: list[typed.Typed] = []
         self._captures: list[typed.Typed] | None = None
@@ -98,7 +100,11 @@ class Compiler:
             case typed.Reference(value=inner):
                 return self.compile(inner)
             case typed.Apply(arguments=arguments):
-                return apply_call(value, [self.compile(argument) for argument in arguments])
+                call = apply_call(value, [self.compile(argument) for argument in arguments])
+                order = self._device_order
+                if order is None or not value.builtin.by_device_order:
+                    return call
+                return lambda frame: call(frame.ordered(order))
             case typed.Negative(operand=operand):
                 x = self.compile(operand)
                 return lambda frame: -x(frame)
@@ -703,6 +709,16 @@ def _of_nodes(value: typed.Typed) -> Depends:
     for part in typed.parts(value):
         found |= _of_nodes(part)
     return found
+
+
+def column_items(column: Any, size: int, info: Info) -> list[Any]:
+    """Return the value of each row: numbers, truths as 0 and 1, or texts; NaN or None for what is missing."""
+    if info.type.kind in TEXT_KINDS:
+        return list(_words(as_texts(column, size)))
+    values = full(column, size)
+    if info.type.kind is Kind.TRUTH and info.maybe:
+        values = np.where(values == MISSING, np.nan, values == TRUE)
+    return [float(value) for value in values.tolist()]
 
 
 def _column(compiler: Compiler, value: typed.Typed) -> Evaluate:

@@ -22,12 +22,13 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledRole,
     CompiledScore,
     CompiledTest,
+    DeviceOrder,
     Operand,
     Part,
     SortKey,
     Victim,
 )
-from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values
+from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values, column_items
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import Environment, Item, Members
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
@@ -39,7 +40,8 @@ _REFUSES = "node(s) didn't match policy clause"
 
 def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledPolicy:
     """Compile a policy that has no errors."""
-    maker = _Maker(Compiler(environment.pods))
+    device_order = _device_order(policy, environment)
+    maker = _Maker(Compiler(environment.pods, device_order))
     clauses = tuple(maker.clause(clause) for clause in policy.clauses)
     return CompiledPolicy(
         name=policy.name,
@@ -51,10 +53,42 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         without=policy.without,
         kubernetes_scores=policy.kubernetes_scores,
         ties=policy.ties,
-        devices=policy.devices,
+        devices=device_order,
         inputs=tuple(dict.fromkeys(each for clause in clauses for each in clause.inputs)),
         checked=policy,
     )
+
+
+def _device_order(policy: CheckedPolicy, environment: Environment) -> DeviceOrder | None:
+    """Return what `devices by` says, None if the policy does not have it."""
+    if policy.devices is not None:
+        return DeviceOrder(policy.devices, rule=policy.devices)
+    if not policy.device_keys:
+        return None
+    compiler = Compiler(environment.pods)
+    made = [(compiler.compile(value), value.info, down) for value, down in policy.device_keys]
+
+    def keys(frame: Any) -> list[tuple[Any, ...]]:
+        columns = [
+            [_sortable(item, _sorted_as(info), down) for item in column_items(evaluate(frame), frame.size, info)]
+            for evaluate, info, down in made
+        ]
+        return list(zip(*columns, strict=True))
+
+    tree = next(each for each in policy.statements if isinstance(each, syntax.Devices))
+    values = tuple(
+        (show(key.value), partial(_shown_items, evaluate, info))
+        for key, (evaluate, info, _) in zip(tree.keys, made, strict=True)
+    )
+    return DeviceOrder(show_statement(tree).removeprefix("devices by "), keys=keys, values=values)
+
+
+def _sorted_as(info: Info) -> Kind:
+    return info.type.kind if info.type.kind in TEXT_KINDS else Kind.NUMBER
+
+
+def _shown_items(evaluate: Evaluate, info: Info, frame: Any) -> list[Any]:
+    return column_items(evaluate(frame), frame.size, info)
 
 
 def _inputs(roots: Iterable[typed.Typed]) -> tuple[Any, ...]:

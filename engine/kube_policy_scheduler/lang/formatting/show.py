@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -124,8 +125,8 @@ class _Printer:
                 return f"canary of {of} for {chosen}"
             case syntax.Ties(word=word):
                 return f"ties by {word}"
-            case syntax.Devices(word=word):
-                return f"devices by {word}"
+            case syntax.Devices(keys=keys):
+                return f"devices by {self._keys(keys)}"
             case syntax.UseKubernetes(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use kubernetes without {names}" if names else "use kubernetes"
@@ -166,8 +167,7 @@ class _Printer:
             case syntax.Hold(value=value):
                 return f"hold if {self.show(value)}" + self._clauses("hold", clause)
             case syntax.Order(keys=keys):
-                shown = ", ".join(self.show(k.value) + (" desc" if k.descending else "") for k in keys)
-                return f"order by {shown}" + self._clauses("order", clause)
+                return f"order by {self._keys(keys)}" + self._clauses("order", clause)
             case syntax.Spread(key=key):
                 return f"spread by {self.show(key)}" + self._clauses("spread", clause)
             case syntax.Pack(key=key):
@@ -183,6 +183,9 @@ class _Printer:
                 return f"preempt if {self.show(condition)}" + self._part("evict where", evict)
             case _:
                 assert_never(clause)
+
+    def _keys(self, keys: Sequence[syntax.OrderKey]) -> str:
+        return ", ".join(self.show(key.value) + (" desc" if key.descending else "") for key in keys)
 
     def _clauses(self, keyword: str, statement: syntax.Statement) -> str:
         """Return the clauses that a statement has, in their order: ` as NAME if COND else "why" weight N`."""

@@ -382,7 +382,7 @@ class Statements:
         return syntax.Ties(str(items[2]), at(items[2]), whole(items))
 
     def devices(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Devices(str(items[2]), at(items[2]), whole(items))
+        return syntax.Devices(tuple(item for item in items if isinstance(item, syntax.OrderKey)), whole(items))
 
     # --- composition and names ---------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ class ReplayedPolicies:
         placement = Placement(State.PLACED, host, rules.profile.name)
 
         def place() -> None:
-            take_claims(self.state.cluster, pod, host, now=step.now)
+            take_claims(self.state.cluster, pod, host, now=step.now, order=decision.device_order)
             self.state.cluster.place(pod, host, devices=devices or None)
             if requirements:
                 self._waiting[pod.uid] = pod, requirements

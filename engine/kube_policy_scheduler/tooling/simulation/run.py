@@ -257,7 +257,7 @@ class SimulatedCluster:
         assert decision.host is not None
         pod, cluster = queued.pod, self.cluster
         cluster.nominate(pod, "")
-        take_claims(cluster, pod, decision.host, now=self.now)
+        take_claims(cluster, pod, decision.host, now=self.now, order=decision.device_order)
         cluster.assume(pod, decision.host, now=self.now, devices=decision.devices)
         self.algorithm.forget_refusals()
         return AssumedPod(queued, decision.host, requirements)
