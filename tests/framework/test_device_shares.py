@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.choice import DeviceRule, Ties
+from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.device_order import DeviceRule
 from kube_policy_scheduler.framework.fragmentation import COVERED, fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.lang.compiling.compiled import DeviceOrder
 from kube_policy_scheduler.policy.policy_set import load
 from tests.cluster.test_devices import GPU, node, pod
 
 
 def decide(cluster: Cluster, incoming: PodInfo, *, rule: DeviceRule = DeviceRule.FULLEST, seed: int = 0) -> Decision:
-    profile = Profile("test", kubernetes_filters(), ties=Ties.NAME, devices=rule)
+    profile = Profile("test", kubernetes_filters(), ties=Ties.NAME, devices=DeviceOrder(rule.value, rule=rule.value))
     return Cycle(seed=seed).decide(Frame(incoming, cluster, 0.0), profile)
 
 

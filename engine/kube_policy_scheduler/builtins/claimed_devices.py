@@ -84,8 +84,8 @@ def claimed_most(name: ConstantText) -> MaybeQuantityReader:
 def claimed_text(attribute: ConstantText) -> MaybeTextReader:
     """Return an attribute that is a text or a version and the same for all devices that the pod's claims would get.
 
-    To compare versions: `version(claimed_text("driverVersion")) >= version("550.54")`. Missing if two devices differ, if
-    a device does not have the attribute, or if the pod would get no devices.
+    To compare versions: `version(claimed_text("driverVersion")) >= version("550.54")`. Missing if two devices differ,
+    if a device does not have the attribute, or if the pod would get no devices.
     """
 
     def read(frame: Frame) -> Texts:

@@ -124,7 +124,7 @@ class ClaimableDevices:
         return [text_of(device, name) for device in self._devices]
 
     def free(self, capacity: str = "") -> FloatArray:
-        """Return `float64[devices]`: see `NodeDevices`. Without a name, of what is scarcest: capacities and counters."""
+        """Return `float64[devices]`: see `NodeDevices`. Without a name, of the scarcest capacity or counter."""
         if capacity:
             return np.array([self._free_of(device, capacity) for device in self._devices], np.float64)
         return self._free

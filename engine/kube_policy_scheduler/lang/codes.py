@@ -407,7 +407,7 @@ NO_CHOICE = Code(
     "P0212",
     "unknown-choice",
     "Ties are broken `by hash` (seeded, the default) or `by name` (the smallest). Devices are selected `by fullest`,"
-    " `emptiest`, `fragmentation` or `random`, or by values such as `device_value(\"memory\")`. A spread counts `all`,"
+    ' `emptiest`, `fragmentation` or `random`, or by values such as `device_value("memory")`. A spread counts `all`,'
     " `tainted` or `filtered nodes`.",
     bad="ties by age",
     good="ties by name",

@@ -8,7 +8,8 @@ Devices are written by DeviceClass, as `devices` of a node and `claims` of a pod
 
     nodes:
     - {name: a1, devices: {gpu: 8}}
-    - {name: b1, devices: {gpu: [{count: 4, memory: 40Gi, numa: 0}, {count: 4, memory: 80Gi, numa: 1}]}}
+    - {name: b1, devices: [4 x gpu memory=40Gi numa=0, 4 x gpu memory=80Gi numa=1]}
+    - {name: c1, devices: {gpu: [{count: 4, memory: 40Gi, numa: 0}, {count: 4, memory: 80Gi, numa: 1}]}}
     pod: {claims: {gpu: {count: 2, where: 'device.attributes["gpu"].numa == 1', same: numa}}}
 
 The driver is named as the class; a class that no `cluster` file has is all devices of that driver. What a text such as
@@ -296,8 +297,40 @@ POD_KEYS = frozenset({"name", *_POD_KEYS})
 # --- devices ---------------------------------------------------------------------------------------------
 
 
+def device_kinds(form: Any) -> Mapping[str, Any]:
+    """Return the devices of a node by class, from any of their forms.
+
+    Raises:
+        ShortFormError: there are more devices of a class than a ResourceSlice can have.
+    """
+    if not isinstance(form, Mapping):
+        kinds: dict[str, list[Json]] = {}
+        for text in [form] if isinstance(form, str) else form:
+            count, _, name, *said = text.split(" ")
+            pairs = (part.partition("=") for part in said)
+            kind = {key: _said(value) for key, _, value in pairs}
+            kinds.setdefault(name, []).append({**kind, "count": int(count)})
+        form = kinds
+    for name, wanted in form.items():
+        total = sum(1 for _ in _devices(name, wanted))
+        if total > _MOST_DEVICES:
+            text = f"{total} devices of class {name}: a node can have {_MOST_DEVICES} here, as a ResourceSlice can"
+            raise ShortFormError("devices", text)
+    known: Mapping[str, Any] = form
+    return known
+
+
+_MOST_DEVICES = 128
+
+
+def _said(value: str) -> Any:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if re.fullmatch("-?[0-9]{1,18}", value) else value
+
+
 def add_devices(cluster: Cluster, node_name: str, form: Mapping[str, Any]) -> None:
-    """Publish the devices of a node, and make the classes that there are not yet."""
+    """Publish the devices of a node, by class, and make the classes that there are not yet."""
     for name, wanted in form.items():
         _add_class(cluster, name)
         spec = {

@@ -315,7 +315,7 @@ class DynamicResources(Filter, Score):
     # --- Reserve -------------------------------------------------------------------------------------
 
     def allocation(self, frame: Frame, state: ClaimState, row: int) -> ReservedClaims | None:
-        """Return what the claims get on a node that passed, in the frame's order; None if nothing is to be allocated."""
+        """Return what the claims get on a node that passed, in the frame's order of devices; None if nothing."""
         if state.stale:
             return None
         group = self._group_of(frame, state, row)
@@ -323,11 +323,12 @@ class DynamicResources(Filter, Score):
             return None
         order = frame.device_order
         found = group.found.on(row) if order is None else group.found.ordered_on(row, order, pod_uid=frame.pod.uid)
-        specs = [
-            group.extended.spec if group.extended is not None and claim is state.extended else claim.spec
-            for claim in state.unallocated
-        ]
-        return ReservedClaims(state.unallocated, tuple(specs), found, group.extended)
+        return ReservedClaims(state.unallocated, _specs(group, state), found, group.extended)
+
+    def specs_on(self, frame: Frame, state: ClaimState, row: int) -> tuple[objects.ResourceClaimSpec, ...] | None:
+        """Return what the unallocated claims request on one node; None if nothing is to be allocated there."""
+        group = None if state.stale else self._group_of(frame, state, row)
+        return None if group is None else _specs(group, state)
 
     # --- Score ---------------------------------------------------------------------------------------
 
@@ -391,6 +392,13 @@ class Deallocation:
     def acts(self) -> bool:
         """Return whether there is anything to do."""
         return bool(self.one_of or self.delete)
+
+
+def _specs(group: _Group, state: ClaimState) -> tuple[objects.ResourceClaimSpec, ...]:
+    return tuple(
+        group.extended.spec if group.extended is not None and claim is state.extended else claim.spec
+        for claim in state.unallocated
+    )
 
 
 def _is_free_for(claim: objects.ResourceClaim, pod_uid: str) -> bool:

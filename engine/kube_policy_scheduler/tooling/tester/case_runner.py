@@ -13,6 +13,7 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
+from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -26,7 +27,7 @@ from kube_policy_scheduler.documents.yaml_document import Document, DocumentErro
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
@@ -39,6 +40,7 @@ from kube_policy_scheduler.tooling.short_forms import (
     ShortFormError,
     add_claims,
     add_devices,
+    device_kinds,
     node_object,
     pod_object,
     topology_object,
@@ -100,10 +102,24 @@ class CaseCluster:
         else:
             self._undo.callback(self.cluster.remove_object, topology)
 
-    def place(self, pod: PodInfo, node_name: str) -> None:
-        """Bind a pod."""
-        self._undo.callback(take_claims(self.cluster, pod, node_name, now=0.0))
-        self.cluster.place(pod, node_name)
+    def place(
+        self,
+        pod: PodInfo,
+        node_name: str,
+        *,
+        order: DeviceOrder | None = None,
+        devices: Mapping[str, Chosen] | None = None,
+    ) -> None:
+        """Bind a pod.
+
+        Args:
+            pod: the pod.
+            node_name: its node.
+            order: in which the devices of the node are tried for its claims.
+            devices: those that it shares, by resource; None: the default.
+        """
+        self._undo.callback(take_claims(self.cluster, pod, node_name, now=0.0, order=order))
+        self.cluster.place(pod, node_name, devices=devices)
         self._undo.callback(self.cluster.displace, pod.uid)
 
     def end(self, pod: PodInfo) -> None:
@@ -169,7 +185,7 @@ class CaseClusterBuilder:
             with self._reporting(found, part):
                 node = self._node(part, nodes)
                 nodes[node.name] = node
-                add_devices(cluster, node.name, part.value.get("devices") or {})
+                add_devices(cluster, node.name, device_kinds(part.value.get("devices") or {}))
                 if "numa" in part.value:
                     topologies.append(topology_object(node.name, part.value["numa"]))
         for name in _shuffled(list(nodes)) if shuffled else nodes:
@@ -202,7 +218,7 @@ class CaseClusterBuilder:
         for part in case.nodes:
             with self._reporting(found, part):
                 node = self._node(part, case_cluster.nodes)
-                case_cluster.set_devices(node.name, part.value.get("devices") or {})
+                case_cluster.set_devices(node.name, device_kinds(part.value.get("devices") or {}))
                 if "numa" in part.value:
                     topologies[node.name] = topology_object(node.name, part.value["numa"])
                 case_cluster.set_node(self._stored(node).convert(objects.Node), node)
@@ -683,7 +699,7 @@ class CaseRunner:
         if outcome.host is None or self._case.kind is Kind.FORALL:
             return
         pod, requirements = decided.frame.pod, decided.policy.gang_requirements(decided.frame)
-        self._case_cluster.place(pod, outcome.host)
+        self._case_cluster.place(pod, outcome.host, order=outcome.device_order, devices=outcome.shared_devices or None)
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
         if requirements:

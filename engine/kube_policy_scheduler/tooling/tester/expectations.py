@@ -195,6 +195,13 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    """`devices`: it gets exactly these devices of its node."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Warnings:
     """`warnings`: exactly these, each by code or by a part of its text."""
 
@@ -239,6 +246,7 @@ OfOne: TypeAlias = (
     | Order
     | Margin
     | Degraded
+    | Devices
     | Warnings
 )
 """What is expected of every decision of a case."""
@@ -356,6 +364,8 @@ class ExpectReader:
                     advice = did_you_mean(by, ["zone", "region", "node", *labels])
                     self._problem((*path, "by"), codes.UNKNOWN_NODE, message, advice)
                 yield path, MaxSkew(by, value["at_most"])
+            case "devices":
+                yield path, Devices(tuple(value))
             case "warnings":
                 yield path, Warnings(tuple(value))
             case "margin":
@@ -539,6 +549,11 @@ def compare(
             if margin is None:
                 return Mismatch(wanted.text, f"{describe_outcome(outcome)}; there is no next node")
             return None if wanted.holds(margin) else Mismatch(wanted.text, number(margin))
+        case Devices(names=wanted_devices):
+            if outcome.host is not None and sorted(outcome.devices) == sorted(wanted_devices):
+                return None
+            got = names(outcome.devices) if outcome.host is not None else describe_outcome(outcome)
+            return Mismatch(names(wanted_devices), got)
         case Degraded(queries=queries):
             if outcome.degraded == queries:
                 return None

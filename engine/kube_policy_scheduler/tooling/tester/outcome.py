@@ -10,13 +10,16 @@ from typing import Protocol
 
 import numpy as np
 
+from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.claim_reservation import has_claims
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.device_columns import claimed_devices
 from kube_policy_scheduler.framework.evaluation import evaluate
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import probe
@@ -210,6 +213,12 @@ class Outcome:
     """Why it goes nowhere, in kube-scheduler's words."""
     held: str | None = None
     """Why it waits outside the active queue; None where it does not."""
+    devices: tuple[str, ...] = ()
+    """The devices of the host that it gets, by name; those that are shared by thousandths as RESOURCE/NUMBER."""
+    device_order: DeviceOrder | None = None
+    """In which the devices of the host are tried for its claims."""
+    shared_devices: Mapping[str, Chosen] = field(default_factory=lambda: MappingProxyType({}))
+    """The devices that it shares, by resource."""
     waits: str | None = None
     """What a pod with a node waits for; None if it does not wait."""
     victims: frozenset[str] = frozenset()
@@ -261,7 +270,20 @@ def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -
         conjuncts=conjuncts,
         message=decision.message,
         victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
+        devices=_devices(frame, decision) if decision.host is not None else (),
+        device_order=decision.device_order,
+        shared_devices=decision.devices,
     )
+
+
+def _devices(frame: Frame, decision: Decision) -> tuple[str, ...]:
+    claimed: list[str] = []
+    if decision.host is not None and has_claims(frame.template, frame.cluster):
+        rows = np.array([frame.cluster.nodes.rows[decision.host]])
+        found = claimed_devices(frame.ordered(decision.device_order).at(rows))
+        claimed = [device.device.name for _, _, devices in found for device in devices]
+    shared = [f"{resource}/{number}" for resource, numbers in decision.devices.items() for number in numbers]
+    return (*claimed, *shared)
 
 
 def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> ClauseVerdict:

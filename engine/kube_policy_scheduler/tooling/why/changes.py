@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,9 +16,12 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.framework.dynamic_resources.requests import EXACT_COUNT
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimState
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Quota, Test
 from kube_policy_scheduler.lang.compiling.columns import full
@@ -24,8 +29,10 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.policy.clauses import LimitClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import HARD, Refusals, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.scores import amount_text, shown
+from kube_policy_scheduler.wording import one_line, plural
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DIGITS = 3
@@ -132,6 +139,8 @@ def _replaced(inputs: DecisionInputs, span: Span, text: str) -> DecisionInputs |
 
 
 _HOSTNAME = "kubernetes.io/hostname"
+_MORE = "-more"
+"""Ends the name of a copy of a node, and those of its devices' pools."""
 _MOST_TAINTS, _MOST_SHAPES, _MOST_NODES = 6, 6, 3
 """Candidates tried of each kind: the most frequent ones, so that the time stays bounded on any cluster."""
 
@@ -141,7 +150,7 @@ class Change:
     """One change with which the pod fits."""
 
     kind: str
-    """pod, node, policy, or capacity"""
+    """pod, claim, node, policy, or capacity"""
     text: str
     nodes: int
     """How many nodes fit then."""
@@ -177,13 +186,16 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     _requests(inputs, attempt)
     _tolerations(inputs, asked, attempt)
     _constraints(inputs, attempt)
+    for claim, text in _claim_changes(inputs, asked):
+        with _changed_claim(inputs.cluster, claim):
+            attempt("claim", text, inputs)
     for node, text in _node_changes(asked):
         with _changed_node(inputs.cluster, node):
             attempt("node", text, inputs)
     for edit in edits(inputs, asked):
         attempt("policy", edit.text, edit.inputs)
     for node, text in _new_nodes(inputs):
-        with _changed_node(inputs.cluster, node):
+        with _changed_node(inputs.cluster, node), _copied_devices(inputs.cluster, node.metadata.name):
             if attempt("capacity", text, inputs):
                 break
     return tuple(found)
@@ -211,6 +223,30 @@ def _changed_node(cluster: Cluster, node: objects.Node) -> Iterator[None]:
             cluster.remove_node(name)
         else:
             cluster.set_node(before)
+
+
+@contextmanager
+def _copied_devices(cluster: Cluster, name: str) -> Iterator[None]:
+    """Publish the devices of the node of which one is a copy for the copy too, while it lasts."""
+    like = name.removesuffix(_MORE)
+    made = []
+    for one in (info.slice for info in list(cluster.resource_slices) if info.slice.spec.node_name == like):
+        pool = msgspec.structs.replace(one.spec.pool, name=f"{one.spec.pool.name}{_MORE}")
+        meta = msgspec.structs.replace(
+            one.metadata, name=f"{one.metadata.name}{_MORE}", uid=f"{one.metadata.uid}{_MORE}"
+        )
+        made.append(
+            msgspec.structs.replace(
+                one, metadata=meta, spec=msgspec.structs.replace(one.spec, node_name=name, pool=pool)
+            )
+        )
+    for one in made:
+        cluster.set_object(one)
+    try:
+        yield
+    finally:
+        for one in made:
+            cluster.remove_object(one)
 
 
 # --- the pod ---------------------------------------------------------------------------------------------
@@ -350,6 +386,83 @@ def _constraints(inputs: DecisionInputs, attempt: Attempt) -> None:
             attempt("pod", text, inputs.with_spec(changed))
 
 
+# --- claims ----------------------------------------------------------------------------------------------
+
+
+_MOST_CLAIM_CHANGES = 12
+_MOST_TEXT = 100
+
+
+@contextmanager
+def _changed_claim(cluster: Cluster, claim: objects.ResourceClaim) -> Iterator[None]:
+    """Change a claim while it lasts."""
+    before = cluster.resource_claims.get(object_key(claim.metadata))
+    cluster.set_object(claim)
+    try:
+        yield
+    finally:
+        if before is not None:
+            cluster.set_object(before)
+
+
+def _claim_changes(inputs: DecisionInputs, asked: Refusals) -> Iterator[tuple[objects.ResourceClaim, str]]:
+    """Return smaller requests: fewer devices, without a selector, with a toleration, without a constraint."""
+    state = claim_state(asked.frame)
+    if state is None:
+        return
+    every = (
+        change for claim in state.unallocated if claim is not state.extended for change in _smaller(claim, asked, state)
+    )
+    yield from islice(every, _MOST_CLAIM_CHANGES)
+
+
+def _smaller(
+    claim: objects.ResourceClaim, asked: Refusals, state: ClaimState
+) -> Iterator[tuple[objects.ResourceClaim, str]]:
+    name, devices = claim.metadata.name, claim.spec.devices
+    requests = list(devices.requests or ())
+    unmet = unmet_on_nodes(asked.frame, state).values()
+
+    def changed(**parts: Any) -> objects.ResourceClaim:
+        spec = msgspec.structs.replace(claim.spec, devices=msgspec.structs.replace(devices, **parts))
+        return msgspec.structs.replace(claim, spec=spec)
+
+    def with_request(place: int, **parts: Any) -> objects.ResourceClaim:
+        before = requests[place].exactly
+        assert before is not None
+        exactly = msgspec.structs.replace(before, **parts)
+        made = msgspec.structs.replace(requests[place], exactly=exactly)
+        return changed(requests=[*requests[:place], made, *requests[place + 1 :]])
+
+    for place, request in enumerate(requests):
+        exactly = request.exactly
+        if exactly is None:
+            continue
+        mine = [
+            one for each in unmet for one in each.unmet if one.claim == name and one.request.base_name == request.name
+        ]
+        most = max((len(one.fitting) for one in mine), default=0)
+        if exactly.allocation_mode == EXACT_COUNT and 0 < most < exactly.count:
+            text = f"claim {name}: request {plural(most, 'device')} in {request.name}, instead of {exactly.count}"
+            yield with_request(place, count=most), text
+        for at, selector in enumerate(exactly.selectors or ()):
+            left = [*(exactly.selectors or ())[:at], *(exactly.selectors or ())[at + 1 :]]
+            expression = one_line(selector.cel.expression if selector.cel is not None else "", _MOST_TEXT)
+            yield with_request(place, selectors=left or None), f"claim {name}: remove the selector `{expression}`"
+        for taint in dict.fromkeys(text for one in mine for text in one.tainted):
+            pair, _, effect = taint.rpartition(":")
+            key, _, value = pair.partition("=")
+            more = objects.DeviceToleration(
+                key=key, operator="Equal" if value else "Exists", value=value, effect=effect
+            )
+            tolerations = [*(exactly.tolerations or ()), more]
+            yield with_request(place, tolerations=tolerations), f"claim {name}: tolerate the device taint {taint}"
+    for at, constraint in enumerate(devices.constraints or ()):
+        attribute = constraint.match_attribute or constraint.distinct_attribute
+        rest = [*(devices.constraints or ())[:at], *(devices.constraints or ())[at + 1 :]]
+        yield changed(constraints=rest or None), f"claim {name}: remove the constraint on {attribute}"
+
+
 # --- nodes -----------------------------------------------------------------------------------------------
 
 
@@ -401,7 +514,7 @@ def _new_nodes(inputs: DecisionInputs) -> Iterator[tuple[objects.Node, str]]:
         names = inputs.cluster.nodes.names
         like = min((names[row], row) for row in rows)[1]
         info = inputs.cluster.nodes.infos[like]
-        name = f"{info.name}-more"
+        name = f"{info.name}{_MORE}"
         labels = {**info.labels} | ({_HOSTNAME: name} if _HOSTNAME in info.labels else {})
         meta = msgspec.structs.replace(info.node.metadata, name=name, uid=name, labels=labels)
         yield msgspec.structs.replace(info.node, metadata=meta), f"add one more node like {info.name}, empty"

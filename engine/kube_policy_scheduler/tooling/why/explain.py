@@ -15,9 +15,12 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.changes import Change, changes
+from kube_policy_scheduler.tooling.why.devices import cause as devices_cause
+from kube_policy_scheduler.tooling.why.devices import claim_state, taken, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import (
     RESOURCES,
     FilterVerdict,
@@ -102,6 +105,8 @@ class Explanation:
     """Those that concern it."""
     gangs: tuple[GangState, ...] = ()
     """The groups that it starts together with, itself included."""
+    devices: tuple[str, ...] = ()
+    """Which devices it gets, and why these."""
     short: str = ""
     """Why it must wait for its groups whatever room there is; "" where it need not."""
     ahead: Ahead | None = None
@@ -161,6 +166,7 @@ def explain(
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),
         gangs=gangs,
+        devices=tuple(taken(asked.frame, decision)) if not fails else (),
         short=short if bound is None else "",
         ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
     )
@@ -295,4 +301,7 @@ def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: st
         words += f" ({own[0]})" if own else ""
     else:
         words = " and ".join(dict.fromkeys(text for _, text in ranked))
+    state = claim_state(asked.frame) if unit.name == DynamicResources.name else None
+    if state is not None:
+        words = devices_cause(unmet_on_nodes(asked.frame, state)) or words
     return Cause(unit.name, place, words, refused, only)

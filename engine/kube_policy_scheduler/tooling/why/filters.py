@@ -11,8 +11,10 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerated
 from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE
 from kube_policy_scheduler.framework.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.dynamic_resources import NOT_AVAILABLE, DynamicResources
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
@@ -25,6 +27,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Compil
 from kube_policy_scheduler.lang.types import BYTES
 from kube_policy_scheduler.policy.clauses import LimitClause, is_limited
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.why.devices import claim_state, claims_on, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
 
 RESOURCES = "NodeResourcesFit"
@@ -96,6 +99,10 @@ def _shortage(frame: Frame) -> np.ndarray[Any, np.dtype[np.float64]]:
     for resource, amount in frame.template.requests.items():
         if amount > 0:
             total += np.clip(amount - (nodes.allocatable(resource) - nodes.requested(resource)), 0, None) / amount
+    state = claim_state(frame)
+    if state is not None and state.unallocated:
+        for row, lacks in unmet_on_nodes(frame, state).items():
+            total[row] += lacks.shortage
     return total
 
 
@@ -227,6 +234,13 @@ def _one(unit: FilterVerdict, frame: Frame, row: int) -> Iterator[str]:
             yield "is cordoned"
         case NodeAffinity.name:
             yield from _affinity(frame, row)
+        case DynamicResources.name if not unit.whole:
+            state = claim_state(frame)
+            lacks = claims_on(frame, state, row) if state is not None else None
+            if lacks is not None and not any(reason == NOT_AVAILABLE for reason, where in unit.reasons if where[row]):
+                yield from lacks.sentences()
+            else:
+                yield "; ".join(plain(reason) for reason, where in unit.reasons if where[row])
         case _:
             yield "; ".join(plain(reason) for reason, where in unit.reasons if where[row])
 
@@ -295,6 +309,8 @@ _PLAIN = {
     "node(s) didn't satisfy existing pods anti-affinity rules": "the anti-affinity of a running pod",
     "node(s) didn't match the requested node name": "not the node in spec.nodeName",
     "node(s) exceed max volume count": "no more volumes can be attached",
+    CANNOT_ALLOCATE: "the devices that it claims cannot be allocated",
+    NOT_AVAILABLE: "the devices that its claims have are not there",
 }
 
 

@@ -57,6 +57,7 @@ def _cause(found: Explanation, cause: Cause) -> str:
 
 def _notes(found: Explanation) -> Iterator[str]:
     yield from (printable(limit.sentence()) for limit in found.limits)
+    yield from (printable(f"Devices: {sentence}") for sentence in found.devices)
     if found.short:
         yield f"It is held: {printable(found.short)}"
     else:
