@@ -160,12 +160,17 @@ OBJECTS: list[tuple[type, dict[str, Any]]] = [
 ]
 
 
+def model_of(memory: int) -> str:
+    """Return the model of a device, by its memory."""
+    return "large" if memory >= 30 else "small"
+
+
 def _publish(made: Cluster, row: int) -> None:
     """Publish the devices of a node, and the claims that have some of them."""
     devices = [
         {
             "name": f"d{at}",
-            "attributes": {"numa": {"int": numa}},
+            "attributes": {"numa": {"int": numa}, "model": {"string": model_of(memory)}},
             "capacity": {"memory": {"value": str(memory)}},
         }
         for at, (memory, numa, _) in enumerate(CLAIM_DEVICES[row])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -54,7 +55,11 @@ WRITTEN = {
 """Constants by the name of the parameter; other ones are taken from its kind."""
 
 
-READS = {"duration": "node.annotation.duration", "time": "node.annotation.time"}
+READS = {
+    "duration": "node.annotation.duration",
+    "time": "node.annotation.time",
+    "claimed_text": '"model"',
+}
 """Texts for functions that read only some, by the name of the function."""
 
 
@@ -101,7 +106,8 @@ def value_of(text: str, frame: Frame) -> tuple[list[Any], Info]:
     return [plain(result, value.info, row) for row in range(frame.size)], value.info
 
 
-ALL = environment().builtins.values()
+ALL = [builtin for builtin in environment().builtins.values() if not builtin.depends & Depends.DEVICE]
+"""Those of one device have tests of their own, `test_one_device.py`."""
 CALLS = [(builtin, text) for builtin in ALL for text in calls(builtin)]
 
 
@@ -276,10 +282,10 @@ def free_devices(row: int) -> list[tuple[int, int, bool]]:
     return [device for device in world.CLAIM_DEVICES[row] if not device[2]]
 
 
-def of_claimed(measure: Callable[[list[tuple[int, int, bool]]], float]) -> Callable[[int], float | None]:
+def of_claimed(measure: Callable[[list[tuple[int, int, bool]]], Any]) -> Callable[[int], Any]:
     """Return a measure of the first free devices of a row, None where the claim can't have as many as it wants."""
 
-    def value(row: int) -> float | None:
+    def value(row: int) -> Any:
         free = free_devices(row)[: world.CLAIMED]
         return measure(free) if len(free) == world.CLAIMED else None
 
@@ -291,6 +297,20 @@ def left(row: int) -> float:
     return float(free - world.CLAIMED if free >= world.CLAIMED else free)
 
 
+def largest_group(devices: list[tuple[int, int, bool]]) -> float:
+    return float(max(Counter(numa for _, numa, _ in devices).values(), default=0))
+
+
+def group_left(row: int) -> float:
+    free = free_devices(row)
+    return largest_group(free[world.CLAIMED :] if len(free) >= world.CLAIMED else free)
+
+
+def model(devices: list[tuple[int, int, bool]]) -> str | None:
+    found = {world.model_of(memory) for memory, _, _ in devices}
+    return found.pop() if len(found) == 1 else None
+
+
 BY_ROW: dict[str, Callable[[int], Any]] = {
     'claimed_kinds("gpu/numa")': of_claimed(lambda devices: float(len({numa for _, numa, _ in devices}))),
     'claimed_least("memory")': of_claimed(lambda devices: float(min(memory for memory, _, _ in devices))),
@@ -298,6 +318,9 @@ BY_ROW: dict[str, Callable[[int], Any]] = {
     'class_devices("gpu")': lambda row: float(len(world.CLAIM_DEVICES[row])),
     'class_devices_free("gpu")': lambda row: float(len(free_devices(row))),
     'class_devices_left("gpu")': left,
+    'class_devices_together("gpu", "numa")': lambda row: largest_group(free_devices(row)),
+    'class_devices_together_left("gpu", "numa")': group_left,
+    'claimed_text("model")': of_claimed(model),
     'device_room("amd.com/gpu")': lambda row: sum(world.SHARED_DEVICES[row]) / 1000,
     'devices("amd.com/gpu")': lambda row: float(len(world.SHARED_DEVICES[row])),
     'devices_free("amd.com/gpu")': lambda row: float(world.SHARED_DEVICES[row].count(1000)),

@@ -19,7 +19,13 @@ from kube_policy_scheduler.tooling.coverage.measure import totals
 from kube_policy_scheduler.tooling.first_test.writing import common, difference
 
 ROOT = Path(__file__).parents[2]
-NOT_VARIED = ("claimed-gpus.policy", "numa-aligned.policy")
+NOT_VARIED = (
+    "claimed-gpus.policy",
+    "gpu-drivers.policy",
+    "numa-aligned.policy",
+    "nvlink-groups.policy",
+    "smallest-gpu.policy",
+)
 """Policies about what `--init` does not vary: devices that pods claim, and room for volumes."""
 SHIPPED = sorted(path for path in (ROOT / "policies").rglob("*.policy") if path.name not in NOT_VARIED)
 

@@ -67,7 +67,7 @@ def device_free(capacity: ConstantText = "") -> MaybeNumberReader:
 def device_group_free(attribute: ConstantText) -> MaybeNumberReader:
     """Return how many devices of the node with the same value of an attribute are free. Use it in `devices by`.
 
-    `devices by device_group_free("nvlinkDomain")` takes from the smallest group first, and keeps the largest whole.
+    By `device_group_free("nvlinkDomain")`, the smallest group is taken first, and the largest one stays whole.
     Missing if the device does not have the attribute.
     """
     return lambda frame: frame.devices.free_in_group(attribute) if isinstance(frame, DeviceFrame) else _nothing(frame)

@@ -391,7 +391,7 @@ UNSTABLE = Code(
     "unstable-input",
     "The governing policy of a pod and which `order by` applies to it are determined when the pod arrives: they cannot"
     " depend on the clock, a metric, or the state of the cluster. The keys of `order by` can depend on the clock and on"
-    " metrics, but not on nodes or other pods.",
+    " metrics, but not on nodes or other pods. The keys of `devices by` can depend only on the devices of a node.",
     bad="order by count(p in cluster.pods) desc",
     good="order by pod.waiting desc",
 )

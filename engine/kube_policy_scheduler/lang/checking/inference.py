@@ -359,6 +359,10 @@ class Inference:
 
     def allowed(self, value: typed.Typed, scope: Scope) -> bool:
         """Return whether a value may be used here, and report it if it may not."""
+        if Depends.DEVICE in value.info.depends and not scope.devices:
+            message = f"`{one_line(value.span.text, 40)}` is about one device, which `{scope.statement}` cannot use"
+            self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in `devices by`"))
+            return False
         if value.info.shape is Shape.NODE and not scope.nodes:
             message = (
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
@@ -372,10 +376,6 @@ class Inference:
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
             message = f"`{one_line(value.span.text, 40)}` compares nodes, which `{scope.statement}` cannot do"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
-            return False
-        if Depends.DEVICE in value.info.depends and not scope.devices:
-            message = f"`{one_line(value.span.text, 40)}` is about one device, which `{scope.statement}` cannot use"
-            self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in `devices by`"))
             return False
         return True
 
