@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,7 +21,6 @@ from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.framework.dynamic_resources.requests import EXACT_COUNT
-from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimState
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Quota, Test
 from kube_policy_scheduler.lang.compiling.columns import full
@@ -29,7 +28,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.policy.clauses import LimitClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
+from kube_policy_scheduler.tooling.why.devices import ClaimsOnNode, claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import HARD, Refusals, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.scores import amount_text, shown
 from kube_policy_scheduler.wording import one_line, plural
@@ -186,9 +185,11 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     _requests(inputs, attempt)
     _tolerations(inputs, asked, attempt)
     _constraints(inputs, attempt)
-    for claim, text in _claim_changes(inputs, asked):
-        with _changed_claim(inputs.cluster, claim):
-            attempt("claim", text, inputs)
+    for alternatives in _claim_changes(asked):
+        for claim, text in alternatives:
+            with _changed_claim(inputs.cluster, claim):
+                if attempt("claim", text, inputs):
+                    break
     for node, text in _node_changes(asked):
         with _changed_node(inputs.cluster, node):
             attempt("node", text, inputs)
@@ -405,23 +406,25 @@ def _changed_claim(cluster: Cluster, claim: objects.ResourceClaim) -> Iterator[N
             cluster.set_object(before)
 
 
-def _claim_changes(inputs: DecisionInputs, asked: Refusals) -> Iterator[tuple[objects.ResourceClaim, str]]:
-    """Return smaller requests: fewer devices, without a selector, with a toleration, without a constraint."""
+_ClaimChange = tuple[objects.ResourceClaim, str]
+
+
+def _claim_changes(asked: Refusals) -> Iterator[Sequence[_ClaimChange]]:
+    """Yield smaller requests, each with alternatives of which the first that helps is enough.
+
+    Fewer devices, without a selector, with a toleration, without a constraint.
+    """
     state = claim_state(asked.frame)
     if state is None:
         return
-    every = (
-        change for claim in state.unallocated if claim is not state.extended for change in _smaller(claim, asked, state)
-    )
-    yield from islice(every, _MOST_CLAIM_CHANGES)
+    unmet = list(unmet_on_nodes(asked.frame, state).values())
+    own = (claim for claim in state.unallocated if claim is not state.extended)
+    yield from islice((change for claim in own for change in _smaller(claim, unmet)), _MOST_CLAIM_CHANGES)
 
 
-def _smaller(
-    claim: objects.ResourceClaim, asked: Refusals, state: ClaimState
-) -> Iterator[tuple[objects.ResourceClaim, str]]:
+def _smaller(claim: objects.ResourceClaim, unmet: Sequence[ClaimsOnNode]) -> Iterator[Sequence[_ClaimChange]]:
     name, devices = claim.metadata.name, claim.spec.devices
     requests = list(devices.requests or ())
-    unmet = unmet_on_nodes(asked.frame, state).values()
 
     def changed(**parts: Any) -> objects.ResourceClaim:
         spec = msgspec.structs.replace(claim.spec, devices=msgspec.structs.replace(devices, **parts))
@@ -442,13 +445,19 @@ def _smaller(
             one for each in unmet for one in each.unmet if one.claim == name and one.request.base_name == request.name
         ]
         most = max((len(one.fitting) for one in mine), default=0)
-        if exactly.allocation_mode == EXACT_COUNT and 0 < most < exactly.count:
-            text = f"claim {name}: request {plural(most, 'device')} in {request.name}, instead of {exactly.count}"
-            yield with_request(place, count=most), text
+        if exactly.allocation_mode == EXACT_COUNT:
+            counts = {count for count in (most, exactly.count - 1, exactly.count // 2, 1) if 0 < count < exactly.count}
+            yield [
+                (
+                    with_request(place, count=count),
+                    f"claim {name}: request {plural(count, 'device')} in {request.name}, instead of {exactly.count}",
+                )
+                for count in sorted(counts, reverse=True)
+            ]
         for at, selector in enumerate(exactly.selectors or ()):
             left = [*(exactly.selectors or ())[:at], *(exactly.selectors or ())[at + 1 :]]
             expression = one_line(selector.cel.expression if selector.cel is not None else "", _MOST_TEXT)
-            yield with_request(place, selectors=left or None), f"claim {name}: remove the selector `{expression}`"
+            yield [(with_request(place, selectors=left or None), f"claim {name}: remove the selector `{expression}`")]
         for taint in dict.fromkeys(text for one in mine for text in one.tainted):
             pair, _, effect = taint.rpartition(":")
             key, _, value = pair.partition("=")
@@ -456,11 +465,11 @@ def _smaller(
                 key=key, operator="Equal" if value else "Exists", value=value, effect=effect
             )
             tolerations = [*(exactly.tolerations or ()), more]
-            yield with_request(place, tolerations=tolerations), f"claim {name}: tolerate the device taint {taint}"
+            yield [(with_request(place, tolerations=tolerations), f"claim {name}: tolerate the device taint {taint}")]
     for at, constraint in enumerate(devices.constraints or ()):
         attribute = constraint.match_attribute or constraint.distinct_attribute
         rest = [*(devices.constraints or ())[:at], *(devices.constraints or ())[at + 1 :]]
-        yield changed(constraints=rest or None), f"claim {name}: remove the constraint on {attribute}"
+        yield [(changed(constraints=rest or None), f"claim {name}: remove the constraint on {attribute}")]
 
 
 # --- nodes -----------------------------------------------------------------------------------------------

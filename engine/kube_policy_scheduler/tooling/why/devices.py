@@ -31,6 +31,7 @@ _MOST_NODES = 256
 """Nodes whose devices are looked at for the cause."""
 _MOST_TEXT = 120
 """Characters of a selector."""
+_BYTES = {"Ti": 2**40, "Gi": 2**30, "Mi": 2**20}
 _PLUGIN = DynamicResources()
 
 
@@ -51,8 +52,8 @@ class RequestOnNode:
     unsuitable: int = 0
     """Those that meet all selectors, but do not have the capacity that is requested."""
     fitting: list[SlicedDevice] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
-    """Errors of selectors."""
+    errors: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Of the class and not in use, by the selector that has an error, and the error."""
 
     @property
     def wanted(self) -> int:
@@ -93,7 +94,9 @@ class RequestOnNode:
         ]
         if self.unsuitable:
             parts.append(f"{self.unsuitable} {'does' if self.unsuitable == 1 else 'do'} not have the capacity")
-        parts += [one_line(error, _MOST_TEXT) for error, _ in self.errors.most_common(1)]
+        for (number, error), count in self.errors.most_common(1):
+            selector = one_line(self.request.selectors[number].expression, _MOST_TEXT)
+            parts.append(f"for {count} the selector `{selector}` has no result: {one_line(error, _MOST_TEXT)}")
         if self.fitting:
             parts.append(f"{len(self.fitting)} {'fits' if len(self.fitting) == 1 else 'fit'}")
         yield f"{self.name}: {', '.join(parts)}"
@@ -179,7 +182,7 @@ def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[Slice
         if unmet is not None:
             selector, error = request.selectors[unmet[0]], unmet[1]
             if error:
-                found.errors[error] += 1
+                found.errors[unmet[0], error] += 1
             else:
                 found.mismatched[unmet[0], _values(selector, device)] += 1
         elif taint is not None:
@@ -277,7 +280,8 @@ def cause(unmet: dict[int, ClaimsOnNode]) -> str:
     """Return the request that most of the nodes cannot meet, in words; "" if there is none."""
     counts = Counter(one.name for each in unmet.values() for one in each.unmet)
     if not counts:
-        return ""
+        constraints = Counter(text for each in unmet.values() for text in each.constraints)
+        return "".join(text for text, _ in constraints.most_common(1))
     name, count = counts.most_common(1)[0]
     example = next(one for each in unmet.values() for one in each.unmet if one.name == name)
     selectors = [one_line(one.expression, _MOST_TEXT) for one in example.request.selectors]
@@ -348,4 +352,7 @@ def _shared(frame: Frame, resource: str, numbers: Sequence[int], row: int, order
 def _shown(value: object) -> str:
     if value is None or value != value:
         return "missing"
-    return amount(value) if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    unit = next((one for one in ("Ti", "Gi", "Mi") if value >= _BYTES[one] and value % _BYTES[one] == 0), None)
+    return f"{amount(value / _BYTES[unit])}{unit}" if unit is not None else amount(value)
