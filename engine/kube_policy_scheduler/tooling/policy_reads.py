@@ -45,7 +45,7 @@ def literals(policies: Iterable[Policy]) -> frozenset[str]:
     return frozenset(
         text
         for policy in policies
-        for root in _roots(policy)
+        for root in expressions_of(policy)
         for part in typed.below(root)
         for text in (*_constants(part), *_condition(part))
     )
@@ -61,22 +61,25 @@ def fields(policies: Iterable[Policy]) -> frozenset[str]:
     return frozenset(
         part.field.path
         for policy in policies
-        for root in _roots(policy)
+        for root in expressions_of(policy)
         for part in typed.below(root)
         if isinstance(part, typed.Read)
     )
 
 
-def _roots(policy: Policy) -> Iterator[typed.Typed]:
+def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
+    """Yield all expressions of a policy: its pods, its clauses, and the order of devices."""
     tree = policy.compiled.checked
     if tree.governs is not None:
         yield tree.governs
     for clause in tree.clauses:
         yield from values_of(clause)
+    for value, _ in tree.device_keys:
+        yield value
 
 
 def _reads(policy: Policy) -> Iterator[KeyRead]:
-    for root in _roots(policy):
+    for root in expressions_of(policy):
         for part in typed.below(root):
             match part:
                 case typed.Same(left=left, right=right, negated=negated):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kube_policy_scheduler.cluster.defaulting import DEFAULT_SCHEDULER_NAME
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
+from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
@@ -151,6 +152,7 @@ def examine(inspection: Inspection, *, access: Access | None) -> tuple[Finding, 
         *label_findings(inspection),
         *metric_findings(inspection),
         *rule_findings(inspection),
+        *device_findings(inspection),
         *access_findings(access),
     )
 
