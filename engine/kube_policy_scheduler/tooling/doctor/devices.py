@@ -98,9 +98,8 @@ def _class(cluster: Cluster, name: str, devices: Sequence[tuple[str, SlicedDevic
         )
     drivers = sorted({device.id.driver for _, device in devices})
     there = f"drivers publish devices: {some(drivers)}" if drivers else "no driver publishes devices"
-    text = "no device meets its selectors" + (
-        f", and {plural(claims, 'request')} of claims {'wants' if claims == 1 else 'want'} one" if claims else ""
-    )
+    wanted = f", and {plural(claims, 'request')} of claims {'wants' if claims == 1 else 'want'} one" if claims else ""
+    text = f"no device meets its selectors{wanted}"
     advice = f"{there}; look whether the driver of this class runs, and what its devices are called"
     return Finding("devices", subject, Status.PROBLEM if claims else Status.WARNING, text, advice=advice)
 
@@ -176,7 +175,8 @@ def _gone(cluster: Cluster) -> Iterator[Finding]:
                 lost.setdefault(identity, []).append(object_key(claim.metadata))
     for identity, claims in sorted(lost.items()):
         names = sorted(set(claims))
-        text = f"nobody publishes it, but {plural(len(names), 'claim')} {'has' if len(names) == 1 else 'have'} devices of it: {some(names)}"
+        have = f"{plural(len(names), 'claim')} {'has' if len(names) == 1 else 'have'}"
+        text = f"nobody publishes it, but {have} devices of it: {some(names)}"
         advice = f"look whether the driver {identity.driver} runs on its node"
         yield Finding("devices", f"pool {identity}", Status.PROBLEM, text, advice=advice)
 
