@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.device_order import DeviceRule
+from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceRule
 from kube_policy_scheduler.framework.fragmentation import COVERED, fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters

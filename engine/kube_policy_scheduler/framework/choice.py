@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choo
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.framework.block_maxima import Tied
-from kube_policy_scheduler.framework.device_order import DeviceFrame, DeviceRule, SharedDevices
+from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugins.device_shares import wanted

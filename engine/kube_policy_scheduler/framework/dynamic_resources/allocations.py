@@ -20,8 +20,8 @@ from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import Rows
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
-from kube_policy_scheduler.framework.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.allocator import INVALID_POOLS, NodeAllocation, allocate
+from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
 from kube_policy_scheduler.framework.frame import DeviceOrder
 
