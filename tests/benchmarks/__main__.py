@@ -18,6 +18,7 @@ from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.reference import Reference
 from tests.benchmarks.reload import measure_reload
 from tests.benchmarks.report import Results, missed, show, slower, store_baseline
+from tests.benchmarks.scale.__main__ import main as scale
 from tests.benchmarks.startup import measure_start
 from tests.benchmarks.workloads import WORKLOADS
 
@@ -31,6 +32,8 @@ _END_TO_END = ("--nodes", "1000", "--rate", "50", "--rate", "100", "--seconds", 
 
 def main(arguments: list[str]) -> int:
     """Run what was asked for; return 1 where `--check` finds something slower, or a goal missed."""
+    if "--scale" in arguments:
+        return scale([argument for argument in arguments if argument != "--scale"])
     options = _parser().parse_args(arguments)
     reference = Reference()
     console = Console(width=150) if not sys.stdout.isatty() else Console()
@@ -76,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", action="append", choices=PARTS + ASKED_FOR, help="only this part; may be repeated")
     parser.add_argument("--only", action="append", metavar="WORKLOAD", help="only this workload; may be repeated")
     parser.add_argument("--nodes", type=int, action="append", help=f"instead of {NODES}; may be repeated")
+    parser.add_argument(
+        "--scale", action="store_true", help="the largest clusters; with --help: its own options; takes 15 minutes"
+    )
     parser.add_argument("--long", action="store_true", help="scheduler_perf's numbers of pods: takes 10 minutes")
     parser.add_argument("--store", action="store_true", help="make this run the baseline")
     parser.add_argument("--check", action="store_true", help="fail where a goal is missed or something is slower")

@@ -1,0 +1,118 @@
+"""A synthetic API server and Prometheus in a process of its own, on the loopback interface.
+
+`python -m tests.benchmarks.scale.api NODES PODS` prints its port, and ends when its standard input does. It serves
+lists of nodes and pods in pages, watches that stay open, empty lists of everything else, and instant queries. The lists
+are made while they are asked for: they would take gigabytes.
+
+`POST /renew/nodes` or `/renew/pods`: the list has a new resource version, and watches of older ones end with "410 Gone",
+so that it is read again; as after most outages, the objects are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+from tests.benchmarks.scale import recorded
+
+_KINDS = {"/api/v1/nodes": "Node", "/api/v1/pods": "Pod"}
+_GONE = (
+    b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,'
+    b'"message":"too old resource version"}}\n'
+)
+_YIELD = 50
+"""Objects made between two turns of the loop, so that watches and other requests are served meanwhile."""
+
+
+class _Server:
+    def __init__(self, *, nodes: int, pods: int) -> None:
+        self._totals = {"Node": nodes, "Pod": pods}
+        self._versions = {"Node": 1, "Pod": 1}
+        self._renewed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._queries = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                verb, target, _ = head[0].split(" ")
+                headers = dict(entry.lower().split(": ", 1) for entry in head[1:] if ": " in entry)
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                url = urlsplit(target)
+                asked = {key: values[0] for key, values in parse_qs(url.query or body.decode()).items()}
+                if asked.get("watch"):
+                    await self._watch(_KINDS.get(url.path, ""), asked, writer)
+                else:
+                    answer = await self._answer(verb, url.path, asked)
+                    writer.write(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
+                    )
+                    writer.write(answer)
+                    await writer.drain()
+        writer.close()
+
+    async def _answer(self, verb: str, path: str, asked: dict[str, str]) -> bytes:
+        if path.startswith("/renew/"):
+            kind = _KINDS[f"/api/v1/{path.rsplit('/', 1)[1]}"]
+            self._versions[kind] += 1
+            self._renewed.pop(kind, asyncio.Event()).set()
+            return b"{}"
+        if path.endswith("/query"):
+            self._queries += 1
+            at = float(asked.get("time", "1800000000"))
+            return recorded.series(self._totals["Node"], promql=asked["query"], at=at, offset=self._queries)
+        kind = _KINDS.get(path, "")
+        if not kind:
+            return recorded.page("Thing", (), version=1)
+        total, version = self._totals[kind], self._versions[kind]
+        first, size = int(asked.get("continue", "0")), int(asked.get("limit", str(total)))
+        items: list[bytes] = []
+        for number in range(first, min(first + size, total)):
+            items.append(
+                recorded.node(number)
+                if kind == "Node"
+                else recorded.pod(number, node_name=f"node-{number % self._totals['Node']}")
+            )
+            if not number % _YIELD:
+                await asyncio.sleep(0)
+        token = str(first + size) if first + size < total else ""
+        return recorded.page(kind, items, version=version, token=token)
+
+    async def _watch(self, kind: str, asked: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await writer.drain()
+        if int(asked["resourceVersion"]) >= self._versions.get(kind, 0):
+            await self._renewed[kind].wait()
+        writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_GONE), _GONE))
+        await writer.drain()
+
+
+async def _main(nodes: int, pods: int) -> None:
+    server = await asyncio.start_server(_Server(nodes=nodes, pods=pods).serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+@contextlib.contextmanager
+def synthetic_api(*, nodes: int, pods: int) -> Iterator[str]:
+    """Start the server in a process of its own and return its URL; it ends with the context."""
+    command = [sys.executable, "-m", "tests.benchmarks.scale.api", str(nodes), str(pods)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+            process.terminate()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_main(int(sys.argv[1]), int(sys.argv[2])))

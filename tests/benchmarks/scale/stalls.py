@@ -1,0 +1,224 @@
+"""How long the event loop stands still, by cause: while pods are decided, something large happens beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kube_policy_scheduler.adapters.kube.changes import Updated
+from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
+from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
+from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import Accepted
+from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS
+from kube_policy_scheduler.framework.frame import Frame
+from tests.benchmarks.decisions import NOW
+from tests.benchmarks.policies import FOUR_LINES, policy_text
+from tests.benchmarks.scale.loads import LOADS
+from tests.benchmarks.scale.site import Churn, Load, Site
+from tests.simulation.chaos import policies_of
+
+BOUNDS_MS = (2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+"""Upper ends of the classes of the histogram; the last class is what is longer."""
+GOAL_MS = 50
+_QUIET_SECONDS = 2.0
+_WATCH_LINES = 25
+"""Heartbeats in one chunk of a watch."""
+_POLICIES, _CLAUSES = 100, 20
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """The turns of the event loop while something happened."""
+
+    cause: str
+    text: str
+    seconds: float
+    """How long it took."""
+    turns: int
+    longest_ms: float
+    """Wall time."""
+    longest_cpu_ms: float
+    """The longest by CPU time of the thread: without what other processes took, or waiting for Python's lock."""
+    longest_collection_ms: float
+    """Of the garbage collector, in that time."""
+    histogram: tuple[int, ...]
+    """Turns by class, see `BOUNDS_MS`."""
+
+
+class _Turns:
+    """Notes how long each turn of the event loop takes."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+        self.collections: list[float] = []
+        self._loop = asyncio.get_running_loop()
+        self._wall, self._cpu = time.perf_counter(), time.thread_time()
+        self._collecting = 0.0
+        self._handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        self.wall.append(wall - self._wall)
+        self.cpu.append(cpu - self._cpu)
+        self._wall, self._cpu = wall, cpu
+        self._handle = self._loop.call_soon(self._turn)
+
+    def collected(self, phase: str, _: dict[str, int]) -> None:
+        now = time.perf_counter()
+        if phase == "start":
+            self._collecting = now
+        else:
+            self.collections.append(now - self._collecting)
+
+    def end(self) -> None:
+        self._handle.cancel()
+
+
+@contextmanager
+def _turns() -> Iterator[_Turns]:
+    found = _Turns()
+    gc.callbacks.append(found.collected)
+    try:
+        yield found
+    finally:
+        gc.callbacks.remove(found.collected)
+        found.end()
+
+
+async def measure_stalls(site: Site, *, say: Callable[[str], None]) -> list[Stalls]:
+    """Let each cause happen while pods are decided, and return what it did to the loop."""
+    causes: tuple[tuple[str, str, Callable[[], Awaitable[None]]], ...] = (
+        ("decisions", "nothing else happens", _nothing),
+        ("heartbeats", "every node sends one, and the garbage collector runs", lambda: _heartbeats(site)),
+        ("scrape", f"a metric with {site.nodes:,} series is read twice", lambda: _scrape(site)),
+        ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
+        ("reload", f"{_POLICIES} policies of {_CLAUSES} clauses are replaced", lambda: _reload(site)),
+    )
+    found = []
+    for cause, text, happens in causes:
+        say(f"stalls: {cause}")
+        found.append(await _beside_decisions(site, LOADS[0], cause, text, happens))
+    say("stalls: preemption")
+    preemption = next(load for load in LOADS if load.preempts)
+    found.append(await _beside_decisions(site, preemption, "preemption", preemption.text, _nothing))
+    return found
+
+
+async def _beside_decisions(
+    site: Site, load: Load, cause: str, text: str, happens: Callable[[], Awaitable[None]]
+) -> Stalls:
+    deciding = asyncio.create_task(_decide(site, load))
+    await asyncio.sleep(0.2)
+    gc.collect()
+    gc.freeze()
+    try:
+        with _turns() as turns:
+            began = time.perf_counter()
+            await happens()
+            seconds = time.perf_counter() - began
+    finally:
+        deciding.cancel()
+        await asyncio.gather(deciding, return_exceptions=True)
+    if not deciding.cancelled() and (error := deciding.exception()) is not None:
+        raise error
+    histogram = [0] * (len(BOUNDS_MS) + 1)
+    for wall in turns.wall:
+        histogram[sum(1e3 * wall > bound for bound in BOUNDS_MS)] += 1
+    return Stalls(
+        cause,
+        text,
+        seconds,
+        len(turns.wall),
+        max(turns.wall) * 1e3,
+        max(turns.cpu) * 1e3,
+        max(turns.collections, default=0.0) * 1e3,
+        tuple(histogram),
+    )
+
+
+async def _decide(site: Site, load: Load) -> None:
+    """Decide pods in batches as the daemon does, and give each its place back."""
+    profile, cluster = load.profile(), site.scheduler.cluster
+    while True:
+        end = time.perf_counter() + BATCH_SECONDS
+        pods = iter(site.infos(load.make_pod, 8))
+        while time.perf_counter() < end and (pod := next(pods, None)) is not None:
+            decision, victims = site.decide(Frame(pod, cluster, NOW), profile)
+            cluster.displace(pod.uid)
+            for victim in victims:
+                cluster.place(victim, decision.host or "")
+        await asyncio.sleep(0)
+
+
+async def _nothing() -> None:
+    await asyncio.sleep(_QUIET_SECONDS)
+
+
+async def _heartbeats(site: Site) -> None:
+    churn, decoder = Churn(site), ObjectDecoder(objects.Node)
+    handler = site.scheduler.event_handlers.handler(objects.Node)
+    for _ in range(site.nodes // _WATCH_LINES):
+        events = decoder.events(b"".join(churn.heartbeats(_WATCH_LINES)))
+        handler.changed([Updated(event.object) for event in events if isinstance(event, WatchEvent)])
+        await asyncio.sleep(0)
+
+
+async def _scrape(site: Site) -> None:
+    scheduler = site.scheduler
+    policies = policies_of(FOUR_LINES)
+    scheduler.use_policies(policies)
+    read: asyncio.Queue[int] = asyncio.Queue()
+
+    def publish(found: Signals) -> None:
+        scheduler.use_signals(found)
+        read.put_nowait(len(found.readings))
+
+    queries = [Query(query.promql, every_seconds=1.0) for query in policies.queries]
+    source = SignalSource(PrometheusEndpoint(f"{site.url}/prometheus", timeout_seconds=30.0), publish=publish)
+    async with source:
+        source.set_queries(queries)
+        times = 0
+        while times < 2:
+            times += await read.get() > 0
+
+
+async def _relist(site: Site) -> None:
+    lists = [reflector.counts.lists for reflector in site.reflectors]
+    for kind in ("nodes", "pods"):
+        await site.transport.request("POST", f"/renew/{kind}")
+    while any(each.counts.lists == before for each, before in zip(site.reflectors, lists, strict=True)):
+        await asyncio.sleep(0.02)
+
+
+async def _reload(site: Site) -> None:
+    worker = WorkerProcess(MODULE)
+    compiler = PolicyCompiler(frozenset({"policy-scheduler"}), checker=PolicyChecker(worker))
+    try:
+        for generation in range(2):
+            accepted = await asyncio.to_thread(compiler, _sources(generation))
+            assert isinstance(accepted, Accepted), accepted
+            site.scheduler.use_policies(accepted.policies)
+    finally:
+        worker.kill()
+
+
+def _sources(generation: int) -> PolicySources:
+    return PolicySources.of(
+        {
+            f"policy-{number}.policy": f'# {generation}\nfor pods where pod.namespace == "team-{number}"\n'
+            f"{policy_text(_CLAUSES)}"
+            for number in range(_POLICIES)
+        }
+    )
