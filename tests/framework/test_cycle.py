@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -189,7 +188,7 @@ def test_a_nominated_node_is_taken_without_comparing() -> None:
     cluster = Cluster()
     for number in range(5):
         cluster.set_node(node(f"n{number}", allocatable={"cpu": str(4 + number)}))
-    waiting = replace(pod(cluster, "a"), nominated_node="n0")
+    waiting = msgspec.structs.replace(pod(cluster, "a"), nominated_node="n0")
     cluster.nominate(waiting, "n0")
 
     decision = Cycle().decide(Frame(waiting, cluster, 0.0), kubernetes_profile())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -277,7 +276,7 @@ def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
     queue.mark_reported(queued)
     queue.add(pod, 1.0)
     assert queue.newly_gated(since=1.0) == []
-    queue.add(replace(pod, nominated_node="n1"), 2.0)
+    queue.add(msgspec.structs.replace(pod, nominated_node="n1"), 2.0)
     assert queue.newly_gated(since=2.0) == [queued]
     queue.mark_reported(queued)
     assert queue.newly_gated(since=2.0) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -162,7 +161,7 @@ def _cluster_of_running(seconds: float | None, *, budget: int | None = None) -> 
     cluster = Cluster()
     cluster.set_node(node("n0"))
     started = None if seconds is None else 1e9 - seconds
-    cluster.place(replace(pod(cluster, "low", labels={"app": "web"}), started=started), "n0")
+    cluster.place(msgspec.structs.replace(pod(cluster, "low", labels={"app": "web"}), started=started), "n0")
     if budget is not None:
         body = {
             "metadata": {"name": "b", "namespace": "default"},

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.counters import PodCounters
@@ -197,6 +199,46 @@ class Cluster:
             self._dry_run.append(DryRunChange(pod, node_name, 1))
         if self.workload.learns and not self.dry_run_changes:
             self.workload.saw(pod.template, 1)
+
+    def place_many(self, pods: Sequence[PodInfo]) -> None:
+        """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster."""
+        rows, numbers, counted = self.nodes.rows, [], []
+        for pod in pods:
+            name = pod.node_name
+            row = rows.get(name)
+            if row is None or pod.volumes or host_ports(pod.template) or self._dry_run is not None:
+                self.place(pod, name)
+                continue
+            uid = pod.uid
+            self.pods[uid] = pod
+            self._placed_on[uid] = name
+            there = self.on_node.get(name)
+            if there is None:
+                self.on_node[name] = {uid: pod}
+            else:
+                there[uid] = pod
+            numbers.append(row)
+            counted.append(pod)
+        if not counted:
+            return
+        places = np.array(numbers, np.intp)
+        demands = [pod.demand for pod in counted]
+        self.nodes.hold_many(places, demands)
+        requests = {id(demand): self.nodes.counted_requests(demand) for demand in demands}
+        by_priority: dict[int, tuple[list[int], list[list[tuple[str, int]]]]] = {}
+        for pod, row in zip(counted, numbers, strict=True):
+            of_priority = by_priority.setdefault(pod.template.priority, ([], []))
+            of_priority[0].append(row)
+            of_priority[1].append(requests[id(pod.demand)])
+            self.counters.place(pod, row)
+            if self.devices.tables:
+                self.devices.count(pod, row, 1)
+            if self.numa:
+                self.numa.count(pod, pod.node_name, 1)
+            if self.workload.learns and not self.dry_run_changes:
+                self.workload.saw(pod.template, 1)
+        for priority, (places_of, requests_of) in by_priority.items():
+            self.priorities.update_many(priority, np.array(places_of, np.intp), requests_of)
 
     def assume(self, pod: PodInfo, node_name: str, *, now: float, devices: Mapping[str, Chosen] | None = None) -> None:
         """Count a pod on the node that was chosen for it, before it is bound.
@@ -397,6 +439,10 @@ class Cluster:
         if node_name:
             self.nominated.setdefault(node_name, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = node_name
+
+    def is_nominated(self, uid: str) -> bool:
+        """Return whether a pod is nominated to a node."""
+        return uid in self._nominated_to
 
     # --- other objects -------------------------------------------------------------------------------
 

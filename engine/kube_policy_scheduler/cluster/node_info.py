@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from sys import intern
+from typing import Any, TypeVar
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, amounts
@@ -19,9 +23,8 @@ CHANGES = STATIC_CHANGES | {"allocatable", "images"}
 """What `NodeTable.set` may report to have changed."""
 
 
-@dataclass(eq=False, slots=True)
-class NodeInfo:
-    """What is known of one node outside its columns."""
+class NodeInfo(msgspec.Struct, eq=False, gc=False):
+    """What is known of one node outside its columns. There may be a million: the garbage collector passes them over."""
 
     name: str
     row: int
@@ -30,13 +33,78 @@ class NodeInfo:
     labels: dict[str, str]
     taints: tuple[objects.Taint, ...]
     conditions: dict[str, str]
-    images: dict[str, int] = field(default_factory=dict)
-    """Size in bytes by image name; of several sizes the first listed."""
+
+    @property
+    def images(self) -> dict[str, int]:
+        """Return the size in bytes by image name, made on each call; of several sizes the first listed."""
+        images = self.node.status.images or ()
+        return {name: each.size_bytes for each in reversed(images) for name in each.names or ()}
 
     @property
     def hostname(self) -> str | None:
         """Return the label `kubernetes.io/hostname`."""
         return self.labels.get(HOSTNAME_LABEL)
+
+
+_MOST_SHARED = 1 << 14
+"""Parts of nodes that are kept to be shared; beyond it all are forgotten, and shared again from then on."""
+_LONGEST_SHARED = 2_048
+"""Characters of a part that is kept to be shared, about."""
+SharedT = TypeVar("SharedT")
+
+
+class SharedParts:
+    """Parts that many nodes have in common, such as images, conditions and texts: equal ones become one object."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Hashable, Any] = {}
+
+    def share(self, node: objects.Node) -> Amounts:
+        """Replace what is equal to a part of another node with that part; return what the node offers, shared too."""
+        meta, status = node.metadata, node.status
+        meta.labels = _interned(meta.labels, values=True)
+        meta.annotations = _interned(meta.annotations, values=False)
+        if status.images:
+            status.images = [self._shared((each.size_bytes, *(each.names or ())), each) for each in status.images]
+        for condition in status.conditions or ():
+            condition.type, condition.status = intern(condition.type), intern(condition.status)
+            if condition.last_transition_time is not None:
+                condition.last_transition_time = intern(condition.last_transition_time)
+        for address in status.addresses or ():
+            address.type, address.address = intern(address.type), intern(address.address)
+        if (info := status.node_info) is not None:
+            status.node_info = self._shared(msgspec.structs.astuple(info), info)
+        if status.capacity:
+            status.capacity = self._shared(("capacity", *status.capacity.items()), status.capacity)
+        if not status.allocatable:
+            return {}
+        key = ("allocatable", *status.allocatable.items())
+        found: tuple[objects.Resources, Amounts] | None = self._parts.get(key)
+        if found is None:
+            found = self._shared(key, (status.allocatable, allocatable(node)))
+        status.allocatable = found[0]
+        return found[1]
+
+    def statuses(self, conditions: list[objects.NodeCondition] | None) -> dict[str, str]:
+        """Return the status by type of condition, shared too."""
+        found = {each.type: each.status for each in conditions or ()}
+        return self._shared(("statuses", *found.items()), found)
+
+    def _shared(self, key: Hashable, part: SharedT) -> SharedT:
+        found: SharedT | None = self._parts.get(key)
+        if found is None:
+            if len(repr(key)) > _LONGEST_SHARED:
+                return part
+            if len(self._parts) >= _MOST_SHARED:
+                self._parts.clear()
+            self._parts[key] = found = part
+        return found
+
+
+def _interned(texts: dict[str, str] | None, *, values: bool) -> dict[str, str] | None:
+    if texts is None:
+        return None
+    return {intern(key): intern(text) if values else text for key, text in texts.items()}
 
 
 def allocatable(node: objects.Node) -> Amounts:
@@ -58,7 +126,7 @@ def changes_between(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
         "allocatable": (old.allocatable, new.allocatable),
         "conditions": (old.conditions, new.conditions),
         "annotations": (old.node.metadata.annotations, new.node.metadata.annotations),
-        "images": (old.images, new.images),
+        "images": (old.node.status.images or [], new.node.status.images or []),
         "features": (old.node.status.declared_features, new.node.status.declared_features),
         "addresses": (old.node.status.addresses, new.node.status.addresses),
         "machine": (_machine(old.node), _machine(new.node)),

@@ -12,7 +12,7 @@ resources pods may request any number: no node has any of them, and nothing else
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.hashed_rows import HashedRows
 from kube_policy_scheduler.cluster.images import ImageTable
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
+from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, SharedParts, changes_between
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, PodRequests
 from kube_policy_scheduler.cluster.static_columns import (
@@ -64,6 +64,7 @@ _MAX_STATIC = 512
 """Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
 """Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
+NOTHING_CHANGED: frozenset[str] = frozenset()
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
 
@@ -81,6 +82,7 @@ class NodeTable:
         self.dynamic_changes: Journal[int] = Journal(most=_JOURNAL_LIMIT)
         """Rows where what is requested or offered changed."""
         self.images = ImageTable()
+        self._shared = SharedParts()
         self.identity_version = 0
         """Changes with a name, a hostname label, an address or the order of rows."""
         self._capacity = _FIRST_CAPACITY
@@ -272,17 +274,20 @@ class NodeTable:
         """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing relevant)."""
         name = node.metadata.name
         self.appeared, self.vanished = set(), set()
+        known = self.rows.get(name)
+        if known is not None and _is_heartbeat(self.infos[known].node, node):
+            return NOTHING_CHANGED
+        offered = self._shared.share(node)
         info = NodeInfo(
             name=name,
-            row=self.rows.get(name, self.size),
+            row=self.size if known is None else known,
             node=node,
-            allocatable=allocatable(node),
+            allocatable=offered,
             labels=node.metadata.labels or {},
             taints=tuple(node.spec.taints or ()),
-            conditions={c.type: c.status for c in node.status.conditions or ()},
-            images={name: i.size_bytes for i in reversed(node.status.images or ()) for name in i.names or ()},
+            conditions=self._shared.statuses(node.status.conditions),
         )
-        if name not in self.rows:
+        if known is None:
             self._grow(self.size + 1)
             self.rows[name] = info.row
             self.infos.append(info)
@@ -298,6 +303,7 @@ class NodeTable:
             self.identity_version += "addresses" in changes or old.hostname != info.hostname
             if "images" in changes:
                 self.images.discard(info.row, old.images)
+                self.images.add(info.row, info.images)
             self.infos[info.row] = info
             if "labels" in changes:
                 self._label(old.labels, info.labels)
@@ -308,8 +314,9 @@ class NodeTable:
         if changes & (STATIC_CHANGES | {"images"}):
             for read, column in self._static.values():
                 column.write(info.row, read(info))
-        if changes & {"added", "images"}:
+        if "added" in changes:
             self.images.add(info.row, info.images)
+        if changes & {"added", "images"}:
             self.image_changes.note(info.row)
         return changes
 
@@ -357,6 +364,26 @@ class NodeTable:
         self._nonzero_memory.add(row, sign * demand.nonzero_memory_bytes)
         self._pod_count[row] += sign
         self.touch(row)
+
+    def hold_many(self, rows: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:
+        """Count new pods, each on one of the rows."""
+        nonzero_cpu, nonzero_memory = [], []
+        found: dict[str, tuple[list[int], list[int]]] = {resource: ([], []) for resource in self._requested}
+        for row, demand in zip(rows.tolist(), demands, strict=True):
+            for resource, amount in demand.requests.items():
+                if (lists := found.get(resource)) is not None:
+                    lists[0].append(row)
+                    lists[1].append(amount)
+            nonzero_cpu.append(demand.nonzero_cpu_millis)
+            nonzero_memory.append(demand.nonzero_memory_bytes)
+        for resource, (places, amounts) in found.items():
+            if places:
+                self._requested[resource].add_many(np.array(places, np.intp), amounts)
+        self._nonzero_cpu.add_many(rows, nonzero_cpu)
+        self._nonzero_memory.add_many(rows, nonzero_memory)
+        np.add.at(self._pod_count, rows, 1)
+        for row in dict.fromkeys(rows.tolist()):
+            self.touch(row)
 
     def hold_more(self, row: int, resource: str, amount: int) -> None:
         """Count a request of a pod that is counted, for a resource that appeared after it."""
@@ -436,6 +463,19 @@ class NodeTable:
         for resource, column in self._allocatable.items():
             column[row] = offered.get(resource, 0)
         self.touch(row)
+
+
+def _is_heartbeat(known: objects.Node, node: objects.Node) -> bool:
+    """Return whether an update changes nothing but the resource version; if so, take that over.
+
+    The known objects stay: of the largest clusters' heartbeats the garbage collector would otherwise have much to do.
+    """
+    version = node.metadata.resource_version
+    before, known.metadata.resource_version = known.metadata.resource_version, version
+    if known is not node and known == node:
+        return True
+    known.metadata.resource_version = before
+    return False
 
 
 def _no_amounts() -> IntArray:

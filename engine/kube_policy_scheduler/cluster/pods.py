@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from sys import intern
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -33,6 +34,8 @@ PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 _READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})
 """Conditions of pods that are read; other conditions are not kept."""
+_NOTHING: dict[str, Any] = {}
+"""Of most pods: annotations, and names of claims."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
     "persistent_volume_claim",
@@ -77,9 +80,11 @@ class PodTemplate:
         return self.demand.requests
 
 
-@dataclass(eq=False, slots=True)
-class PodInfo:
-    """One pod. Compared by identity; a newer state of the same pod is another object with the same `uid`."""
+class PodInfo(msgspec.Struct, eq=False, gc=False):
+    """One pod. Compared by identity; a newer state of the same pod is another object with the same `uid`.
+
+    There may be a million: the garbage collector does not look at them, as nothing that they hold leads back to them.
+    """
 
     uid: str
     namespace: str
@@ -168,10 +173,10 @@ class Templates:
             annotations = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
         return PodInfo(
             uid=meta.uid,
-            namespace=meta.namespace,
+            namespace=template.namespace,
             name=meta.name,
             template=template,
-            node_name=spec.node_name,
+            node_name=intern(spec.node_name),
             nominated_node=status.nominated_node_name,
             created=unix_seconds(meta.creation_timestamp) or 0.0,
             started=unix_seconds(status.start_time),
@@ -183,9 +188,13 @@ class Templates:
             generation=meta.generation,
             demand=existing(pod) if resized else _existing_demand(template),
             volumes=tuple(v for v in volumes if _has_claim_source(v)) if volumes else (),
-            annotations=annotations or {},
-            conditions=tuple(c for c in status.conditions or () if c.type in _READ_CONDITIONS),
-            claim_names={one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()},
+            annotations=_shared(annotations, template) if annotations else _NOTHING,
+            conditions=tuple(c for c in status.conditions or () if c.type in _READ_CONDITIONS and not _is_plain(c)),
+            claim_names=(
+                {one.name: one.resource_claim_name for one in status.resource_claim_statuses}
+                if status.resource_claim_statuses
+                else _NOTHING
+            ),
         )
 
     def _template(self, meta: objects.ObjectMeta, spec: objects.PodSpec) -> PodTemplate:
@@ -211,6 +220,20 @@ class Templates:
         if self._recent.get(key) is None:
             self._recent.set(key, template)
         return template
+
+
+def _shared(annotations: dict[str, str], template: PodTemplate) -> dict[str, str]:
+    """Return the same annotations as an object that pods of the template share, where the last one had the same."""
+    last: dict[str, str] | None = template.memo.get("annotations")
+    if last == annotations:
+        return last
+    template.memo["annotations"] = annotations
+    return annotations
+
+
+def _is_plain(condition: objects.PodCondition) -> bool:
+    """Return whether a condition says of a bound pod that it is bound, as of all others."""
+    return condition.type == "PodScheduled" and condition.status == "True"
 
 
 def _memory(encoded: bytes) -> int:

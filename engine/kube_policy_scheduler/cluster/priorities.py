@@ -6,7 +6,7 @@ together hold less than 2**63, so do those of some priorities. (`Cluster.held_fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,16 @@ class PriorityTable:
             del self._levels[priority]
         else:
             level.fit(self._capacity)
+
+    def update_many(self, priority: int, rows: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]) -> None:
+        """Count new pods of one priority, each with its requests on one of the rows."""
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level()
+        if (most := int(rows.max())) >= self._capacity:
+            self._grow(most + 1)
+        level.update_many(rows, requests)
+        level.fit(self._capacity)
 
     def add(self, priority: int, row: int, resource: str, amount: int) -> None:
         """Count more of a resource for a pod that is counted."""
@@ -93,6 +103,26 @@ class _Level:
                 self.add(row, resource, step * amount)
         if self._columns is None and not self._rows[row]["pods"]:
             del self._rows[row]
+
+    def update_many(self, rows: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]) -> None:
+        if self._columns is None:
+            for row, each in zip(rows.tolist(), requests, strict=True):
+                self.update(row, each, 1)
+            return
+        self.pods += len(rows)
+        np.add.at(self._columns["pods"], rows, 1)
+        found: dict[str, tuple[list[int], list[int]]] = {}
+        for row, each in zip(rows.tolist(), requests, strict=True):
+            for resource, amount in each:
+                if resource != "pods":
+                    places, amounts = found.setdefault(resource, ([], []))
+                    places.append(row)
+                    amounts.append(amount)
+        for resource, (places, amounts) in found.items():
+            column = self._columns.get(resource)
+            if column is None:
+                column = self._columns[resource] = np.zeros(len(self._columns["pods"]), np.int64)
+            np.add.at(column, places, np.array([_wrapped(amount) for amount in amounts], np.int64))
 
     def add(self, row: int, resource: str, amount: int) -> None:
         if self._columns is None:

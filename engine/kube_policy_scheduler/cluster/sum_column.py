@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 
 _Column = NDArray[np.int64]
+_Rows = NDArray[np.intp]
 
 
 class SumColumn:
@@ -34,6 +35,14 @@ class SumColumn:
             beyond[row] = total
             total = self._most if total > 0 else -self._most
         self.whole[row] = total
+
+    def add_many(self, rows: _Rows, amounts: list[int]) -> None:
+        """Add an amount to each of some rows, of which several may be the same."""
+        if self._beyond or min(amounts) < 0 or int(self.whole[rows].max()) + sum(amounts) > self._most:
+            for row, amount in zip(rows.tolist(), amounts, strict=True):
+                self.add(row, amount)
+        else:
+            np.add.at(self.whole, rows, np.array(amounts, np.int64))
 
     def beyond(self) -> list[int]:
         """Return the rows whose sum differs from the shown value."""

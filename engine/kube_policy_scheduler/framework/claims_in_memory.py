@@ -6,7 +6,6 @@ For tests, simulations and replays, where nothing else changes the claims.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -116,7 +115,7 @@ def with_claims_like(cluster: Cluster, pod: PodInfo) -> PodInfo:
             names[reference.name] = _make_claim(
                 cluster, spec, reference.name, namespace=pod.namespace, pod=pod.name, uid=pod.uid
             )
-    return replace(pod, claim_names=names)
+    return msgspec.structs.replace(pod, claim_names=names)
 
 
 def _template(

@@ -7,8 +7,9 @@ requests no device; else the space on devices too small for the pod. A good plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -179,7 +180,7 @@ def classes_of(frame: Frame, resource: str) -> Classes:
 
 def _open_to(frame: Frame, template: PodTemplate) -> BoolArray:
     """Return `bool[nodes]`: whether labels and taints of a node admit pods of a template."""
-    pod = Frame(replace(frame.pod, template=template), frame.cluster, frame.now)
+    pod = Frame(msgspec.structs.replace(frame.pod, template=template), frame.cluster, frame.now)
     result = np.ones(frame.cluster.nodes.size, np.bool_)
     for plugin in (NodeUnschedulable(), TaintToleration(), NodeAffinity()):
         ready = plugin.pre_filter(pod)

@@ -196,7 +196,7 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         assert sorted(mirror.versions) == ["a", "b"]
         assert [query.get("continue") for query in queries] == [None, "page two&=", None]
         assert {query["fieldSelector"] for query in queries} == {UNFINISHED_PODS}
-        assert queries[0]["limit"] == "2000"
+        assert queries[0]["limit"] == "500", "the first page shows how large objects are"
         assert queries[2]["allowWatchBookmarks"] == "true"
         assert 300 <= int(queries[2]["timeoutSeconds"]) <= 600
 
@@ -245,7 +245,7 @@ async def test_a_continue_token_that_expired_restarts_the_list_in_one_piece() ->
     async with mirrored(script) as (mirror, reflector, _):
         await reflector.synced.wait()
         assert sorted(mirror.versions) == ["a", "b"]
-        assert limits == ["2000", "2000", None]
+        assert limits == ["500", "2000", None]
 
 
 async def test_a_watch_that_ends_resumes_where_it_stopped_bookmarks_included() -> None:

@@ -161,17 +161,13 @@ async def _measure(options: argparse.Namespace, directory: Path) -> Run:
     _say(f"start with {nodes:,} nodes and {pods:,} pods")
     with synthetic_api(nodes=nodes, pods=pods) as url:
         async with started(url, directory, nodes=nodes, pods=pods) as (site, start):
-            run = Run(
-                platform.python_version(), np.__version__, platform.machine(), reference.seconds() * 1e6, start
-            )
+            run = Run(platform.python_version(), np.__version__, platform.machine(), reference.seconds() * 1e6, start)
             if "decisions" in parts:
                 for load in LOADS:
                     if options.only and load.name not in options.only:
                         continue
                     _say(f"{load.name}, {nodes:,} nodes")
-                    run.decisions.append(
-                        measure(site, load, reference, seconds=options.seconds, checks=options.checks)
-                    )
+                    run.decisions.append(measure(site, load, reference, seconds=options.seconds, checks=options.checks))
             if "gang" in parts:
                 _say(f"gang, {nodes:,} nodes")
                 run.gang = await measure_gang(site, reference)
@@ -295,12 +291,16 @@ def page(run: Run) -> str:
         "goals": list(_goals(run)),
         "churn": _churn(run),
         "decisions": list(_decision_rows(run)),
-        "growth": Markup(_growth(run.growth)) if run.growth else "",  # noqa: S704
+        "growth": Markup(_growth(run.growth)) if run.growth else "",
         "stopped": run.growth[-1].stopped if run.growth else "",
         "curves": [f"{name}, µs" for name in names],
         "sizes": [
-            (f"{size.nodes:,}", f"{size.memory_mb:,.0f}", f"{size.build_seconds:.1f}")
-            + tuple(f"{size.cpu_us[name]:,.0f}" for name in names)
+            (
+                f"{size.nodes:,}",
+                f"{size.memory_mb:,.0f}",
+                f"{size.build_seconds:.1f}",
+                *tuple(f"{size.cpu_us[name]:,.0f}" for name in names),
+            )
             for size in run.growth
         ],
         "longest": bar_chart(
@@ -322,9 +322,7 @@ def page(run: Run) -> str:
 
 def _growth(sizes: list[Size]) -> str:
     xs = tuple(size.nodes for size in sizes)
-    curves = [
-        Curve("nodes", name, xs, tuple(size.cpu_us[name] for size in sizes), ()) for name in sizes[0].cpu_us
-    ]
+    curves = [Curve("nodes", name, xs, tuple(size.cpu_us[name] for size in sizes), ()) for name in sizes[0].cpu_us]
     return svg(curves, title="How the cost of a decision grows")
 
 
@@ -341,8 +339,13 @@ def _show(run: Run, console: Console) -> None:
             "turns of the event loop",
             ("cause", "longest ms", "by CPU", "collection", *_classes()),
             [
-                (one.cause, f"{one.longest_ms:.1f}", f"{one.longest_cpu_ms:.1f}", f"{one.longest_collection_ms:.1f}")
-                + tuple(f"{turns:,}" if turns else "" for turns in one.histogram)
+                (
+                    one.cause,
+                    f"{one.longest_ms:.1f}",
+                    f"{one.longest_cpu_ms:.1f}",
+                    f"{one.longest_collection_ms:.1f}",
+                    *tuple(f"{turns:,}" if turns else "" for turns in one.histogram),
+                )
                 for one in run.stalls
             ],
         ),
@@ -354,7 +357,11 @@ def _show(run: Run, console: Console) -> None:
                 for size in run.growth
             ],
         ),
-        ("scheduler_perf's thresholds, pods/s", ("name", "", "threshold", "ours"), list(_thresholds(run))),
+        (
+            "scheduler_perf's thresholds, pods/s",
+            ("name", "", "threshold", "ours"),
+            list(_thresholds(run)) if run.workloads else [],
+        ),
         (
             "beside the baseline",
             ("cost", "turns", "× base"),

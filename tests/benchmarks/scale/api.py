@@ -4,8 +4,8 @@
 lists of nodes and pods in pages, watches that stay open, empty lists of everything else, and instant queries. The lists
 are made while they are asked for: they would take gigabytes.
 
-`POST /renew/nodes` or `/renew/pods`: the list has a new resource version, and watches of older ones end with "410 Gone",
-so that it is read again; as after most outages, the objects are the same.
+`POST /renew/nodes` or `/renew/pods`: the list has a new resource version, and watches of older ones end with
+"410 Gone", so that it is read again; as after most outages, the objects are the same.
 """
 
 from __future__ import annotations

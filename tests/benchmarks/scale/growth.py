@@ -1,6 +1,7 @@
 """How a decision, memory and the start grow with nodes, from 1,000 to 1,000,000.
 
-`python -m tests.benchmarks.scale.growth MOST SECONDS` is the process that grows; it prints a line of JSON for each size.
+`python -m tests.benchmarks.scale.growth MOST SECONDS` is the process that grows; it prints a line of JSON for
+each size.
 One cluster grows from size to size, with a pod on each node. It stops where memory or time would not suffice.
 """
 

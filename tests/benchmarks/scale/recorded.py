@@ -180,7 +180,9 @@ def _pod_template(number: int) -> bytes:
                 "managedFields": [json.loads(_managed("kubelet", 12)), json.loads(_managed("controller", 12))],
             },
             "spec": {
-                "volumes": [{"name": "kube-api-access", "projected": {"sources": [{"configMap": {"name": "root-ca"}}]}}],
+                "volumes": [
+                    {"name": "kube-api-access", "projected": {"sources": [{"configMap": {"name": "root-ca"}}]}}
+                ],
                 "containers": [
                     {
                         "name": "main",
@@ -286,4 +288,3 @@ def series(nodes: int, *, promql: str, at: float, offset: int = 0) -> bytes:
         for number in range(nodes)
     )
     return b'{"status":"success","data":{"resultType":"vector","result":[%b]}}' % b",".join(values)
-

@@ -1,4 +1,4 @@
-"""A scheduler at full size: started from the bytes of a synthetic API server, with churn, deciding under measurement."""
+"""A scheduler at full size: started from the bytes of a synthetic API server, deciding while the cluster changes."""
 
 from __future__ import annotations
 
@@ -202,7 +202,9 @@ async def started(url: str, directory: Path, *, nodes: int, pods: int) -> AsyncI
     began = time.process_time()
     watching = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     try:
-        await FirstLists(reflectors, counts=dict).wait()
+        cluster = scheduler.cluster
+        counts = lambda: {"nodes": cluster.nodes.size, "pods": len(cluster.pods)}  # noqa: E731
+        await FirstLists(reflectors, counts=counts).wait()
         pod = site.infos(lambda number: json.loads(recorded.pod(number)), 1)[0]
         decision = site.cycle.decide(Frame(pod, scheduler.cluster, NOW), kubernetes_profile())
         spent = time.process_time() - began
@@ -236,7 +238,7 @@ class Churn:
             self._replace: float(NODES_REPLACED),
             self._end: float(PODS_ENDED),
         }
-        self._rates = [(make, rate) for make, rate in rates.items()]
+        self._rates = list(rates.items())
         self._made = [0] * len(rates)
         self._lines: list[list[tuple[bool, bytes]]] = [[] for _ in rates]
         self._beats = 0

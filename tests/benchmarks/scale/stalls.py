@@ -198,7 +198,7 @@ async def _relist(site: Site) -> None:
     lists = [reflector.counts.lists for reflector in site.reflectors]
     for kind in ("nodes", "pods"):
         await site.transport.request("POST", f"/renew/{kind}")
-    while any(each.counts.lists == before for each, before in zip(site.reflectors, lists, strict=True)):
+    while any(each.counts.lists == before for each, before in zip(site.reflectors, lists, strict=True)):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 

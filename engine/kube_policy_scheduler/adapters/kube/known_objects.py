@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import islice
+from sys import intern
 from typing import Generic
 
 import msgspec
@@ -10,6 +12,9 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.adapters.kube.resources import T
 from kube_policy_scheduler.cluster.objects import ObjectMeta
+
+_PIECE = 5_000
+"""Objects looked at at once: a millisecond."""
 
 
 class _Known(msgspec.Struct, frozen=True, gc=False):
@@ -50,20 +55,36 @@ class KnownObjects(Generic[T]):
         old = self._known.pop(key, None)
         return Deleted(obj or self._remnant(key, old)) if old is not None else None
 
-    def replace(self, found: Mapping[str, T], *, unreadable: Iterable[ObjectMeta]) -> list[Change[T]]:
-        """Replace all objects; return the changes, deletions first.
+    def changed_among(self, found: Mapping[str, T]) -> dict[str, T]:
+        """Return those of a list, by key, that are not known in the state in which they are now."""
+        known = self._known
+        return {
+            key: new
+            for key, new in found.items()
+            if (old := known.get(key)) is None or old.version != new.metadata.resource_version
+        }
+
+    def replace(
+        self, changed: Mapping[str, T], *, listed: Container[str], unreadable: Iterable[ObjectMeta]
+    ) -> Iterator[list[Change[T]]]:
+        """Replace all objects; yield the changes, deletions first.
+
+        They come in pieces, some of them empty: a look at a million objects at once takes too long for others.
 
         A name may have been reused. An object that exists but cannot be read keeps its last readable state.
+
+        Args:
+            changed: what `changed_among` returned, of all pages.
+            listed: the keys of all objects that there are.
+            unreadable: those of them that cannot be read.
         """
         kept = {key for metadata in unreadable if (key := key_of(metadata)) in self._known}
-        missed = [uid for uid in self._known if uid not in found and uid not in kept]
-        changes: list[Change[T]] = [Deleted(self._remnant(uid, self._known.pop(uid))) for uid in missed]
-        for key, new in found.items():
-            old = self._known.get(key)
-            if old is None or old.version != new.metadata.resource_version:
-                changes.append(Updated(new))
-        self.add(found)
-        return changes
+        known = iter(list(self._known))
+        while piece := list(islice(known, _PIECE)):
+            missed = [uid for uid in piece if uid not in listed and uid not in kept]
+            yield [Deleted(self._remnant(uid, self._known.pop(uid))) for uid in missed]
+        self.add(changed)
+        yield [Updated(new) for new in changed.values()]
 
     def _remnant(self, uid: str, old: _Known) -> T:
         """Build an object whose end was missed: all that is left of it is its identity."""
@@ -78,4 +99,4 @@ def key_of(metadata: ObjectMeta) -> str:
 
 
 def _known(metadata: ObjectMeta) -> _Known:
-    return _Known(metadata.namespace, metadata.name, metadata.resource_version)
+    return _Known(intern(metadata.namespace), metadata.name, metadata.resource_version)

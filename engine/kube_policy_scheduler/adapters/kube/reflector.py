@@ -315,22 +315,28 @@ class Reflector(Generic[T]):
 
     async def _list_whole(self, limit: int | None) -> str:
         """Read all of it before anything is handed over: who knows something must not miss the rest meanwhile."""
-        found: dict[str, T] = {}
+        changed: dict[str, T] = {}
+        """Of a list of many, few differ from what is known: all of them would take memory twice."""
+        keys: set[str] = set()
         malformed: list[Malformed] = []
         version = ""
         async with aclosing(self._pages(limit)) as listed:
             async for page in listed:
-                found |= self._index(page)
+                found = self._index(page)
+                keys.update(found)
+                changed |= found if self._deliver_whole else self._known.changed_among(found)
                 malformed += page.malformed
                 version = page.metadata.resource_version
         handler = await self._listener()
         if self._deliver_whole:
             self._known.clear()
-            self._known.add(found)
-            handler.replaced(list(found.values()))
+            self._known.add(changed)
+            handler.replaced(list(changed.values()))
         else:
-            changes = self._known.replace(found, unreadable=[broken.metadata for broken in malformed])
-            await self._deliver_in_slices(changes)
+            unreadable = [broken.metadata for broken in malformed]
+            for changes in self._known.replace(changed, listed=keys, unreadable=unreadable):
+                await asyncio.sleep(0)
+                await self._deliver_in_slices(changes)
         return version
 
     def _pages(self, limit: int | None) -> AsyncGenerator[Page[T]]:

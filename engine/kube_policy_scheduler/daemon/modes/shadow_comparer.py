@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -59,7 +60,7 @@ class ShadowComparer:
         return self._now(queued, profile, base)
 
     def _now(self, queued: QueuedPod, profile: Profile, base: Compared) -> Compared:
-        pod, cluster = replace(queued.pod, nominated_node=""), self._cluster
+        pod, cluster = msgspec.structs.replace(queued.pod, nominated_node=""), self._cluster
         nominated = next((name for name, there in cluster.nominated.items() if pod.uid in there), "")
         if nominated:
             cluster.nominate(pod, "")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
@@ -244,7 +246,7 @@ class SchedulerContext:
                 cluster.nominate(other, "")
                 self.reporter.nominated(other, "")
         cluster.nominate(pod, node_name)
-        queued.pod = replace(pod, nominated_node=node_name)
+        queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
 
 
 @dataclass(frozen=True, slots=True)

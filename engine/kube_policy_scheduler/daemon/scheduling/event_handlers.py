@@ -6,9 +6,10 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
@@ -18,7 +19,7 @@ from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
-from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
+from kube_policy_scheduler.daemon.watching.resources import Handler, report_unusable, take_each, take_one
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
@@ -95,7 +96,7 @@ class EventHandlers:
         if kind is objects.Node:
             return Handler(self.nodes_replaced, self.node_changed, self.node_deleted)
         if kind is objects.Pod:
-            return Handler(self.pods_replaced, self.pod_changed, self.pod_deleted)
+            return Handler(self.pods_replaced, self.pod_changed, self.pod_deleted, self.pods_changed)
         return Handler(partial(self.objects_replaced, kind), self.object_changed, self.object_deleted)
 
     # --- pods ----------------------------------------------------------------------------------------
@@ -115,6 +116,51 @@ class EventHandlers:
             self._pod_gone(info.uid)  # its binding will be rejected, so forget it at once
         elif info.uid in self.passes and self.passes.is_since(info):
             self._passed_changed(info)
+
+    def pods_changed(self, pods: Sequence[objects.Pod]) -> None:
+        """Handle several pods that were added or modified: of a first list, mostly pods that are on nodes."""
+        placed: list[PodInfo] = []
+        uids: set[str] = set()
+        for pod in pods:
+            uid = pod.metadata.uid
+            if not pod.spec.node_name or uid in uids or self._is_known(uid):
+                self._assign_many(placed)
+                placed, uids = [], set()
+                take_one(self.pod_changed, pod)
+                continue
+            try:
+                info = self._cluster.templates.pod(pod)
+            except ValueError as error:
+                report_unusable(pod, error)
+                continue
+            if info.terminal:
+                self._saw(info.resource_version)
+                self._pod_gone(uid)
+                continue
+            placed.append(info)
+            uids.add(uid)
+        self._assign_many(placed)
+
+    def _is_known(self, uid: str) -> bool:
+        return (
+            uid in self._cluster.pods
+            or uid in self._foreign
+            or self._queue.get(uid) is not None
+            or self._cluster.is_nominated(uid)
+        )
+
+    def _assign_many(self, infos: Sequence[PodInfo]) -> None:
+        """Handle pods on nodes that were not known before."""
+        if not infos:
+            return
+        for info in infos:
+            self._saw(info.resource_version)
+            self._on_assigned(info)
+            self._leave(info.uid)
+        self._cluster.place_many(infos)
+        for info in infos:
+            self._mark(info.node_name)
+        self._wakeups.move_on_event(ClusterEvent.POD_ADD)
 
     def _saw(self, version: str) -> None:
         self.pods_seen = max(self.pods_seen, version_number(version))
@@ -166,7 +212,7 @@ class EventHandlers:
             known = self._queue.get(info.uid)
             if known is not None and not info.nominated_node:
                 # our own nomination, which the API server does not show yet
-                info = replace(info, nominated_node=known.pod.nominated_node)
+                info = msgspec.structs.replace(info, nominated_node=known.pod.nominated_node)
             if info.nominated_node or self._cluster.nominated:
                 self._wakeups.changes += 1
                 self._cluster.nominate(info, info.nominated_node)

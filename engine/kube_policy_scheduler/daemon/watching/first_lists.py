@@ -36,7 +36,7 @@ class FirstLists:
     """Waits for them, and tells whether they are there."""
 
     def __init__(self, reflectors: Sequence[Reflector[Any]], *, counts: Callable[[], Mapping[str, int]]) -> None:
-        """counts: what there is then, for the log."""
+        """counts: what there is at the moment, for the log and to see that lists go on."""
         self._reflectors = reflectors
         self._counts = counts
         self._are_complete = False
@@ -46,13 +46,20 @@ class FirstLists:
         began = time.monotonic()
         with collection_deferred():
             missing = await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
+            before = -1
+            while missing and (listed := sum(self._counts().values())) > before:  # the largest lists take longer
+                before = listed
+                missing = await self._wait_on(missing)
         while missing:
-            names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
-            logger.warning("still waiting for the first list of %s", names)
-            missing = await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
+            missing = await self._wait_on(missing)
         self._are_complete = True
         seconds = round(time.monotonic() - began, 3)
         logger.info("caches are synced", extra={**self._counts(), "seconds": seconds})
+
+    async def _wait_on(self, missing: Sequence[Reflector[Any]]) -> list[Reflector[Any]]:
+        names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
+        logger.warning("still waiting for the first list of %s", names)
+        return await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
 
     def problem(self) -> str | None:
         """Return why nothing can be decided yet, None where it can."""

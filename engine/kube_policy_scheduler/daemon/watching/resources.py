@@ -17,6 +17,8 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_MANY = 8
+"""Changes at once from which on it is faster to take them together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Handler(Generic[T]):
     whole: Callable[[Sequence[T]], None]
     upsert: Callable[[T], None]
     deleted: Callable[[T], None]
+    upsert_many: Callable[[Sequence[T]], None] | None = None
+    """Takes several at once, in their order; None: one by one."""
 
     def replaced(self, objects: Sequence[T], /) -> None:
         """Take a whole list."""
@@ -33,15 +37,22 @@ class Handler(Generic[T]):
 
     def changed(self, changes: Sequence[Change[T]], /) -> None:
         """Take changes in their order."""
+        if self.upsert_many is not None and len(changes) >= _MANY:
+            together: list[T] = []
+            for change in changes:
+                if isinstance(change, Deleted):
+                    self.upsert_many(together)
+                    together = []
+                    self.deleted(change.last)
+                else:
+                    together.append(change.new)
+            self.upsert_many(together)
+            return
         for change in changes:
             if isinstance(change, Deleted):
                 self.deleted(change.last)
-                continue
-            try:
-                self.upsert(change.new)
-            except ValueError as error:
-                # the object's fault, not ours: all others still count; any other error has the reflector start over
-                report_unusable(change.new, error)
+            else:
+                take_one(self.upsert, change.new)
 
 
 def reflectors(
@@ -70,6 +81,17 @@ def attach(mirrors: Sequence[Reflector[Any]], handler: Callable[[type], Handler[
     """Send what reflectors receive to the handler of each kind."""
     for mirror in mirrors:
         mirror.attach(handler(mirror.resource.type))
+
+
+def take_one(take: Callable[[T], None], thing: T) -> None:
+    """Take an object; one that cannot be used is reported.
+
+    That is the object's fault, not ours: all others still count. Any other error has the reflector start over.
+    """
+    try:
+        take(thing)
+    except ValueError as error:
+        report_unusable(thing, error)
 
 
 def report_unusable(thing: Any, error: Exception) -> None:

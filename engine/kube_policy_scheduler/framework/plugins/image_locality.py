@@ -50,7 +50,7 @@ class ImageLocality(Score):
         for name in names if containers else ():
             image = nodes.images.get(name)
             if image is not None:
-                spread = int(image.size_bytes * (len(image.rows) / nodes.size))
+                spread = int(image.size_bytes * (image.count / nodes.size))
                 worth.append((name, min(max(spread, 0), most)))
         images = PodImages(tuple(worth), most)
         return Ready(images, key=images)
@@ -67,7 +67,8 @@ class ImageLocality(Score):
                 if image is not None:
                     present[image.row_array()] += worth
         else:
-            sums = (sum(worth for name, worth in state.worth if name in nodes.infos[row].images) for row in frame.rows)
+            known = [(image, worth) for name, worth in state.worth if (image := nodes.images.get(name)) is not None]
+            sums = (sum(worth for image, worth in known if image.has(row)) for row in frame.rows.tolist())
             present = np.fromiter(sums, np.int64, frame.size)
         present = np.clip(present, LEAST_BYTES, state.most)
         result: IntArray = MAX_SCORE * (present - LEAST_BYTES) // (state.most - LEAST_BYTES)

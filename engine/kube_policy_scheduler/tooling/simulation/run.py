@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -238,7 +239,7 @@ class SimulatedCluster:
         """Return the pod that arrives, counted."""
         info = self._info(arrival.pod)
         created = self.scenario.starts_at + arrival.at
-        pod = replace(info, uid=f"{info.namespace}/{arrival.name}", name=arrival.name, created=created)
+        pod = msgspec.structs.replace(info, uid=f"{info.namespace}/{arrival.name}", name=arrival.name, created=created)
         if info.template.spec.resource_claims:
             pod = with_claims_like(self.cluster, pod)
         self.tally.arrived += 1
@@ -264,7 +265,7 @@ class SimulatedCluster:
 
     def bind(self, assumed: AssumedPod) -> PodInfo:
         """Let an assumed pod run; return it as it runs."""
-        pod = replace(assumed.queued.pod, started=self.now, ready=True, all_started=True)
+        pod = msgspec.structs.replace(assumed.queued.pod, started=self.now, ready=True, all_started=True)
         self.cluster.confirm(pod, assumed.host)
         self.tally.placed += 1
         return pod
@@ -546,7 +547,7 @@ class Waiting:
         """Keep no room for a pod that will not come to take it."""
         if queued.pod.nominated_node:
             self._simulated.cluster.nominate(queued.pod, "")
-            queued.pod = replace(queued.pod, nominated_node="")
+            queued.pod = msgspec.structs.replace(queued.pod, nominated_node="")
             self._algorithm.forget_refusals()
             self._simulated.move_on_event(ClusterEvent.POD_DELETE)
 
@@ -570,7 +571,7 @@ class Waiting:
                 continue  # it does not run yet: it gave its place back
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
-            again = replace(
+            again = msgspec.structs.replace(
                 victim,
                 uid=f"{victim.uid}~",
                 name=f"{victim.name}~",
@@ -585,7 +586,7 @@ class Waiting:
                 give_claims_back(simulated.cluster, victim)
             self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
             self._add(again)
-        queued.pod = replace(queued.pod, nominated_node=node_name)
+        queued.pod = msgspec.structs.replace(queued.pod, nominated_node=node_name)
         simulated.cluster.nominate(queued.pod, node_name)
         self._algorithm.forget_refusals()
         self._simulated.move_on_event(ClusterEvent.POD_DELETE)

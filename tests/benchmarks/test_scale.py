@@ -1,0 +1,89 @@
+"""The benchmark of the largest clusters, on a small one: it decides as the plain path does, and its report is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from tests.benchmarks.reference import Reference
+from tests.benchmarks.scale import recorded
+from tests.benchmarks.scale.__main__ import Run, main, page
+from tests.benchmarks.scale.api import synthetic_api
+from tests.benchmarks.scale.growth import Size
+from tests.benchmarks.scale.loads import LOADS
+from tests.benchmarks.scale.site import Load, Started, measure, started
+from tests.benchmarks.scale.stalls import BOUNDS_MS, Stalls
+
+NODES, PODS = 60, 240
+
+
+def test_nodes_and_pods_have_the_size_of_real_ones() -> None:
+    assert 7_000 < len(recorded.node(7)) < 12_000
+    assert 4_000 < len(recorded.pod(7, node_name="node-7")) < 7_000
+
+
+def test_a_heartbeat_changes_nothing_and_every_other_state_of_a_node_does() -> None:
+    cluster, decoder = Cluster(), ObjectDecoder(objects.Node)
+    found = []
+    for state, beat in ((0, 0), (0, 1), (1, 2), (2, 3), (3, 4), (4, 5)):
+        line = recorded.line("MODIFIED", recorded.node(3, state=state, beat=beat, version=beat + 1))
+        (event,) = decoder.events(line)
+        assert isinstance(event, WatchEvent)
+        found.append(cluster.set_node(event.object))
+
+    assert found[:2] == [{"added"}, set()]
+    assert [sorted(changes) for changes in found[2:]] == [
+        ["labels"],
+        ["labels", "taints"],
+        ["conditions", "taints"],
+        ["conditions", "images"],
+    ]
+
+
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+async def test_decisions_beside_changes_are_those_of_the_plain_path(load: Load, tmp_path: Path) -> None:
+    with synthetic_api(nodes=NODES, pods=PODS) as url:
+        async with started(url, tmp_path, nodes=NODES, pods=PODS) as (site, start):
+            found = measure(site, load, Reference(), seconds=0.02, checks=2)
+
+            assert (start.nodes, start.pods) == (NODES, PODS)
+            assert found.checked == 2
+            assert len(site.scheduler.cluster.pods) <= PODS, "what was placed has been taken back"
+
+
+def _run() -> Run:
+    start = Started(NODES, PODS, cpu_seconds=0.5, relative=2_000.0, memory_mb=90.0, empty_mb=80.0)
+    stalls = Stalls("relist", "all again", 1.0, 10, 12.0, 9.0, 1.0, (9,) + (0,) * (len(BOUNDS_MS) - 1) + (1,))
+    sizes = [Size(1_000, 90.0, 0.1, {"plain": 80.0}), Size(5_000, 99.0, 0.4, {"plain": 81.0}, "no <memory> left")]
+    return Run("3.11", "2.4", "x86_64", 25.0, start, stalls=[stalls], growth=sizes)
+
+
+def test_the_page_says_what_was_measured_and_why_growth_ended() -> None:
+    text = page(_run())
+
+    assert "60 nodes, 240 pods" in text
+    assert "all again: 1.0 s" in text
+    assert "no &lt;memory&gt; left" in text
+    assert text.count("<polyline") == 1
+
+
+def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--nodes", "40", "--pods", "120", "--only", "plain", "--seconds", "0.02", "--out", str(tmp_path))
+
+    assert main(list(options)) == 0
+
+    assert json.loads((tmp_path / "scale.json").read_text())["start"]["nodes"] == 40
+    assert "<h2>Goals</h2>" in (tmp_path / "scale.html").read_text()
+    assert "50 templates in turn" in capsys.readouterr().out
+
+
+def test_a_size_that_is_none_is_an_error() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--nodes", "3"])
+
+    assert ended.value.code == 2
