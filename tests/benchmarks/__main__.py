@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tests.benchmarks.changes import measure_changes
 from tests.benchmarks.chart import svg
+from tests.benchmarks.clauses import measure_clauses
 from tests.benchmarks.decisions import measure, start
 from tests.benchmarks.end_to_end.__main__ import main as end_to_end
 from tests.benchmarks.end_to_end.beside import main as beside
@@ -22,7 +23,7 @@ from tests.benchmarks.scale.__main__ import main as scale
 from tests.benchmarks.startup import measure_start
 from tests.benchmarks.workloads import WORKLOADS
 
-PARTS = ("decisions", "changes", "start", "memory", "reload", "growth", "end-to-end")
+PARTS = ("decisions", "clauses", "changes", "start", "memory", "reload", "growth", "end-to-end")
 ASKED_FOR = ("beside",)
 """Parts that run only where they are named: they need a real control plane and kube-scheduler."""
 NODES = (100, 1_000, 5_000, 20_000)
@@ -38,9 +39,12 @@ def main(arguments: list[str]) -> int:
     reference = Reference()
     console = Console(width=150) if not sys.stdout.isatty() else Console()
     results = Results(turn_us=reference.seconds() * 1e6)
-    parts = options.part or (["decisions"] if options.only else PARTS)
+    parts = options.part or (["clauses"] if options.clause else ["decisions"] if options.only else PARTS)
     if "decisions" in parts:
         _decisions(results, reference, options)
+    if "clauses" in parts:
+        _say("clauses")
+        results.clauses += measure_clauses(reference, only=options.clause or ())
     if "changes" in parts:
         for nodes in (5_000, 20_000):
             _say(f"changes, {nodes:,} nodes")
@@ -78,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--part", action="append", choices=PARTS + ASKED_FOR, help="only this part; may be repeated")
     parser.add_argument("--only", action="append", metavar="WORKLOAD", help="only this workload; may be repeated")
+    parser.add_argument("--clause", action="append", metavar="NAME", help="only this clause; may be repeated")
     parser.add_argument("--nodes", type=int, action="append", help=f"instead of {NODES}; may be repeated")
     parser.add_argument(
         "--scale", action="store_true", help="the largest clusters; with --help: its own options; takes 15 minutes"

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy import Policy
 from tests.benchmarks.manifests import pod_info
 from tests.benchmarks.policies import signals
 from tests.benchmarks.reference import Reference
@@ -61,6 +62,8 @@ class Run:
     signals: Signals = Signals.EMPTY
     serial: int = 0
     """Pods made so far: each gets a number of its own."""
+    policy: Policy | None = None
+    """The one whose profile it is, if there is one."""
 
     def pods(self, count: int) -> list[PodInfo]:
         """Return so many new pods to decide."""
@@ -76,7 +79,7 @@ class Run:
             for victim in victims:
                 self.cluster.displace(victim.uid)
             pod.nominated_node = decision.preemption.nominated_node
-            decision = self.cycle.decide(Frame(pod, self.cluster, NOW), self.profile)
+            decision = self.cycle.decide(Frame(pod, self.cluster, NOW, signals=self.signals), self.profile)
         if decision.host is not None:
             self.cluster.place(pod, decision.host)
         return decision, victims
@@ -91,7 +94,9 @@ def start(workload: Workload, *, nodes: int, placed: int | None = None) -> Run:
         info.uid = f"placed-{number}"
         cluster.place(info, f"node-{number % nodes}")
     measured = signals(nodes, now=NOW) if workload.metrics else Signals.EMPTY
-    return Run(workload, cluster, workload.profile(), signals=measured)
+    policy = workload.policy() if workload.policy is not None else None
+    profile = policy.profile if policy is not None else workload.profile()
+    return Run(workload, cluster, profile, signals=measured, policy=policy)
 
 
 def measure(run: Run, reference: Reference, *, at_least: int) -> Measurement:
@@ -133,6 +138,8 @@ def _round(run: Run, size: int) -> tuple[float, list[float]]:
     began = time.process_time()
     for pod in pods:
         first = time.perf_counter()
+        if run.workload.meanwhile is not None:
+            run.workload.meanwhile(run, pod)
         decision, victims = run.decide(pod)
         walls.append(time.perf_counter() - first)
         lost += decision.host is None

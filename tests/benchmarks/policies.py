@@ -7,6 +7,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.signals import LabelSets, Reading, SeriesColumns, Signals
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import load
 
 CLAUSES: tuple[str, ...] = (
@@ -55,11 +56,16 @@ def policy_text(clauses: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def profile_of(text: str) -> Profile:
-    """Return a policy's profile."""
+def policy_of(text: str) -> Policy:
+    """Return the only policy of a text."""
     loaded = load([Source("bench.policy", text)])
     assert loaded.policy_set is not None, "\n".join(map(render, loaded.diagnostics))
-    return loaded.policy_set.policies[0].profile
+    return loaded.policy_set.policies[0]
+
+
+def profile_of(text: str) -> Profile:
+    """Return a policy's profile."""
+    return policy_of(text).profile
 
 
 def signals(nodes: int, *, now: float) -> Signals:

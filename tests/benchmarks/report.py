@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.changes import AfterChange
+from tests.benchmarks.clauses import BOUND_TURNS, Cost
 from tests.benchmarks.decisions import Measurement
 from tests.benchmarks.growth import Curve
 from tests.benchmarks.memory import Memory
@@ -36,6 +37,7 @@ class Results:
     turn_us: float
     """One turn of the reference loop, CPU time."""
     decisions: list[Measurement] = field(default_factory=list)
+    clauses: list[Cost] = field(default_factory=list)
     changes: list[AfterChange] = field(default_factory=list)
     starts: list[StartUp] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
@@ -45,6 +47,7 @@ class Results:
     def relatives(self) -> dict[str, float]:
         """Return every cost that is compared, in turns of the reference loop, by name."""
         found = {f"{m.workload}/{m.nodes}": m.relative for m in self.decisions}
+        found |= {f"clause/{c.name}/{c.nodes}": c.relative for c in self.clauses}
         found |= {f"{c.what}/{c.workload}/{c.nodes}": c.relative for c in self.changes}
         found |= {f"start/{s.nodes}/{s.pods}": s.relative for s in self.starts}
         return found | {r.name: r.relative for r in self.reloads}
@@ -93,6 +96,10 @@ def missed(results: Results) -> list[str]:
         f"{m.workload} at {m.nodes:,} nodes: {m.per_second:,.0f}/s, the goal is {m.goal:,}/s"
         for m in results.decisions
         if m.goal is not None and m.nodes >= 5_000 and m.per_second < m.goal
+    ] + [
+        f"clause {c.name} at {c.nodes:,} nodes: {c.turns:.1f} turns of the reference loop, the bound is {BOUND_TURNS:.1f}"
+        for c in results.clauses
+        if c.is_over
     ]
 
 
@@ -101,6 +108,8 @@ def show(results: Results, console: Console) -> None:
     stored = baseline()
     if results.decisions:
         console.print(_decisions(results.decisions, stored))
+    if results.clauses:
+        console.print(_clauses(results.clauses, stored))
     if results.changes:
         console.print(_changes(results.changes, stored))
     if results.starts or results.reloads:
@@ -143,6 +152,25 @@ def _decisions(measured: Sequence[Measurement], stored: Mapping[str, float]) -> 
             f"{m.p99_us:,.0f}",
             goal,
             _ratio(stored, f"{m.workload}/{m.nodes}", m.relative),
+        )
+    return table
+
+
+def _clauses(costs: Sequence[Cost], stored: Mapping[str, float]) -> Table:
+    table = _table(
+        "clauses: CPU per decision on top of the plain policy",
+        "clause", "nodes", "µs", "turns", "bound", "× free", "× base",
+    )  # fmt: skip
+    for cost in costs:
+        bound = f"{BOUND_TURNS:.1f} {'✗' if cost.is_over else '✓'}" if cost.bounded else ""
+        table.add_row(
+            cost.name,
+            f"{cost.nodes:,}",
+            f"{cost.cpu_us:,.1f}",
+            f"{cost.turns:,.2f}",
+            bound,
+            f"{cost.of_reference:,.1f}",
+            _ratio(stored, f"clause/{cost.name}/{cost.nodes}", cost.relative),
         )
     return table
 

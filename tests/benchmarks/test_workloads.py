@@ -8,16 +8,31 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from tests.benchmarks import report
 from tests.benchmarks.chart import svg
+from tests.benchmarks.clauses import CLAUSES, Clause, models, workload_of
 from tests.benchmarks.decisions import NOW, Measurement, start
 from tests.benchmarks.growth import Curve
 from tests.benchmarks.report import Results, missed, slower
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.name)
+def test_every_pod_goes_to_a_best_node_of_the_plain_path_with_each_clause(clause: Clause) -> None:
+    with models() as are_models:
+        if clause.is_model and not are_models:
+            pytest.skip("onnxruntime is not installed")
+        _decides_as_the_plain_path_does(workload_of(clause))
+
+
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 def test_every_pod_goes_to_a_best_node_of_the_plain_path(workload: Workload) -> None:
+    _decides_as_the_plain_path_does(workload)
+
+
+def _decides_as_the_plain_path_does(workload: Workload) -> None:
     run = start(workload, nodes=50)
     for pod in run.pods(12):
+        if workload.meanwhile is not None:
+            workload.meanwhile(run, pod)
         frame = Frame(pod, run.cluster, NOW, signals=run.signals)
         wanted = evaluate(frame, run.profile)
         names = [run.cluster.nodes.names[row] for row in wanted.feasible]

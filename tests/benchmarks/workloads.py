@@ -12,8 +12,10 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy import Policy
 from tests.benchmarks.manifests import HOSTNAME, ZONE, Json, add_node, in_zones, near, node, pod, spread
 from tests.benchmarks.policies import FOUR_LINES, policy_text, profile_of
 
@@ -56,6 +58,12 @@ class Workload:
     """Whether every pod finds a node."""
     metrics: bool = False
     """Whether the profile reads the metrics of `tests.benchmarks.policies`."""
+    policy: Callable[[], Policy] | None = None
+    """The policy whose profile is used instead of `profile`."""
+    meanwhile: Callable[[Any, PodInfo], None] | None = None
+    """What happens before each decision: takes the `Run` and the pod to decide."""
+    finish: Callable[[Cluster, int], None] | None = None
+    """Adds what follows from the nodes, when they are there; takes their number."""
 
     def scaled(self, count: int, nodes: int) -> int:
         """Return a count for 5,000 nodes as one for another number of nodes, at least 1 where there is any."""
@@ -353,6 +361,8 @@ def build(workload: Workload, *, nodes: int) -> Cluster:
     workload.prepare(cluster)
     for number in range(nodes):
         add_node(cluster, workload.make_node(number))
+    if workload.finish is not None:
+        workload.finish(cluster, nodes)
     return cluster
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -16,8 +18,11 @@ from kube_policy_scheduler.cluster import counter as counter_module
 from kube_policy_scheduler.cluster import counters, domains, objects
 from kube_policy_scheduler.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.counter import DistinctCounter, ExtremesCounter, RowAmountCounter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.exact_sums import ExactSums
+from kube_policy_scheduler.cluster.pod_sets import NamespaceLabels, PlainSet, Weighing
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import label_selector
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -302,3 +307,90 @@ def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monk
         before = int(counter.per_node().sum())
         cluster.place(make_pod(cluster, number, what), "a")
         assert (before, int(counter.per_node().sum())) == (number, number + 1)
+
+
+# --- amounts ---------------------------------------------------------------------------------------------
+
+AMOUNTS = {"web": 0.1, "db": 2.0**53, "job": -1 / 3}
+"""Sums of these depend on the order of floats; other pods have none."""
+
+
+@dataclass(frozen=True)
+class Amounts(PlainSet):
+    """Pods with what they have by their label `app`."""
+
+    weighing: Weighing  # type: ignore[misc]  # one class here, where the engine has one for each
+
+    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
+        return AMOUNTS.get(template.labels.get("app", ""))
+
+
+def exact(amounts: list[float]) -> float:
+    return float(sum(map(Fraction, amounts)))
+
+
+def check_amounts(cluster: Cluster, *, terminating: bool) -> None:
+    def counter(weighing: Weighing) -> Any:
+        return cluster.counters.counter(Amounts(weighing), terminating=terminating)
+
+    sums, extremes, different = (
+        counter(each) for each in (Weighing.ROW_AMOUNT, Weighing.EXTREMES, Weighing.DISTINCT)
+    )
+    assert isinstance(sums, RowAmountCounter)
+    assert isinstance(extremes, ExtremesCounter)
+    assert isinstance(different, DistinctCounter)
+    nodes, by_row, by_zone = cluster.nodes, dict[int, list[float]](), dict[str | None, list[float]]()
+    for pod, row in placed(cluster):
+        amount = AMOUNTS.get(pod.template.labels.get("app", ""))
+        if amount is not None and (terminating or not pod.terminating):
+            by_row.setdefault(row, []).append(amount)
+            by_zone.setdefault(nodes.infos[row].labels.get(ZONE), []).append(amount)
+    rows = [by_row.get(row, []) for row in range(nodes.size)]
+    assert sums.on_rows(slice(None)).tolist() == [exact(each) for each in rows]
+    assert sums.on_rows(np.arange(nodes.size)).tolist() == [exact(each) for each in rows]
+    assert sums.worth() == exact([amount for each in rows for amount in each])
+    for function, least in ((min, True), (max, False)):
+        expected = [function(each, default=np.nan) for each in rows]
+        assert np.array_equal(extremes.extremes(least=least), expected, equal_nan=True)
+    zones = topology(nodes, ZONE)
+    of_zones = sums.by_place(ZONE, zones.index, zones.slots)
+    kinds = different.by_place(ZONE, zones.index, zones.slots)
+    pods = sums.pods_by_place(ZONE, zones.index, zones.slots)
+    for info in nodes.infos:
+        place, there = zones.index[info.row], by_zone.get(info.labels.get(ZONE), [])
+        assert (of_zones[place], kinds[place], pods[place]) == (exact(there), len(set(there)), len(there))
+
+
+sized = pods.map(lambda event: (*event[:3], event[3] | {"app": ["web", "db", "job", None][event[1] % 4]}))
+changes = st.lists(st.one_of(nodes, gone, sized, sized, sized, displaced), min_size=8, max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(events=changes, asked_at=st.integers(0, 40), journal=st.sampled_from([2, 512]))
+def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
+    events: list[tuple[Any, ...]], asked_at: int, journal: int
+) -> None:
+    cluster = small_cluster()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
+        for number, event in enumerate(events):
+            apply(cluster, event)
+            # some are asked first when pods are there, and not after each event
+            if number >= asked_at or number % 5 == 0:
+                check_amounts(cluster, terminating=bool(number % 2))
+    for terminating in (False, True):
+        check_amounts(cluster, terminating=terminating)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(allow_nan=False, allow_infinity=False)), max_size=12))
+def test_sums_are_exact_and_nothing_is_left_of_what_was_taken_away(given: list[tuple[int, float]]) -> None:
+    sums = ExactSums(4)
+    for slot, amount in given:
+        sums.add(slot, amount)
+    by_slot = [sum(Fraction(amount) for at, amount in given if at == slot) for slot in range(4)]
+    expected = [float(max(Fraction(-1e308), min(Fraction(1e308), each))) for each in by_slot]
+    assert sums.values(slice(4)).tolist() == expected
+    for slot, amount in given:
+        sums.add(slot, amount, -1)
+    assert sums.values(slice(4)).tolist() == [0.0] * 4
+    assert [sums.units(slot)[0] for slot in range(4)] == [0] * 4

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster import objects, signal_join
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.cluster.signal_join import NodeIndex
+from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, join
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series
 
 
 def node(name: str, *, address: str = "10.0.0.1", **labels: str) -> objects.Node:
@@ -46,3 +52,68 @@ def test_the_index_is_by_the_tables_rows() -> None:
     table.set(node("b", address="10.0.0.2", **{"kubernetes.io__hostname": "host-b"}))
     rows = NodeIndex.of(TableIdentities(table)).rows
     assert rows == {"a": 0, "b": 1, "10.0.0.1": 0, "10.0.0.2": 1, "host-b": 1}
+
+
+# --- joins follow the nodes ------------------------------------------------------------------------------
+
+NAMES = ["a", "b", "c", "d", "10.0.0.1", "host"]
+ADDRESSES = ["10.0.0.1", "10.0.0.2", "fd00::1", "FD00:0::1", "b"]
+TEXTS = [*NAMES, *ADDRESSES, "10.0.0.2:9100", "[fd00::1]:9100", "gone", ""]
+nodes_set = st.tuples(
+    st.just("set"), st.sampled_from(NAMES), st.sampled_from(ADDRESSES), st.sampled_from([None, "host", "a", "10.0.0.2"])
+)
+nodes_gone = st.tuples(st.just("remove"), st.sampled_from(NAMES))
+series = st.tuples(
+    st.dictionaries(st.sampled_from(["node", "instance", "host", "hostname"]), st.sampled_from(TEXTS), max_size=2),
+    st.sampled_from([1.0, 2.0, math.nan, math.inf]),
+    st.sampled_from([0.0, 50.0]),
+)
+readings = st.tuples(st.just("read"), st.sampled_from(["m", "n"]), st.lists(series, max_size=8), st.booleans())
+
+
+def told(found: Join) -> tuple[Any, ...]:
+    """What a join says, in a form that equals itself."""
+    return (
+        found.names,
+        [repr(value) for value in found.values.tolist()],
+        found.sample_ages.tolist(),
+        found.oldest_sample_age,
+        found.matched,
+        sorted(map(str, found.unmatched)),
+        sorted(map(str, found.ambiguous)),
+        found.conflicting,
+        found.not_finite,
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(events=st.lists(st.one_of(nodes_set, nodes_set, nodes_gone, readings), min_size=4, max_size=30))
+def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple[Any, ...]]) -> None:
+    table, columns, known = NodeTable(), SignalColumns(), dict[str, Reading]()
+    identities, before, position = TableIdentities(table), dict[tuple[str, str | None], Join](), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal_join, "_REBUILD_SHARE", 0)
+        for event in events:
+            match event:
+                case ("set", name, address, host):
+                    labels = {"kubernetes.io__hostname": host} if host else {}
+                    table.set(node(name, address=address, **labels))
+                case ("remove", name) if name in table:
+                    table.remove(name)
+                case ("read", name, found, same_labels):
+                    rows = [Series(labels, value, 1000.0 - age) for labels, value, age in found]
+                    if same_labels and name in known:
+                        rows = [Series(each.labels, each.value + 1.0, each.timestamp) for each in known[name].series]
+                    known[name] = Reading(name, tuple(rows), 1000.0, 1000.0)
+            index = NodeIndex.of(identities)
+            own = set(table.static_changes.since(position) or ())
+            position = table.static_changes.end
+            for name, reading in known.items():
+                for by in (None, "node"):
+                    followed = columns.joined(Query(name, by=by), reading=reading, nodes=identities)
+                    assert told(followed) == told(join(reading, by=by, index=index))
+                    older = before.get((name, by))
+                    if older is not None and older.others is followed.others:
+                        rows = [row for row in range(min(len(older.values), table.size)) if row not in own]
+                        assert np.array_equal(older.values[rows], followed.values[rows], equal_nan=True)
+                    before[name, by] = followed

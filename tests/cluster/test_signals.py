@@ -26,6 +26,9 @@ class Nodes:
         self.hostnames = self.hostnames or [None] * len(self.names)
         self.addresses = self.addresses or [()] * len(self.names)
 
+    def changes_since(self, version: int) -> None:
+        """What changed is not known one by one."""
+
 
 NODES = Nodes(
     names=["node-a", "node-b", "node-c"],

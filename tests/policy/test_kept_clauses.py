@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -24,6 +25,16 @@ score 50 - promql("memory_usage") ?? 20 if pod.label.app == "web"
 metric load = promql("cpu_usage")
 filter (predicted(load, 20) ?? 30) < 90
 score -(predicted(load, 5) ?? 30)
+""",
+    "sums": """
+filter sum(p.request.cpu for p in node.pods) < 4
+filter max(p.request.cpu for p in node.pods where p.label.app == pod.label.app) ?? 0 < 2
+score -sum(p.request.cpu for p in node.pods where p.label.app == pod.label.app)
+score -(avg(p.request.cpu for p in domain("disk").pods) ?? 0)
+score -count(distinct p.label.app for p in domain("disk").pods)
+limit sum(request.cpu) by pod.label.app to 3 over node
+limit count() by pod.label.app to 60 over disk
+limit sum(request.cpu) to 100 over disk of pods where pod.label.app == "web"
 """,
     "nodes": """
 filter "spot" not in node.taints and not label quarantine
@@ -54,7 +65,7 @@ spread by pod.label.app
 """,
 }
 QUERIES = ("cpu_usage", "memory_usage")
-EVERYTHING = ["label", "come", "go", "place", "place", "leave", "reading", "reading", "old", "wait"]
+EVERYTHING = ["label", "come", "go", "place", "place", "leave", "start", "reading", "reading", "old", "wait"]
 
 
 @pytest.mark.parametrize("size", [6, 60, 600])
@@ -90,6 +101,11 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
                 cluster.place(placed, rng.choice(cluster.nodes.names))
             case "leave" if cluster.pods:
                 cluster.displace(rng.choice(sorted(cluster.pods)))
+            case "start" if cluster.pods:
+                started = cluster.pods[rng.choice(sorted(cluster.pods))]
+                host = cluster.node_of(started.uid)
+                assert host is not None
+                cluster.confirm(replace(started, started=now - rng.choice((0, 5, 500))), host)
             case "reading" | "old" as what:
                 fresh = dict(signals.readings)
                 query = rng.choice(QUERIES)

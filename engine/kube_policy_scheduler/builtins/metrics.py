@@ -50,21 +50,33 @@ _OfPod = Callable[[Any], Any]
 class _Arrivals:
     """Arrivals since one moment, counted once and then kept up to date from the node table's journal."""
 
-    def __init__(self, cluster: Cluster, since: float) -> None:
+    def __init__(self, cluster: Cluster, since: float, rows: Iterable[int]) -> None:
+        """Count on some rows; there are none on the others."""
         self.since = since
-        self.version = cluster.nodes.version
-        self.counts: FloatArray = np.zeros(cluster.nodes.size)
-        self.by_text: dict[Hashable, tuple[_OfPod, list[Counter[str]], Counter[str]]] = {}
+        nodes = cluster.nodes
+        self._capacity: FloatArray = np.zeros(nodes.size)
+        self._size = nodes.size
+        self.by_text: dict[Hashable, tuple[_OfPod, dict[int, Counter[str]], Counter[str]]] = {}
         """By what is read of each pod: the arrivals on each node by text, and on all of them."""
-        for row, name in enumerate(cluster.nodes.names):
-            self.counts[row] = len(self._on(cluster, name))
-        self.total = float(self.counts.sum())
-        self._position = cluster.nodes.dynamic_changes.end
+        self.total = 0.0
+        self._position = nodes.dynamic_changes.end
+        for row in rows:
+            self._count(cluster, row)
 
-    def _on(self, cluster: Cluster, name: str) -> list[PodInfo]:
+    @property
+    def counts(self) -> FloatArray:
+        """Return `float64[nodes]`; read-only."""
+        return self._capacity[: self._size]
+
+    @property
+    def rows(self) -> IntArray:
+        """Return the rows that have some."""
+        return np.flatnonzero(self.counts)
+
+    def _on(self, cluster: Cluster, row: int) -> list[PodInfo]:
         # a pod that no kubelet has started yet uses nothing, however long ago it was bound
-        since = self.since - _STARTED_WITHIN_SECONDS
-        return [pod for pod in cluster.pods_on(name).values() if pod.started is None or pod.started > since]
+        since, pods = self.since - _STARTED_WITHIN_SECONDS, cluster.pods_on(cluster.nodes.infos[row].name)
+        return [pod for pod in pods.values() if pod.started is None or pod.started > since]
 
     def with_text(self, cluster: Cluster, key: QueryKey, text: str | None) -> int:
         """Return the arrivals of which a text is read."""
@@ -72,28 +84,42 @@ class _Arrivals:
         if known is None:
             while len(self.by_text) >= _MOMENTS:
                 del self.by_text[next(iter(self.by_text))]
-            rows = [_texts_of(self._on(cluster, name), key.read) for name in cluster.nodes.names]
-            total = sum(rows, Counter())
+            rows = {row: _texts_of(self._on(cluster, row), key.read) for row in self.rows.tolist()}
+            total = sum(rows.values(), Counter())
             known = self.by_text[key.name] = (key.read, rows, total)
         return known[2][text] if text is not None else 0
 
     def refresh(self, cluster: Cluster) -> bool:
         """Count again on the nodes that pods came to or left; False where too much has changed."""
-        changed = cluster.nodes.dynamic_changes.since(self._position)
+        nodes = cluster.nodes
+        changed = nodes.dynamic_changes.since(self._position)
         if changed is None:
             return False
-        self._position = cluster.nodes.dynamic_changes.end
-        for row in set(changed):
-            if row >= cluster.nodes.size:
-                return False
-            pods = self._on(cluster, cluster.nodes.names[row])
-            self.total += len(pods) - float(self.counts[row])
-            self.counts[row] = len(pods)
-            for read, rows, total in self.by_text.values():
-                total.subtract(rows[row])
+        self._position = nodes.dynamic_changes.end
+        if nodes.size > len(self._capacity):
+            self._capacity = np.concatenate((self._capacity, np.zeros(nodes.size)))
+        for row in {*changed, *range(nodes.size, self._size)}:
+            self._count(cluster, row)
+        self._size = nodes.size
+        return True
+
+    def _count(self, cluster: Cluster, row: int) -> None:
+        if row >= len(self._capacity):
+            return  # a row that came and went
+        pods = self._on(cluster, row) if row < cluster.nodes.size else []
+        before = self._capacity.item(row)
+        if not pods and not before:
+            return
+        self.total += len(pods) - before
+        self._capacity[row] = len(pods)
+        for read, rows, total in self.by_text.values():
+            total.subtract(rows.pop(row, _NO_TEXTS))
+            if pods:
                 rows[row] = _texts_of(pods, read)
                 total.update(rows[row])
-        return True
+
+
+_NO_TEXTS: Counter[str] = Counter()
 
 
 def _texts_of(pods: Iterable[PodInfo], read: _OfPod) -> Counter[str]:
@@ -105,20 +131,23 @@ _MOMENTS = 8
 """Sample times remembered: one per metric that policies predict from."""
 
 
-def arrivals(cluster: Cluster, *, since: float) -> FloatArray:
-    """Return `float64[nodes]`: pods on each node that started after a moment (unix seconds), or not at all yet."""
-    return _arrivals(cluster, since).counts
-
-
-def _arrivals(cluster: Cluster, since: float) -> _Arrivals:
+def arrivals(cluster: Cluster, *, since: float) -> _Arrivals:
+    """Return the pods that started after a moment (unix seconds), or not at all yet; on each node and in sum."""
     known = _KNOWN.setdefault(cluster.nodes, {})
     found = known.get(since)
-    if found is None or found.version != cluster.nodes.version or not found.refresh(cluster):
-        known.pop(since, None)
-        while len(known) >= _MOMENTS:
-            del known[min(known)]
-        found = known[since] = _Arrivals(cluster, since)
-    return found
+    if found is not None and found.refresh(cluster):
+        return found
+    known.pop(since, None)
+    # who came after this moment came after any earlier one too
+    earlier = max((moment for moment in known if moment < since), default=None)
+    if earlier is not None and known[earlier].refresh(cluster):
+        rows: Iterable[int] = known[earlier].rows.tolist()
+    else:
+        rows = range(cluster.nodes.size)
+    while len(known) >= _MOMENTS:
+        del known[min(known)]
+    known[since] = _Arrivals(cluster, since, rows)
+    return known[since]
 
 
 class MetricReader:
@@ -178,10 +207,10 @@ def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -
 
 
 def reading_state(query: Query, frame: Frame) -> object:
-    """Return what is the same object again while a query has the same values on all nodes."""
+    """Return what is the same object again while a query has the same values on all nodes that did not change."""
     joins = _joins(frame.cluster.nodes)
     column = joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now)
-    return column.state if column.join is None else column.values
+    return column.state if column.join is None else column.others
 
 
 # --- metrics that are not of nodes -----------------------------------------------------------------------
@@ -338,12 +367,12 @@ def predicted(
     `predicted(promql("cpu_usage"), 5)` adds 5 for each new pod. If a metric is delayed, as averages and rates are, use
     `lag=2min`: pods then count as new for this much longer.
     """
-    query, key = inputs[0]
+    query, key, of_nodes = inputs[0]
     reading = frame.signals.reading(query)
     if reading is None:
         return metric
-    newer = _arrivals(frame.cluster, reading.fetched_at - sample_age(query, frame) - lag)
-    if query.about is About.NODES:
+    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(query, frame) - lag)
+    if of_nodes:
         result: FloatArray = metric + per_pod * newer.counts[frame.rows]
         return result
     if key is None:

@@ -6,15 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from kube_policy_scheduler.builtins.nodes import fold_nodes
-from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counter import DistinctCounter
+from kube_policy_scheduler.cluster.counter import (
+    AmountCounter,
+    Counter,
+    DistinctCounter,
+    ExtremesCounter,
+    RowAmountCounter,
+)
+from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.domains import topology as topology_of
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
 from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -57,6 +62,40 @@ class MemberValues(PlainSet):
             return None
         # the same for the same value, whatever came before; nothing has to be kept of values that are gone
         return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAmounts(PlainSet):
+    """The pods that an expression chooses, each for an amount; their sum over all nodes is kept."""
+
+    members: Members
+    amount: Members
+    weighing: ClassVar[Weighing] = Weighing.AMOUNT
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return member_anchors(self.members)
+
+    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
+        """Return the amount of a pod of this template; None where it has none, or does not belong to the set."""
+        if not self.members(template):
+            return None
+        amount = float(self.amount(template))
+        return amount if amount == amount else None
+
+
+class MemberRowAmounts(MemberAmounts):
+    """The same; their sums on each node and in each domain are kept too."""
+
+    __slots__ = ()
+    weighing: ClassVar[Weighing] = Weighing.ROW_AMOUNT
+
+
+class MemberExtremes(MemberAmounts):
+    """The same; the least and the greatest on each node are kept."""
+
+    __slots__ = ()
+    weighing: ClassVar[Weighing] = Weighing.EXTREMES
 
 
 def member_anchors(members: Members) -> tuple[Anchor]:
@@ -104,15 +143,11 @@ class CountedPods:
         """Return what an aggregate over nodes gives: one value, or one for each row by its domain."""
         return fold_nodes(frame, fold, captured)
 
-    def per_node(self, frame: Frame, members: Members) -> Any:
-        """Return `int32[nodes]`: members on each node."""
-        if members.state is not None:
-            return _by_state(frame, members)
-        return frame.cluster.counters.counter(MemberSet(members), terminating=False).per_node()
-
     def count(self, frame: Frame, members: Members, *, topology: str | None) -> FloatArray | float:
         """Return how many members are in each row's domain; 0 for a node outside every domain."""
-        return _by_domain(frame, self.per_node(frame, members), topology)
+        if members.state is not None:
+            return _by_domain(frame, _by_state(frame, members), topology)
+        return _counted(frame, frame.cluster.counters.counter(MemberSet(members), terminating=False), topology)
 
     def fold(
         self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
@@ -125,7 +160,14 @@ class CountedPods:
             return self._fold_by_state(frame, members, value, function=function, topology=topology)
         if function == "distinct":
             return _different_values(frame, MemberValues(members, value), topology)
-        return self._fold_groups(frame, _by_value(frame, members, value), function, topology)
+        if function in ("min", "max"):
+            counter = frame.cluster.counters.counter(MemberExtremes(members, value), terminating=False)
+            assert isinstance(counter, ExtremesCounter)
+            return _extreme(frame, counter.extremes(least=function == "min"), function, topology)
+        pods = frame.cluster.counters.counter(MemberRowAmounts(members, value), terminating=False)
+        assert isinstance(pods, RowAmountCounter)
+        total = _sums(frame, pods, topology)
+        return total if function == "sum" else _mean(total, _counted(frame, pods, topology))
 
     def _fold_by_state(
         self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
@@ -226,70 +268,70 @@ def _fold_each_pod(
     return float(result[0]) if topology == CLUSTER else result[asked]
 
 
-def outside_domains(frame: Frame, topology: str | None) -> BoolArray:
-    """Return `bool[rows]`: which nodes are in no domain."""
+def domains_with_room(
+    frame: Frame, members: Members, measure: Members | None, *, topology: str | None, more: float, most: float
+) -> BoolArray:
+    """Return `bool[rows]`: where the domain can hold `more` besides; nodes outside every domain are among them.
+
+    Args:
+        frame: of the pod.
+        members: the pods that count, terminating ones included.
+        measure: what each counts for; None: 1.
+        topology: label key of the domains; None: each node is one.
+        more: what is to be held besides.
+        most: what a domain may hold.
+    """
+    counters = frame.cluster.counters
+    pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
+    counter = counters.counter(pods, terminating=True)
     if topology is None:
-        return np.zeros(frame.size, np.bool_)
+        on_nodes = counter.on_rows(frame.rows) if isinstance(counter, RowAmountCounter) else _counted(frame, counter, None)
+        return np.asarray(on_nodes + more <= most, np.bool_)
     domains = topology_of(frame.cluster.nodes, topology)
-    outside: BoolArray = domains.index[frame.rows] == domains.nothing
-    return outside
+    by_place = counter.by_place if isinstance(counter, RowAmountCounter) else counter.pods_by_place
+    room: BoolArray = by_place(domains.key, domains.index, domains.slots) + more <= most
+    room[domains.nothing] = True
+    return np.ones(frame.size, np.bool_) if room[:-1].all() else room[domains.index[frame.rows]]
 
 
-def held_in_domains(frame: Frame, members: Members, measure: Members | None, *, topology: str | None) -> FloatArray:
-    """Return `float64[rows]`: the members in each row's domain, or the sum of a measure; terminating ones included."""
-    if measure is None:
-        per_node = frame.cluster.counters.counter(MemberSet(members), terminating=True).per_node()
-        return np.asarray(_by_domain(frame, per_node, topology), np.float64)
-    return np.asarray(_by_domain(frame, _held_on_nodes(frame.cluster, members, measure), topology), np.float64)
+def held(counters: PodCounters, members: Members, measure: Members) -> float:
+    """Return the sum of a measure over the members on all nodes, terminating ones included."""
+    counter = counters.counter(MemberAmounts(members, measure), terminating=True)
+    assert isinstance(counter, AmountCounter)
+    return counter.worth()
 
 
-class _Held:
-    """What the pods of a set hold on each node, added up once, then kept up to date by the node table's journal."""
-
-    def __init__(self, cluster: Cluster, members: Members, measure: Members) -> None:
-        self.version = cluster.nodes.version
-        self._members, self._measure = members, measure
-        self._position = cluster.nodes.dynamic_changes.end
-        self.per_node: FloatArray = np.zeros(cluster.nodes.size)
-        self._fill(cluster, range(cluster.nodes.size))
-
-    def refresh(self, cluster: Cluster) -> bool:
-        """Add up again on the nodes that pods came to or left; False where too much has changed."""
-        changed = cluster.nodes.dynamic_changes.since(self._position)
-        if changed is None or any(row >= cluster.nodes.size for row in changed):
-            return False
-        self._position = cluster.nodes.dynamic_changes.end
-        self._fill(cluster, set(changed))
-        return True
-
-    def _fill(self, cluster: Cluster, rows: Iterable[int]) -> None:
-        known: dict[PodTemplate, float] = {}
-        for row in rows:
-            held = 0.0
-            for pod in cluster.pods_on(cluster.nodes.names[row]).values():
-                worth = known.get(pod.template)
-                if worth is None:
-                    worth = float(self._measure(pod.template)) if self._members(pod.template) else 0.0
-                    worth = known[pod.template] = worth if worth == worth else 0.0
-                held += worth
-            self.per_node[row] = held
+def _counted(frame: Frame, counter: Counter, topology: str | None) -> FloatArray | float:
+    """Return how many pods are in each row's domain; 0 for a node outside every domain."""
+    if topology is None:
+        on_nodes: FloatArray = counter.per_node()[frame.rows].astype(np.float64)
+        return on_nodes
+    if topology == CLUSTER:
+        return float(counter.total)
+    domains = topology_of(frame.cluster.nodes, topology)
+    totals = counter.pods_by_place(domains.key, domains.index, domains.slots).astype(np.float64)
+    totals[domains.nothing] = 0.0
+    result: FloatArray = totals[domains.index[frame.rows]]
+    return result
 
 
-_HELD: WeakKeyDictionary[NodeTable, dict[tuple[Members, Members], _Held]] = WeakKeyDictionary()
-_MOST_HELD = 64
-"""Sets remembered: one for each key that a limit of sums in domains was asked about."""
+def _sums(frame: Frame, counter: RowAmountCounter, topology: str | None) -> FloatArray | float:
+    """Return the sums of amounts on the nodes in each row's domain; 0 for a node outside every domain."""
+    if topology is None:
+        return counter.on_rows(frame.rows).copy()
+    if topology == CLUSTER:
+        return counter.worth()
+    domains = topology_of(frame.cluster.nodes, topology)
+    totals = counter.by_place(domains.key, domains.index, domains.slots).copy()
+    totals[domains.nothing] = 0.0
+    result: FloatArray = totals[domains.index[frame.rows]]
+    return result
 
 
-def _held_on_nodes(cluster: Cluster, members: Members, measure: Members) -> FloatArray:
-    """Return `float64[nodes]`: the sum of a measure over the members on each node."""
-    known = _HELD.setdefault(cluster.nodes, {})
-    found = known.pop((members, measure), None)
-    if found is None or found.version != cluster.nodes.version or not found.refresh(cluster):
-        found = _Held(cluster, members, measure)
-    known[members, measure] = found  # the last one asked about is the last one to go
-    while len(known) > _MOST_HELD:
-        del known[next(iter(known))]
-    return found.per_node
+def _mean(total: Any, number: Any) -> Any:
+    if isinstance(total, float):
+        return total / number if number else np.nan
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
 def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray | float:
@@ -315,23 +357,7 @@ def _different_values(frame: Frame, pods: MemberValues, topology: str | None) ->
         on_nodes: FloatArray = counter.different()[frame.rows].astype(np.float64)
         return on_nodes
     domains = topology_of(frame.cluster.nodes, topology)
-    numbers: FloatArray = counter.by_place(domains.index, domains.slots).astype(np.float64)
+    numbers: FloatArray = counter.by_place(domains.key, domains.index, domains.slots).astype(np.float64)
     numbers[domains.nothing] = 0
     result: FloatArray = numbers[domains.index[frame.rows]]
     return result
-
-
-def _by_value(frame: Frame, members: Members, value: Members) -> Iterable[tuple[float, Any]]:
-    """Yield each distinct value of the members with how many of them are on each node, `float64[nodes]`."""
-    size = frame.cluster.nodes.size
-    groups: dict[float, Any] = {}
-    for template, rows in frame.cluster.counters.placements(terminating=False):
-        if members(template):
-            worth = float(value(template))
-            if worth == worth:
-                column = groups.get(worth)
-                if column is None:
-                    column = groups[worth] = np.zeros(size)
-                for row, count in rows.items():
-                    column[row] += count
-    return groups.items()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import CarriedTerm
+from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.pod_sets import PodSet
 
 CountArray = NDArray[np.int32 | np.int64]
 SumArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 _JOURNAL_LIMIT = 512
 """Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
@@ -112,10 +114,41 @@ class Tally:
         self._capacity = capacity
 
 
+@dataclass(slots=True)
+class _PlaceCounts:
+    """How many pods were in each place of a topology at a version of their counter."""
+
+    places: NDArray[np.intp]
+    totals: SumArray
+    version: int
+
+
+_MOST_PLACES = 4
+"""Topologies that a counter follows: those of the policies that use it."""
+_REPLAY_LIMIT = 64
+"""Changes replayed one by one; beyond it adding up all nodes is cheaper."""
+
+
+def _make_room(kept: dict[str, Any]) -> None:
+    while len(kept) >= _MOST_PLACES:
+        del kept[next(iter(kept))]
+
+
 class Counter:
     """How many pods of one set are on each node, or the sum of their weights."""
 
-    __slots__ = ("_journal", "_journal_start", "_owner", "_pods", "_sums", "live", "terminating", "total", "used")
+    __slots__ = (
+        "_journal",
+        "_journal_start",
+        "_owner",
+        "_pods",
+        "_pods_by_topology",
+        "_sums",
+        "live",
+        "terminating",
+        "total",
+        "used",
+    )
 
     def __init__(self, *, owner: Owner, capacity: int, weighs: bool = False, terminating: bool = True) -> None:
         """weighs: whether pods count for other whole numbers than 1. terminating: whether those being deleted count."""
@@ -132,6 +165,7 @@ class Counter:
         """The same as `_pods` where each pod counts for 1."""
         self._journal: list[Change] = []
         self._journal_start = 0
+        self._pods_by_topology: dict[str, _PlaceCounts] = {}
 
     @property
     def owner(self) -> Owner:
@@ -148,6 +182,29 @@ class Counter:
             return self._pods.add_to(totals, places, weight=weight, aside=aside)
         self._sums.add_to(totals, places, weight=weight, aside=aside)
         return self._pods.add_to(np.zeros_like(totals), places, weight=1, aside=aside)
+
+    def pods_by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> SumArray:
+        """Return `int64[slots]`: the number of pods in each place of a topology. Read-only.
+
+        Args:
+            topology: a label key.
+            places: `intp[nodes]`, the slot of each row; another array if one of them changed. None is the last slot.
+            slots: how many there are.
+        """
+        known = self._pods_by_topology.get(topology)
+        if known is not None and known.places is places:
+            changes = self.changed_since(known.version)
+            if changes is not None and len(changes) <= _REPLAY_LIMIT:
+                for row, _, pods in changes:
+                    known.totals[places[row]] += pods
+                known.version = self.version
+                return known.totals
+        if known is None:
+            _make_room(self._pods_by_topology)
+        totals = np.zeros(slots, np.int64)
+        self._pods.add_to(totals, places, weight=1, aside=slots - 1)
+        self._pods_by_topology[topology] = _PlaceCounts(places, totals, self.version)
+        return totals
 
     @property
     def version(self) -> int:
@@ -193,38 +250,182 @@ class Counter:
 
 
 class AmountCounter(Counter):
-    """Also how many pods have each amount; amounts can be fractions."""
+    """Also the sum of the amounts of all pods, which can be fractions; it is exact."""
 
-    __slots__ = ("_amounts",)
+    __slots__ = ("_everywhere",)
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
-        self._amounts: dict[float, int] = {}
+        self._everywhere = ExactSums(1)
 
     def worth(self) -> float:
         """Return the sum over all pods on all nodes."""
-        return math.fsum(amount * pods for amount, pods in self._amounts.items())
+        return self._everywhere.value(0)
 
     def fill(self, row: int, pods: int, weight: float) -> None:
         """Add this number of pods, without an entry in the journal."""
         super().fill(row, pods, 1)
-        self._note(weight, pods)
+        self._note(row, weight, pods)
 
     def bump(self, row: int, step: int, weight: float = 1) -> None:
         """Count one more (`step` 1) or one less pod (-1) on a node."""
         super().bump(row, step)
-        self._note(weight, step)
+        self._note(row, weight, step)
 
-    def _note(self, amount: float, pods: int) -> None:
-        number = self._amounts.get(amount, 0) + pods
+    def _note(self, row: int, amount: float, pods: int) -> None:
+        self._everywhere.add(0, amount, pods)
+
+
+# --- what pods have in places: zones, racks ------------------------------------------------------------
+
+_NOWHERE = -1
+Content = TypeVar("Content")
+
+
+class PlacesOfRows(Generic[Content]):
+    """What is added up for each place, and the place for which each row counts in it.
+
+    Which place a row is in changes with the labels of nodes; what is added up follows when it is asked for.
+    """
+
+    __slots__ = ("_given", "_places", "content")
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+        self._given: NDArray[np.intp] | None = None
+        """The array that the places were read from."""
+        self._places: NDArray[np.intp] = np.zeros(0, np.intp)
+
+    def of(self, row: int) -> int:
+        """Return the place that a row counts for; less than 0: none yet."""
+        return self._places.item(row) if row < len(self._places) else _NOWHERE
+
+    def moved(self, places: NDArray[np.intp]) -> list[tuple[int, int, int]]:
+        """Take these as the places of the rows; return the rows that have another now, with the old and the new one."""
+        if places is self._given:
+            return []
+        before = np.full(len(places), _NOWHERE, np.intp)
+        common = min(len(places), len(self._places))
+        before[:common] = self._places[:common]
+        rows = np.flatnonzero(before != places)
+        self._given, self._places = places, places.copy()
+        return list(zip(rows.tolist(), before[rows].tolist(), places[rows].tolist(), strict=True))
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        if target < len(self._places):
+            self._places[target] = self.of(source)
+        self._given = None
+
+
+class RowAmountCounter(AmountCounter):
+    """Also the sum of the amounts on each node and in each domain."""
+
+    __slots__ = ("_by_row", "_by_topology")
+
+    def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
+        super().__init__(owner=owner, capacity=capacity, terminating=terminating)
+        self._by_row = ExactSums(capacity)
+        self._by_topology: dict[str, PlacesOfRows[ExactSums]] = {}
+
+    def on_rows(self, rows: slice | NDArray[np.int64]) -> FloatArray:
+        """Return `float64[rows]`: the sum on each node. Read-only."""
+        return self._by_row.values(rows if not isinstance(rows, slice) else slice(self._owner.size))
+
+    def by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> FloatArray:
+        """Return `float64[slots]`: the sum in each place of a topology; `places` is the slot of each row. Read-only."""
+        known = self._by_topology.get(topology)
+        if known is None:
+            _make_room(self._by_topology)
+            known = self._by_topology[topology] = PlacesOfRows(ExactSums(0))
+        sums = known.content
+        if slots > sums.size:
+            sums.extend(slots)
+        for row, before, after in known.moved(places):
+            units, bits = self._by_row.units(row)
+            if units:
+                if before >= 0:
+                    sums.add_units(before, -units, bits)
+                sums.add_units(after, units, bits)
+        return sums.values(slice(slots))
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        super().move(source, target)
+        self._by_row.move(source, target)
+        for known in self._by_topology.values():
+            known.move(source, target)
+
+    def extend(self, capacity: int) -> None:
+        """Grow to this number of rows."""
+        super().extend(capacity)
+        self._by_row.extend(capacity)
+
+    def _note(self, row: int, amount: float, pods: int) -> None:
+        super()._note(row, amount, pods)
+        self._by_row.add(row, amount, pods)
+        for known in self._by_topology.values():
+            place = known.of(row)
+            if place >= 0:
+                known.content.add(place, amount, pods)
+
+
+class ExtremesCounter(Counter):
+    """Also the least and the greatest amount that a pod on each node has."""
+
+    __slots__ = ("_extremes", "_rows", "_stale")
+
+    def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
+        super().__init__(owner=owner, capacity=capacity, terminating=terminating)
+        self._rows: dict[int, dict[float, int]] = {}
+        """Pods by row and amount."""
+        self._stale: set[int] = set()
+        """Rows whose extremes are not in the columns yet."""
+        self._extremes = np.full((2, capacity), np.nan)
+
+    def extremes(self, *, least: bool) -> FloatArray:
+        """Return `float64[nodes]`: the least amount on each node, or the greatest; NaN without pods. Read-only."""
+        for row in self._stale:
+            there = self._rows.get(row)
+            self._extremes[:, row] = (min(there), max(there)) if there else np.nan
+        self._stale.clear()
+        found: FloatArray = self._extremes[0 if least else 1, : self._owner.size]
+        return found
+
+    def fill(self, row: int, pods: int, weight: float) -> None:
+        """Add this number of pods, without an entry in the journal."""
+        super().fill(row, pods, 1)
+        if pods:
+            self._note(row, weight, pods)
+
+    def bump(self, row: int, step: int, weight: float = 1) -> None:
+        """Count one more (`step` 1) or one less pod (-1) on a node."""
+        super().bump(row, step)
+        self._note(row, weight, step)
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        super().move(source, target)
+        if source in self._rows:
+            self._rows[target] = self._rows.pop(source)
+        self._stale |= {source, target}
+
+    def extend(self, capacity: int) -> None:
+        """Grow to this number of rows."""
+        super().extend(capacity)
+        more = np.full((2, capacity - self._extremes.shape[1]), np.nan)
+        self._extremes = np.concatenate((self._extremes, more), axis=1)
+
+    def _note(self, row: int, amount: float, pods: int) -> None:
+        there = self._rows.setdefault(row, {})
+        number = there.get(amount, 0) + pods
         if number:
-            self._amounts[amount] = number
+            there[amount] = number
         else:
-            self._amounts.pop(amount, None)
-
-
-_MOST_PLACES = 4
-"""Ways to group nodes that a counter of values follows: topologies of the policies that use it."""
+            del there[amount]
+            if not there:
+                del self._rows[row]
+        self._stale.add(row)
 
 
 class ValueCounts:
@@ -248,11 +449,15 @@ class ValueCounts:
             self._members.pop((place, value), None)
         self.numbers[place] += bool(after) - bool(before)
 
+    def extend(self, size: int) -> None:
+        """Make room for so many places."""
+        self.numbers = np.concatenate((self.numbers, np.zeros(size - len(self.numbers), np.int64)))
+
 
 class DistinctCounter(Counter):
     """Also how many different values the pods have, on each node and in each domain; their weights are the values."""
 
-    __slots__ = ("_by_place", "_different", "_everywhere", "_rows")
+    __slots__ = ("_by_topology", "_different", "_everywhere", "_rows")
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
@@ -261,8 +466,7 @@ class DistinctCounter(Counter):
         self._different = Tally(capacity)
         """Different values by row."""
         self._everywhere = ValueCounts(1)
-        self._by_place: dict[int, tuple[NDArray[np.intp], ValueCounts]] = {}
-        """By the identity of the array with the group of each row."""
+        self._by_topology: dict[str, PlacesOfRows[ValueCounts]] = {}
 
     def different(self) -> CountArray:
         """Return `int32[nodes]`: the number of different values on each node."""
@@ -272,21 +476,27 @@ class DistinctCounter(Counter):
         """Return the number of different values on all nodes."""
         return int(self._everywhere.numbers[0])
 
-    def by_place(self, places: NDArray[np.intp], slots: int) -> SumArray:
-        """Return `int64[slots]`: the number of different values in each place; `places` is the slot of each row.
+    def by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> SumArray:
+        """Return `int64[slots]`: the number of different values in each place of a topology. Read-only.
 
-        Read-only. Kept for the arrays used last, which must not change.
+        Args:
+            topology: a label key.
+            places: `intp[nodes]`, the slot of each row; another array if it changed.
+            slots: how many there are.
         """
-        kept = self._by_place.get(id(places))
-        if kept is None or kept[0] is not places:
-            values = ValueCounts(slots)
-            for row, found in self._rows.items():
-                for value, pods in found.items():
-                    values.add(int(places[row]), value, pods)
-            while len(self._by_place) >= _MOST_PLACES:
-                del self._by_place[next(iter(self._by_place))]
-            kept = self._by_place[id(places)] = places, values
-        return kept[1].numbers
+        known = self._by_topology.get(topology)
+        if known is None:
+            _make_room(self._by_topology)
+            known = self._by_topology[topology] = PlacesOfRows(ValueCounts(0))
+        values = known.content
+        if slots > len(values.numbers):
+            values.extend(slots)
+        for row, before, after in known.moved(places):
+            for value, pods in self._rows.get(row, _NO_VALUES).items():
+                if before >= 0:
+                    values.add(before, value, -pods)
+                values.add(after, value, pods)
+        return values.numbers[:slots]
 
     def fill(self, row: int, pods: int, weight: float) -> None:
         """Add this number of pods, without an entry in the journal."""
@@ -303,7 +513,8 @@ class DistinctCounter(Counter):
         """Follow a node to another row, which is empty."""
         super().move(source, target)
         self._different.move(source, target)
-        self._by_place.clear()
+        for known in self._by_topology.values():
+            known.move(source, target)
         if source in self._rows:
             self._rows[target] = self._rows.pop(source)
 
@@ -324,11 +535,13 @@ class DistinctCounter(Counter):
             if not found:
                 del self._rows[row]
         self._everywhere.add(0, value, pods)
-        for key, (places, values) in tuple(self._by_place.items()):
-            if row < len(places):
-                values.add(int(places[row]), value, pods)
-            else:
-                del self._by_place[key]  # of a table with fewer nodes
+        for known in self._by_topology.values():
+            place = known.of(row)
+            if place >= 0:
+                known.content.add(place, value, pods)
+
+
+_NO_VALUES: dict[int, int] = {}
 
 
 class Carriers(Counter):

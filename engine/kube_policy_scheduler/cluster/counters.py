@@ -15,7 +15,15 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary, ref
 
 from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
-from kube_policy_scheduler.cluster.counter import AmountCounter, Carriers, Counter, CountKey, DistinctCounter
+from kube_policy_scheduler.cluster.counter import (
+    AmountCounter,
+    Carriers,
+    Counter,
+    CountKey,
+    DistinctCounter,
+    ExtremesCounter,
+    RowAmountCounter,
+)
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -335,10 +343,9 @@ class PodCounters:
     def _count(self, key: CountKey) -> Counter:
         """Return a new counter of the existing pods, which follows added and removed pods."""
         weighing = key.pods.weighing
-        if weighing is Weighing.AMOUNT:
-            counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
-        elif weighing is Weighing.DISTINCT:
-            counter = DistinctCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
+        made = _COUNTERS.get(weighing)
+        if made is not None:
+            counter: Counter = made(owner=self, capacity=self._capacity, terminating=key.terminating)
         else:
             weighs = weighing is not Weighing.ONE
             counter = Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)
@@ -432,6 +439,12 @@ class PodCounters:
             self._states.move(source, target)
 
 
+_COUNTERS = {
+    Weighing.AMOUNT: AmountCounter,
+    Weighing.ROW_AMOUNT: RowAmountCounter,
+    Weighing.EXTREMES: ExtremesCounter,
+    Weighing.DISTINCT: DistinctCounter,
+}
 _NO_COUNTERS: dict[Counter, CountKey] = {}
 _NO_TEMPLATES: dict[PodTemplate, None] = {}
 

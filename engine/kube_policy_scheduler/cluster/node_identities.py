@@ -6,7 +6,9 @@ for each of these would cost tens of milliseconds in a large cluster.
 
 from __future__ import annotations
 
+from kube_policy_scheduler.cluster.node_info import NodeInfo
 from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.signal_join import IdentityChanges
 
 
 class TableIdentities:
@@ -33,4 +35,18 @@ class TableIdentities:
     @property
     def addresses(self) -> list[tuple[str, ...]]:
         """Every status address by row."""
-        return [tuple(a.address for a in info.node.status.addresses or ()) for info in self._table.infos]
+        return [_addresses(info) for info in self._table.infos]
+
+    def changes_since(self, version: int) -> IdentityChanges | None:
+        """Return what changed since a version; None if that is too long ago to know."""
+        rows, infos = self._table.identity_changes.since(version), self._table.infos
+        if rows is None:
+            return None
+        changed = [infos[row] for row in set(rows) if row < len(infos)]
+        return IdentityChanges(
+            set(rows), len(infos), [(info.row, info.name, info.hostname, _addresses(info)) for info in changed]
+        )
+
+
+def _addresses(info: NodeInfo) -> tuple[str, ...]:
+    return tuple(address.address for address in info.node.status.addresses or ())

@@ -83,8 +83,8 @@ class NodeTable:
         """Rows where what is requested or offered changed."""
         self.images = ImageTable()
         self._shared = SharedParts()
-        self.identity_version = 0
-        """Changes with a name, a hostname label, an address or the order of rows."""
+        self.identity_changes: Journal[int] = Journal()
+        """Rows where a name, a hostname label or an address changed, and those of added, moved or removed nodes."""
         self._capacity = _FIRST_CAPACITY
         self._allocatable: dict[str, IntArray] = {name: _no_amounts() for name in NATIVE}
         self._requested = {name: SumColumn(_FIRST_CAPACITY) for name in NATIVE}
@@ -136,6 +136,11 @@ class NodeTable:
     def version(self) -> int:
         """Return a number that changes with every static change."""
         return self.static_changes.end
+
+    @property
+    def identity_version(self) -> int:
+        """Return a number that changes with a name, a hostname label, an address or the order of rows."""
+        return self.identity_changes.end
 
     @property
     def images_version(self) -> int:
@@ -293,14 +298,15 @@ class NodeTable:
             self.infos.append(info)
             self.by_hash.append(name)
             self._views.clear()
-            self.identity_version += 1
+            self.identity_changes.note(info.row)
             changes = frozenset({"added"})
             self._offer(info, {}, info.allocatable)
             self._label({}, info.labels)
         else:
             old = self.infos[info.row]
             changes = changes_between(old, info)
-            self.identity_version += "addresses" in changes or old.hostname != info.hostname
+            if "addresses" in changes or old.hostname != info.hostname:
+                self.identity_changes.note(info.row)
             if "images" in changes:
                 self.images.discard(info.row, old.images)
                 self.images.add(info.row, info.images)
@@ -339,8 +345,7 @@ class NodeTable:
         for _, static in self._static.values():
             static.remove(row)
         self.by_hash.remove(row)
-        self.identity_version += 1
-        for journal in (self.static_changes, self.image_changes, self.dynamic_changes):
+        for journal in (self.static_changes, self.image_changes, self.dynamic_changes, self.identity_changes):
             journal.note(row)
         if row == last:
             return None

@@ -61,7 +61,11 @@ class Weighing(Enum):
     WHOLE = "whole"
     """A whole number."""
     AMOUNT = "amount"
-    """Any number: the number of pods with each is kept."""
+    """Any number: their sum over all nodes is kept."""
+    ROW_AMOUNT = "amount by row"
+    """Any number: their sums on each node and in each domain are kept too."""
+    EXTREMES = "extremes"
+    """Any number: the least and the greatest on each node are kept."""
     DISTINCT = "distinct"
     """A number for each value: each value counts once, however many pods have it."""
 

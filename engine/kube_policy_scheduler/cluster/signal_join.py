@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.nodes import IntArray
-from kube_policy_scheduler.cluster.signals import Query, Reading, Series, SeriesColumns, Signals
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series, SeriesColumns, Signals
 from kube_policy_scheduler.wording import some
 
 DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
@@ -36,6 +36,17 @@ LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "inst
 _MAX_COLUMNS = 1024
 _ROUNDING_SECONDS = 1e-6
 """A time is not compared more exactly than this; close to the end of a column it is made again."""
+
+
+class IdentityChanges(NamedTuple):
+    """The nodes that changed between two versions."""
+
+    rows: set[int]
+    """Rows whose node changed, also of nodes that are gone."""
+    size: int
+    """The number of nodes."""
+    now: Sequence[tuple[int, str, str | None, Iterable[str]]]
+    """Of those rows that have a node: the row, and its name, hostname label and addresses."""
 
 
 class NodeIdentities(Protocol):
@@ -57,30 +68,103 @@ class NodeIdentities(Protocol):
     def addresses(self) -> Sequence[Iterable[str]]:
         """Every `status.addresses[].address`."""
 
+    def changes_since(self, version: int) -> IdentityChanges | None:
+        """Return what changed since a version; None if that is not known."""
 
-@dataclass(frozen=True, slots=True)
+
 class NodeIndex:
     """Every text that identifies exactly one node, and those that identify more than one."""
 
-    rows: Mapping[str, int]
-    ambiguous: frozenset[str]
-    names: tuple[str, ...]
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._aliases: list[frozenset[str]] = []
+        """By row: the hostname label and the addresses."""
+        self._by_name: dict[str, int] = {}
+        self._by_alias: dict[str, int | set[int]] = {}
+        """The rows with each alias: one, or several."""
+        self._as_tuple: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, nodes: NodeIdentities) -> NodeIndex:
         """Index the nodes by name, hostname label and addresses."""
-        names = tuple(nodes.names)
-        aliases: dict[str, int] = {}
-        ambiguous: set[str] = set()
-        for row, (hostname, addresses) in enumerate(zip(nodes.hostnames, nodes.addresses, strict=True)):
-            for alias in {_canonical(text) for text in (hostname, *addresses) if text}:
-                if aliases.setdefault(alias, row) != row:
-                    ambiguous.add(alias)
-        for alias in ambiguous:
-            del aliases[alias]
+        index = cls()
+        for row, (name, hostname, addresses) in enumerate(
+            zip(nodes.names, nodes.hostnames, nodes.addresses, strict=True)
+        ):
+            index._add(row, name, hostname, addresses)
+        return index
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names by row."""
+        if self._as_tuple is None:
+            self._as_tuple = tuple(self._names)
+        return self._as_tuple
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Return the row of each text that identifies exactly one node."""
+        aliases = {alias: row for alias, row in self._by_alias.items() if isinstance(row, int)}
+        return aliases | self._by_name
+
+    @property
+    def ambiguous(self) -> frozenset[str]:
+        """Return the texts that identify more than one node."""
+        several = (alias for alias, rows in self._by_alias.items() if not isinstance(rows, int))
+        return frozenset(several) - self._by_name.keys()
+
+    def look_up(self, text: str) -> int:
+        """Return the row of a text; less than 0 if it identifies no node, or more than one."""
         # a node's name is unique in the API: it is never made ambiguous by another node's hostname label
-        by_name = {name: row for row, name in enumerate(names)}
-        return cls(rows=aliases | by_name, ambiguous=frozenset(ambiguous - by_name.keys()), names=names)
+        row = self._by_name.get(text)
+        if row is not None:
+            return row
+        rows = self._by_alias.get(text)
+        return _UNMATCHED if rows is None else rows if isinstance(rows, int) else _AMBIGUOUS
+
+    def follow(self, changes: IdentityChanges) -> set[str]:
+        """Take over changes; return the texts that may identify other nodes than before."""
+        texts = set[str]()
+        before = len(self._names)
+        for row in {*changes.rows, *range(changes.size, before)}:
+            if row < before:
+                texts |= self._drop(row)
+        del self._names[changes.size :], self._aliases[changes.size :]
+        for row, name, hostname, addresses in sorted(changes.now):
+            texts |= self._add(row, name, hostname, addresses)
+        self._as_tuple = None
+        return texts
+
+    def _add(self, row: int, name: str, hostname: str | None, addresses: Iterable[str]) -> frozenset[str]:
+        """Add a node, on a row that has none or is the next one; return all that identifies it."""
+        aliases = frozenset(_canonical(text) for text in (hostname, *addresses) if text)
+        if row == len(self._names):
+            self._names.append(name)
+            self._aliases.append(aliases)
+        else:
+            self._names[row], self._aliases[row] = name, aliases
+        self._by_name[name] = row
+        for alias in aliases:
+            there = self._by_alias.setdefault(alias, row)
+            if isinstance(there, set):
+                there.add(row)
+            elif there != row:
+                self._by_alias[alias] = {there, row}
+        return aliases | {name}
+
+    def _drop(self, row: int) -> frozenset[str]:
+        name, aliases = self._names[row], self._aliases[row]
+        if self._by_name.get(name) == row:
+            del self._by_name[name]
+        for alias in aliases:
+            there = self._by_alias[alias]
+            if isinstance(there, int):
+                del self._by_alias[alias]
+                continue
+            there.discard(row)
+            if len(there) == 1:
+                self._by_alias[alias] = there.pop()
+        return aliases | {name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +188,8 @@ class Join:
     """Names of nodes for which several series disagree: missing, because taking either would be a guess."""
     not_finite: tuple[str, ...] = ()
     """Names of nodes whose value is NaN or infinite: missing."""
+    others: object = field(default_factory=object, compare=False)
+    """The same object as in the join before if that differs only on rows whose own node changed."""
 
     def missing_names(self) -> tuple[str, ...]:
         """Names of the nodes without a value."""
@@ -131,31 +217,75 @@ class Join:
         return found
 
 
-def rows_of(reading: Reading, *, by: str | None, index: NodeIndex) -> IntArray:
-    """Return `int64[series]`: the row of the node that each series is about, or less than 0 if there is none."""
+class SeriesRows:
+    """The row of the node that each of some series is about, and what says so."""
+
+    __slots__ = ("_by", "_hashes", "_labels", "_series", "_sorted", "row_of")
+
+    def __init__(self, labels: LabelSets, *, by: str | None, index: NodeIndex) -> None:
+        self._labels, self._by = labels, by
+        rows, hashes, series = list[int](), list[int](), list[int]()
+        for number, texts in enumerate(_deciding_texts(labels, by=by)):
+            rows.append(_row_of(texts, index=index))
+            for text in texts:
+                for spelling in _spellings(text):
+                    hashes.append(hash(spelling))
+                    series.append(number)
+        self.row_of: IntArray = np.array(rows, np.int64)
+        """`int64[series]`: less than 0 if there is no such node."""
+        self._hashes: IntArray = np.array(hashes, np.int64)
+        """Of each text by which a series may find its node."""
+        self._series: IntArray = np.array(series, np.int64)
+        """The series of each of them."""
+        self._sorted = False
+
+    def follow(self, texts: Iterable[str], index: NodeIndex) -> tuple[IntArray, IntArray]:
+        """Look up the series of some texts again; return their old and their new rows, `int64[found]` each."""
+        if not self._sorted:
+            order = np.argsort(self._hashes)
+            self._hashes, self._series, self._sorted = self._hashes[order], self._series[order], True
+        wanted = np.array([hash(text) for text in texts], np.int64)
+        starts, ends = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
+        runs = [self._series[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        found = np.unique(np.concatenate(runs)) if runs else _NO_SERIES
+        before = self.row_of[found]
+        looked = (_row_of(each, index=index) for each in _deciding_texts(self._labels.take(found), by=self._by))
+        after = np.fromiter(looked, np.int64, len(found))
+        self.row_of = self.row_of.copy()  # an older join may be in use
+        self.row_of[found] = after
+        return before, after
+
+
+_NO_SERIES: IntArray = np.zeros(0, np.int64)
+
+
+def _deciding_texts(labels: LabelSets, *, by: str | None) -> Iterator[Sequence[str]]:
+    """Yield for each series the texts of which the first that names a node decides."""
     deciding = DECIDING_LABELS if by is None else (by,)
     likely = LIKELY_LABELS if by is None else ()
-    texts = SeriesColumns.of(reading.series).labels.values_of((*deciding, *likely))
     split = len(deciding)
-    rows = (_row_of(values[:split], values[split:], index=index) for values in texts)
-    return np.fromiter(rows, np.int64, len(reading.series))
+    for values in labels.values_of((*deciding, *likely)):
+        first = next(filter(None, values[:split]), None)
+        yield (first,) if first is not None else [text for text in values[split:] if text]
 
 
-def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray | None = None) -> Join:
-    """Lay a reading over the nodes of the index; `row_of` is the result of `rows_of`, if that is known.
+def _laid(
+    rows: IntArray, series: SeriesColumns, placed: IntArray, *, evaluated_at: float, count: int
+) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+    """Lay series over rows.
 
-    A PromQL scalar is one value for all nodes. A vector never is, not even one series without labels such as
-    `avg(load)` gives: a query that lost its `by (node)` would otherwise pass silently.
+    Args:
+        rows: `int64[placed]`, the row of each.
+        series: all of them.
+        placed: `int64[placed]`, which of the series.
+        evaluated_at: Unix seconds.
+        count: of rows.
+
+    Returns:
+        `float64[count]`, the values, NaN where missing; `float64[count]`, the ages of their samples; the rows on which
+        series disagree; the rows whose value is not finite.
     """
-    count = len(index.names)
     values = np.full(count, np.nan)
-    if reading.scalar is not None and np.isfinite(reading.scalar):
-        values.fill(reading.scalar)
-    series = SeriesColumns.of(reading.series)
-    if row_of is None:
-        row_of = rows_of(reading, by=by, index=index)
-    placed = np.flatnonzero(row_of >= 0)
-    rows = row_of[placed]
     given, times = series.values[placed], series.timestamps[placed]
     first = np.zeros(count, np.int64)
     first[rows[::-1]] = np.arange(len(rows))[::-1]
@@ -167,23 +297,40 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray
     odd = np.zeros(count, np.bool_)
     odd[rows] = ~np.isfinite(expected)
     odd[conflicting] = False
-    if reading.scalar is not None and not np.isfinite(reading.scalar):
-        odd[:] = True
     values[odd] = np.nan
     sample_ages = np.zeros(count)
-    np.maximum.at(sample_ages, rows[agrees], reading.evaluated_at - times[agrees])
+    np.maximum.at(sample_ages, rows[agrees], evaluated_at - times[agrees])
+    return values, sample_ages, conflicting, np.flatnonzero(odd)
+
+
+def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray | None = None) -> Join:
+    """Lay a reading over the nodes of the index; `row_of` is `SeriesRows.row_of`, if that is known.
+
+    A PromQL scalar is one value for all nodes. A vector never is, not even one series without labels such as
+    `avg(load)` gives: a query that lost its `by (node)` would otherwise pass silently.
+    """
+    names, series = index.names, SeriesColumns.of(reading.series)
+    if row_of is None:
+        row_of = SeriesRows(series.labels, by=by, index=index).row_of
+    placed = np.flatnonzero(row_of >= 0)
+    values, sample_ages, conflicting, odd = _laid(
+        row_of[placed], series, placed, evaluated_at=reading.evaluated_at, count=len(names)
+    )
+    if reading.scalar is not None:
+        values = np.full(len(names), reading.scalar if np.isfinite(reading.scalar) else np.nan)
+        odd = np.zeros(0, np.int64) if np.isfinite(reading.scalar) else np.arange(len(names))
     values.flags.writeable = False
     sample_ages.flags.writeable = False
     return Join(
-        names=index.names,
+        names=names,
         values=values,
         sample_ages=sample_ages,
         oldest_sample_age=float(sample_ages.max(initial=0.0)),
         matched=int(np.count_nonzero(~np.isnan(values))),
         unmatched=series.take(np.flatnonzero(row_of == _UNMATCHED)),
         ambiguous=series.take(np.flatnonzero(row_of == _AMBIGUOUS)),
-        conflicting=tuple(sorted(index.names[row] for row in conflicting)),
-        not_finite=tuple(sorted(index.names[row] for row in np.flatnonzero(odd))),
+        conflicting=tuple(sorted(names[row] for row in conflicting)),
+        not_finite=tuple(sorted(names[row] for row in odd)),
     )
 
 
@@ -209,17 +356,20 @@ class SignalColumn:
     join: Join | None
     until: float = math.inf
     """Unix seconds by our clock: the next value is too old then."""
+    others: object = None
+    """The same object as before if values changed only on rows whose own node did."""
 
 
 class SignalColumns:
     """Lays signals over nodes for decisions, and remembers the columns so that a decision pays for none.
 
-    A join is made once per reading and version of the node table, a column once more when a value grows too old.
+    A join is made once per reading. When nodes are added, changed or removed, the rows that this concerns are joined
+    again; the result is the same as that of `join`. A column is made once more when a value grows too old.
     """
 
     def __init__(self) -> None:
         self._index: NodeIndex | None = None
-        self._version: int | None = None
+        self._version = -1
         self._joins: dict[tuple[str, str | None], _Made] = {}
         self._columns: dict[Query, _Laid] = {}
 
@@ -236,6 +386,8 @@ class SignalColumns:
         column = self._lay(query, reading, node_label=signals.node_label, nodes=nodes, now=now)
         if len(self._columns) >= _MAX_COLUMNS:
             self._columns.clear()
+        if len(self._joins) > len(signals.readings):
+            self._drop_unread(signals)
         self._columns[query] = _Laid(column, reading, signals.node_label, version, now)
         return column
 
@@ -251,32 +403,51 @@ class SignalColumns:
             query = replace(query, by=node_label)
         joined = self.joined(query, reading=reading, nodes=nodes)
         values, missing, oldest = joined.values, len(joined.names) - joined.matched, joined.oldest_sample_age
+        others = joined.others
         if oldest > usable_age:
             usable = joined.sample_ages <= usable_age
             values = np.where(usable, values, np.nan)
             values.flags.writeable = False
             missing = int(np.count_nonzero(np.isnan(values)))
+            others = object()
             oldest = float(joined.sample_ages[usable].max(initial=0.0))
         until = reading.fetched_at + query.stale_after_seconds - oldest
-        return SignalColumn(values=values, state=SignalState.FRESH, missing=missing, join=joined, until=until)
+        return SignalColumn(values, SignalState.FRESH, missing, joined, until, others)
+
+    def _drop_unread(self, signals: Signals) -> None:
+        """Drop the joins of queries that are no longer sent."""
+        self._joins = {key: made for key, made in self._joins.items() if key[0] in signals.readings}
 
     def joined(self, query: Query, *, reading: Reading, nodes: NodeIdentities) -> Join:
         """Return the join of a reading with the nodes, from memory if it was made before."""
-        if self._index is None or self._version != nodes.identity_version:
-            self._index = NodeIndex.of(nodes)
-            self._version = nodes.identity_version
-            self._joins.clear()
+        index = self._follow(nodes)
         key = (query.promql, query.by)
-        remembered = self._joins.get(key)
-        if remembered is not None and remembered.reading is reading:
-            return remembered.join
-        if remembered is not None and _same_labels(remembered.reading, reading):
-            row_of = remembered.row_of
+        known = self._joins.get(key)
+        if known is not None and known.reading is reading:
+            return known.join
+        if known is not None and _same_labels(known.reading, reading):
+            rows = known.rows
         else:
-            row_of = rows_of(reading, by=query.by, index=self._index)
-        made = join(reading, by=query.by, index=self._index, row_of=row_of)
-        self._joins[key] = _Made(reading, row_of, made)
+            rows = SeriesRows(SeriesColumns.of(reading.series).labels, by=query.by, index=index)
+        made = join(reading, by=query.by, index=index, row_of=rows.row_of)
+        self._joins[key] = _Made(reading, rows, made)
         return made
+
+    def _follow(self, nodes: NodeIdentities) -> NodeIndex:
+        """Return the index of the nodes as they are; joins follow nodes that were added, changed or removed."""
+        version = nodes.identity_version
+        if self._index is not None and self._version == version:
+            return self._index
+        changes = nodes.changes_since(self._version) if self._index is not None else None
+        if self._index is None or changes is None or len(changes.rows) * _REBUILD_SHARE > changes.size:
+            self._index = NodeIndex.of(nodes)
+            self._joins.clear()
+        else:
+            texts = self._index.follow(changes)
+            for made in self._joins.values():
+                made.follow(texts, changes, self._index)
+        self._version = version
+        return self._index
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +470,75 @@ class _Laid:
         )
 
 
-@dataclass(frozen=True, slots=True)
+_REBUILD_SHARE = 8
+"""With more than 1/8 of the nodes changed, all are joined again."""
+
+
+@dataclass(slots=True)
 class _Made:
     """A join that was made, and what it was made from."""
 
     reading: Reading
-    row_of: IntArray
+    rows: SeriesRows
     join: Join
+
+    def follow(self, texts: Iterable[str], changes: IdentityChanges, index: NodeIndex) -> None:
+        """Join the rows again that changed, or whose series did."""
+        reading, series, before = self.reading, SeriesColumns.of(self.reading.series), self.join
+        if reading.scalar is not None:
+            self.join = join(reading, by=None, index=index, row_of=self.rows.row_of)
+            return
+        old_rows, new_rows = self.rows.follow(texts, index)
+        row_of, size, own = self.rows.row_of, changes.size, changes.rows
+        touched = own.union(old_rows[old_rows >= 0].tolist(), new_rows[new_rows >= 0].tolist())
+        rows = np.array(sorted(row for row in touched if row < size), np.int64)
+        placed = np.flatnonzero(np.isin(row_of, rows))
+        values, ages, conflicting, odd = _laid(
+            np.searchsorted(rows, row_of[placed]), series, placed, evaluated_at=reading.evaluated_at, count=len(rows)
+        )
+        all_values, all_ages = _resized(before.values, size), _resized(before.sample_ages, size)
+        others = np.array([row not in own for row in rows.tolist()], np.bool_)
+        same = np.array_equal(all_values[rows][others], values[others], equal_nan=True) and np.array_equal(
+            all_ages[rows][others], ages[others]
+        )
+        all_values[rows], all_ages[rows] = values, ages
+        all_values.flags.writeable = False
+        all_ages.flags.writeable = False
+        names = index.names
+        gone = {before.names[row] for row in touched.union(range(size, len(before.names))) if row < len(before.names)}
+        self.join = Join(
+            names=names,
+            values=all_values,
+            sample_ages=all_ages,
+            oldest_sample_age=float(all_ages.max(initial=0.0)),
+            matched=int(np.count_nonzero(~np.isnan(all_values))),
+            unmatched=_kept_if_same(before.unmatched, series, row_of, _UNMATCHED, old_rows, new_rows),
+            ambiguous=_kept_if_same(before.ambiguous, series, row_of, _AMBIGUOUS, old_rows, new_rows),
+            conflicting=_patched(before.conflicting, gone, [names[row] for row in rows[conflicting]]),
+            not_finite=_patched(before.not_finite, gone, [names[row] for row in rows[odd]]),
+            others=before.others if same else object(),
+        )
+
+
+def _resized(column: FloatArray, size: int) -> FloatArray:
+    """Return a copy with another length; new rows are still to be written."""
+    result = np.zeros(size)
+    common = min(size, len(column))
+    result[:common] = column[:common]
+    return result
+
+
+def _kept_if_same(
+    before: Sequence[Series], series: SeriesColumns, row_of: IntArray, code: int, old: IntArray, new: IntArray
+) -> Sequence[Series]:
+    """Return the series with a code; those from before if none joined or left them."""
+    if np.array_equal(old == code, new == code):
+        return before
+    return series.take(np.flatnonzero(row_of == code))
+
+
+def _patched(names: tuple[str, ...], gone: set[str], come: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted((set(names) - gone).union(come)))
 
 
 def _same_labels(old: Reading, new: Reading) -> bool:
@@ -323,13 +556,10 @@ def _nothing(count: int, *, state: SignalState) -> SignalColumn:
     return SignalColumn(values=values, state=state, missing=count, join=None)
 
 
-def _row_of(deciding: Sequence[str], likely: Sequence[str], *, index: NodeIndex) -> int:
-    """Return the node's row, _AMBIGUOUS, or _UNMATCHED if it names no node; from the values of the labels."""
-    for text in deciding:
-        if text:
-            return _look_up(text, index)
+def _row_of(texts: Iterable[str], *, index: NodeIndex) -> int:
+    """Return the row of the first text that names a node, else _AMBIGUOUS or _UNMATCHED."""
     found = _UNMATCHED
-    for text in likely:
+    for text in texts:
         row = _look_up(text, index)
         if row >= 0:
             return row
@@ -339,18 +569,18 @@ def _row_of(deciding: Sequence[str], likely: Sequence[str], *, index: NodeIndex)
 
 
 def _look_up(text: str, index: NodeIndex) -> int:
-    row = index.rows.get(text)
-    if row is not None:
-        return row
-    for key in (text, _canonical(text), _canonical(_without_port(text))):
-        if not key:
-            return _UNMATCHED
-        row = index.rows.get(key)
-        if row is not None:
+    for spelling in _spellings(text):
+        row = index.look_up(spelling)
+        if row != _UNMATCHED:
             return row
-        if key in index.ambiguous:
-            return _AMBIGUOUS
     return _UNMATCHED
+
+
+def _spellings(text: str) -> Iterable[str]:
+    """Return what a text may stand for: itself, an IPv6 address, and both without a port."""
+    if ":" not in text and not text.startswith("["):
+        return (text,)
+    return [each for each in (text, _canonical(text), _canonical(_without_port(text))) if each]
 
 
 def _without_port(text: str) -> str:

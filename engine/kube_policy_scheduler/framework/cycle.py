@@ -216,7 +216,9 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     if live.nodes is not None:
         ok = ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
-        ok = ok & plugin.filter(frame, state)
+        passing = ok & plugin.filter(frame, state)
+        if np.count_nonzero(passing) != np.count_nonzero(ok):
+            ok = passing
         if isinstance(plugin, DynamicResources):
             wrong = plugin.errors(frame, state)
             if wrong is not None and _breaks(frame, profile, plugin, wrong):

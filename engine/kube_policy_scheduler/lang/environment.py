@@ -264,6 +264,8 @@ class QueryInput(NamedTuple):
     query: Any
     key: QueryKey | None
     """None: of nodes, or of the cluster."""
+    of_nodes: bool
+    """Whether each of its series is about a node."""
 
 
 CLUSTER = "*"

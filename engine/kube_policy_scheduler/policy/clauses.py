@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import queries, reading_state
-from kube_policy_scheduler.builtins.pods import MemberSet, held_in_domains, member_anchors, outside_domains
-from kube_policy_scheduler.cluster.counter import AmountCounter
-from kube_policy_scheduler.cluster.counters import PodCounters
+from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.pod_sets import Anchor, NamespaceLabels, PlainSet, Weighing
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -231,12 +227,12 @@ def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
 class DomainLimitClause:
     """`limit … over TOPOLOGY`: rejects nodes whose domain would hold too much with the pod."""
 
-    scope = Scope.CLUSTER
-
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
+        by_row = clause.topology is None and not clause.depends & (_OTHERS | Depends.SIGNAL)
+        self.scope = Scope.ROW if by_row else Scope.CLUSTER
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection, or nothing to say where the limit is not for the pod."""
@@ -246,11 +242,12 @@ class DomainLimitClause:
         """Return `bool[rows]`: the nodes whose domain has room; a missing bound allows nothing."""
         clause = self.clause
         measure = clause.measure_members(frame) if clause.measure_members is not None else None
-        bound = float(clause.bound(frame))
         more = worth(measure, frame.template) if measure is not None else 1.0
-        held_there = held_in_domains(frame, clause.members(frame), measure, topology=clause.topology)
-        room: BoolArray = held_there + more <= (bound if bound == bound else 0.0)
-        return room | outside_domains(frame, clause.topology)
+        bound = float(clause.bound(frame))
+        most = bound if bound == bound else 0.0
+        return domains_with_room(
+            frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most
+        )
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the domain has no room."""
@@ -291,33 +288,6 @@ class ScoreClause:
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return the raw scores: they are final."""
         return raw
-
-
-# --- what the pods of one key hold together: no decision adds up pods --------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Holders(PlainSet):
-    """The pods of a key, each for what its measure is."""
-
-    members: Members
-    measure: Members
-    weighing: ClassVar[Weighing] = Weighing.AMOUNT
-
-    def anchors(self) -> Iterable[Anchor]:
-        """Return what a template must have at least one of to belong to the set."""
-        return member_anchors(self.members)
-
-    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
-        """Return what a pod of this template counts for; None where it does not belong to the set."""
-        return worth(self.measure, template) if self.members(template) else None
-
-
-def held(counters: PodCounters, members: Members, measure: Members) -> float:
-    """Return the sum of a measure over the pods of a key, terminating ones included."""
-    counter = counters.counter(_Holders(members, measure), terminating=True)
-    assert isinstance(counter, AmountCounter)
-    return counter.worth()
 
 
 def worth(measure: Members, template: PodTemplate) -> float:

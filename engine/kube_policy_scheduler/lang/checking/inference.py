@@ -989,7 +989,7 @@ class Binding:
                         message = f"`{self.builtin.name}` cannot count the new pods of `{shown}`"
                         advice = "find the metric by a plain field of the pod's template or of the node"
                         self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
-                found.setdefault(query, QueryInput(query, key))
+                found.setdefault(query, QueryInput(query, key, part.builtin.shape is Shape.NODE))
         return tuple(found.values())
 
     def _is_bare(self, argument: expressions.Expr) -> bool:
@@ -1021,8 +1021,11 @@ class Binding:
             advice = f'write for example `{builtin.name}(promql("cpu_usage"), 5)`'
             self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
             return unknown(self.expr.span)
+        own_depends = builtin.depends
         if inputs:
             kernel = _with_inputs(kernel, inputs)
+            if all(each.of_nodes for each in inputs):
+                own_depends &= ~Depends.CLUSTER  # what follows for a node follows from its own metric and pods
         if builtin.staged:
             try:
                 kernel = kernel(*positional, **named)
@@ -1043,7 +1046,7 @@ class Binding:
             maybe = False
             release = release_number(values[0].value) if gives.kind is Kind.VERSION else None
             low, high = (low, high) if release is None else (release, release)
-        info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high, gives.literal)
+        info = Info(result, builtin.shape or shape, maybe, depends | own_depends, low, high, gives.literal)
         reads = tuple(getattr(kernel, "inputs", ()))
         self.inference.inputs.update(reads)
         value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads)

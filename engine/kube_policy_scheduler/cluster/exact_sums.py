@@ -1,0 +1,101 @@
+"""Sums of any numbers that come and go, by slot: exact, so neither the order nor what was there before shows in them.
+
+Ten times 0.1 is 1, and a sum from which everything was subtracted is 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DENSE_SHARE = 16
+"""With a sum in more than one slot of so many, all of them are kept as a column; of fewer a column is made on demand."""
+_FEW = 64
+"""Slots that are read one by one rather than from a column."""
+_STEP_BITS = 64
+"""By how much the unit becomes finer at a time: all sums are written again then."""
+_MOST = 1e308
+
+
+class ExactSums:
+    """One sum of finite numbers per slot, as a whole number of a unit that is a power of 1/2."""
+
+    __slots__ = ("_bits", "_column", "_stale", "_totals", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._bits = 0
+        """The unit is `1 / 2**bits`."""
+        self._totals: dict[int, int] = {}
+        """By slot; a sum of 0 is left out."""
+        self._column: NDArray[np.float64] | None = None
+        self._stale: set[int] = set()
+        """Slots whose sum is not in the column yet."""
+
+    def add(self, slot: int, amount: float, times: int = 1) -> None:
+        """Add an amount so many times; a negative number of times takes it away."""
+        numerator, denominator = amount.as_integer_ratio()
+        self.add_units(slot, numerator * times, denominator.bit_length() - 1)
+
+    def units(self, slot: int) -> tuple[int, int]:
+        """Return a sum as a whole number of `1 / 2**bits`, and those bits."""
+        return self._totals.get(slot, 0), self._bits
+
+    def add_units(self, slot: int, units: int, bits: int) -> None:
+        """Add so many times `1 / 2**bits`."""
+        if bits > self._bits:
+            self._refine(bits)
+        total = self._totals.get(slot, 0) + (units << (self._bits - bits))
+        if total:
+            self._totals[slot] = total
+        else:
+            self._totals.pop(slot, None)
+        if self._column is not None:
+            self._stale.add(slot)
+
+    def value(self, slot: int) -> float:
+        """Return a sum, rounded once; at most 1e308."""
+        total = self._totals.get(slot)
+        if total is None:
+            return 0.0
+        try:
+            return max(-_MOST, min(_MOST, total / (1 << self._bits)))
+        except OverflowError:
+            return _MOST if total > 0 else -_MOST
+
+    def values(self, slots: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return `float64[slots]`. All of them: read-only, `slots` is `slice(None)` or begins at 0."""
+        if not isinstance(slots, slice) and len(slots) <= _FEW:
+            return np.array([self.value(slot) for slot in slots.tolist()], np.float64)
+        return self._all()[slots]
+
+    def _all(self) -> NDArray[np.float64]:
+        if self._column is None:
+            made = np.zeros(self.size)
+            made[list(self._totals)] = [self.value(slot) for slot in self._totals]
+            if len(self._totals) * _DENSE_SHARE <= self.size:
+                return made
+            self._column = made
+        for slot in self._stale:
+            self._column[slot] = self.value(slot)
+        self._stale.clear()
+        return self._column
+
+    def move(self, source: int, target: int) -> None:
+        """Follow what is in a slot to another one, which is empty."""
+        total = self._totals.pop(source, None)
+        if total is not None:
+            self._totals[target] = total
+        if self._column is not None:
+            self._stale |= {source, target}
+
+    def extend(self, size: int) -> None:
+        """Make room for so many slots."""
+        if self._column is not None:
+            self._column = np.concatenate((self._column, np.zeros(size - self.size)))
+        self.size = size
+
+    def _refine(self, bits: int) -> None:
+        finer = -(-bits // _STEP_BITS) * _STEP_BITS
+        self._totals = {slot: total << (finer - self._bits) for slot, total in self._totals.items()}
+        self._bits = finer
