@@ -343,7 +343,8 @@ def measure_clauses(reference: Reference, *, nodes: int = NODES, only: Sequence[
         plain: dict[str, Measurement] = {}
         for each in (CLAUSES[0], *wanted):
             if each.beside not in plain:
-                plain[each.beside] = _measured(replace(each, text=each.beside, prepare=None, asks=None), reference, nodes)
+                without = replace(each, text=each.beside, prepare=None, asks=None)
+                plain[each.beside] = _measured(without, reference, nodes)
         of_reference = _added(_measured(CLAUSES[0], reference, nodes), plain[""])
         found = []
         for each in wanted:

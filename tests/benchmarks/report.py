@@ -97,7 +97,7 @@ def missed(results: Results) -> list[str]:
         for m in results.decisions
         if m.goal is not None and m.nodes >= 5_000 and m.per_second < m.goal
     ] + [
-        f"clause {c.name} at {c.nodes:,} nodes: {c.turns:.1f} turns of the reference loop, the bound is {BOUND_TURNS:.1f}"
+        f"clause {c.name} at {c.nodes:,} nodes: {c.turns:.1f} turns, the bound is {BOUND_TURNS:.1f}"
         for c in results.clauses
         if c.is_over
     ]

@@ -285,7 +285,9 @@ def domains_with_room(
     pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
     counter = counters.counter(pods, terminating=True)
     if topology is None:
-        on_nodes = counter.on_rows(frame.rows) if isinstance(counter, RowAmountCounter) else _counted(frame, counter, None)
+        on_nodes = (
+            counter.on_rows(frame.rows) if isinstance(counter, RowAmountCounter) else _counted(frame, counter, None)
+        )
         return np.asarray(on_nodes + more <= most, np.bool_)
     domains = topology_of(frame.cluster.nodes, topology)
     by_place = counter.by_place if isinstance(counter, RowAmountCounter) else counter.pods_by_place

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _DENSE_SHARE = 16
-"""With a sum in more than one slot of so many, all of them are kept as a column; of fewer a column is made on demand."""
+"""With a sum in more than one slot of so many, all are kept as a column; of fewer a column is made on demand."""
 _FEW = 64
 """Slots that are read one by one rather than from a column."""
 _STEP_BITS = 64

@@ -245,9 +245,7 @@ class DomainLimitClause:
         more = worth(measure, frame.template) if measure is not None else 1.0
         bound = float(clause.bound(frame))
         most = bound if bound == bound else 0.0
-        return domains_with_room(
-            frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most
-        )
+        return domains_with_room(frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most)
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the domain has no room."""
