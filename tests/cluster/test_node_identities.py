@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import objects, signal_join
+from kube_policy_scheduler.cluster import objects, signal_join, signals
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, join
-from kube_policy_scheduler.cluster.signals import Query, Reading, Series
+from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series
 
 
 def node(name: str, *, address: str = "10.0.0.1", **labels: str) -> objects.Node:
@@ -69,6 +69,7 @@ series = st.tuples(
     st.sampled_from([0.0, 50.0]),
 )
 readings = st.tuples(st.just("read"), st.sampled_from(["m", "n"]), st.lists(series, max_size=8), st.booleans())
+edits = st.tuples(st.just("edit"), st.sampled_from(["m", "n"]), st.integers(0, 8), series | st.none())
 
 
 def told(found: Join) -> tuple[Any, ...]:
@@ -87,7 +88,7 @@ def told(found: Join) -> tuple[Any, ...]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(events=st.lists(st.one_of(nodes_set, nodes_set, nodes_gone, readings), min_size=4, max_size=30))
+@given(events=st.lists(st.one_of(nodes_set, nodes_set, nodes_gone, readings, edits), min_size=4, max_size=30))
 def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple[Any, ...]]) -> None:
     table, columns, known = NodeTable(), SignalColumns(), dict[str, Reading]()
     identities, before, position = TableIdentities(table), dict[tuple[str, str | None], Join](), 0
@@ -105,6 +106,13 @@ def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple
                     if same_labels and name in known:
                         rows = [Series(each.labels, each.value + 1.0, each.timestamp) for each in known[name].series]
                     known[name] = Reading(name, tuple(rows), 1000.0, 1000.0)
+                case ("edit", name, at, more) if name in known:
+                    # the same answer but for a series that came, or some that went
+                    rows = list(known[name].series)
+                    rows[at : at + 1 + at % 2 if more is None else at] = (
+                        [] if more is None else [Series(more[0], more[1], 1000.0 - more[2])]
+                    )
+                    known[name] = Reading(name, tuple(rows), 1000.0, 1000.0)
             index = NodeIndex.of(identities)
             own = set(table.static_changes.since(position) or ())
             position = table.static_changes.end
@@ -117,3 +125,28 @@ def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple
                         rows = [row for row in range(min(len(older.values), table.size)) if row not in own]
                         assert np.array_equal(older.values[rows], followed.values[rows], equal_nan=True)
                     before[name, by] = followed
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), max_size=30),
+    st.lists(st.sampled_from("abcdefghij"), max_size=30),
+    st.sampled_from([1, 2, 64]),
+)
+def test_what_two_answers_have_in_common_is_found_where_it_is(old: list[str], new: list[str], near: int) -> None:
+    older, newer = (LabelSets.of({"node": name, "more": name * 9} for name in names) for names in (old, new))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signals, "_NEAR", near)
+        places = newer.places_in(older).tolist()
+    assert [old[place] if place >= 0 else name for name, place in zip(new, places, strict=True)] == new
+    found = [place for place in places if place >= 0]
+    assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize("come", [0, 1, 7, 99, 100])
+def test_a_series_that_comes_or_goes_does_not_hide_the_others(come: int) -> None:
+    names = [f"node-{number}" for number in range(100)]
+    more = [*names[:come], "other", *names[come:]]
+    one, other = (LabelSets.of({"node": name} for name in each) for each in (names, more))
+
+    assert other.places_in(one).tolist() == [names.index(name) if name in names else -1 for name in more]
+    assert one.places_in(other).tolist() == [more.index(name) for name in names]

@@ -102,8 +102,9 @@ class NodeTable:
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, rebuilt when that changes."""
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
+        self._row_names: list[str] = []
         self._names: tuple[int, list[str]] = (0, [])
-        """With the identity version that they are of."""
+        """A copy of them, with the identity version that it is of."""
         self.by_hash = HashedRows()
         """The rows by hashes of the nodes' names."""
         self.label_keys_version = 0
@@ -128,7 +129,7 @@ class NodeTable:
         """Return the names by row; a new list after a node was added or removed."""
         version, names = self._names
         if version != self.identity_version:
-            names = [info.name for info in self.infos]
+            names = self._row_names.copy()
             self._names = (self.identity_version, names)
         return names
 
@@ -296,6 +297,7 @@ class NodeTable:
             self._grow(self.size + 1)
             self.rows[name] = info.row
             self.infos.append(info)
+            self._row_names.append(name)
             self.by_hash.append(name)
             self._views.clear()
             self.identity_changes.note(info.row)
@@ -336,6 +338,7 @@ class NodeTable:
         self._offer(gone, gone.allocatable, {})
         self._label(gone.labels, {})
         moved = self.infos.pop()
+        self._row_names.pop()
         self._views.clear()
         if row != last:
             for column in (*self._allocatable.values(), self._pod_count):
@@ -352,6 +355,7 @@ class NodeTable:
         self.images.move(last, row, moved.images)
         moved.row = row
         self.infos[row] = moved
+        self._row_names[row] = moved.name
         self.rows[moved.name] = row
         return row
 

@@ -222,27 +222,48 @@ class SeriesRows:
 
     __slots__ = ("_by", "_hashes", "_labels", "_series", "_sorted", "row_of")
 
-    def __init__(self, labels: LabelSets, *, by: str | None, index: NodeIndex) -> None:
+    def __init__(
+        self, labels: LabelSets, *, by: str | None, index: NodeIndex, before: SeriesRows | None = None
+    ) -> None:
+        """Look up the node of each series.
+
+        Args:
+            labels: of the series.
+            by: the only label to read; None: those that usually name a node.
+            index: of the nodes.
+            before: of an older answer: what is the same there is not looked up again.
+        """
         self._labels, self._by = labels, by
+        places = labels.places_in(before._labels) if before is not None else np.full(len(labels), -1, np.int64)
+        new = np.flatnonzero(places < 0)
         rows, hashes, series = list[int](), list[int](), list[int]()
-        for number, texts in enumerate(_deciding_texts(labels, by=by)):
+        for number, texts in zip(new.tolist(), _deciding_texts(labels.take(new), by=by), strict=True):
             rows.append(_row_of(texts, index=index))
             for text in texts:
                 for spelling in _spellings(text):
                     hashes.append(hash(spelling))
                     series.append(number)
-        self.row_of: IntArray = np.array(rows, np.int64)
+        self.row_of: IntArray = np.full(len(labels), _UNMATCHED, np.int64)
         """`int64[series]`: less than 0 if there is no such node."""
         self._hashes: IntArray = np.array(hashes, np.int64)
         """Of each text by which a series may find its node."""
         self._series: IntArray = np.array(series, np.int64)
         """The series of each of them."""
         self._sorted = False
+        if before is not None:
+            old = np.flatnonzero(places >= 0)
+            self.row_of[old] = before.row_of[places[old]]
+            now = np.full(len(before._labels), -1, np.int64)
+            now[places[old]] = old
+            stay = now[before._series] >= 0
+            self._hashes = np.concatenate((before._hashes[stay], self._hashes))
+            self._series = np.concatenate((now[before._series[stay]], self._series))
+        self.row_of[new] = rows
 
     def follow(self, texts: Iterable[str], index: NodeIndex) -> tuple[IntArray, IntArray]:
         """Look up the series of some texts again; return their old and their new rows, `int64[found]` each."""
         if not self._sorted:
-            order = np.argsort(self._hashes)
+            order = np.argsort(self._hashes, kind="stable")
             self._hashes, self._series, self._sorted = self._hashes[order], self._series[order], True
         wanted = np.array([hash(text) for text in texts], np.int64)
         starts, ends = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
@@ -428,7 +449,8 @@ class SignalColumns:
         if known is not None and _same_labels(known.reading, reading):
             rows = known.rows
         else:
-            rows = SeriesRows(SeriesColumns.of(reading.series).labels, by=query.by, index=index)
+            labels, before = SeriesColumns.of(reading.series).labels, known.rows if known is not None else None
+            rows = SeriesRows(labels, by=query.by, index=index, before=before)
         made = join(reading, by=query.by, index=index, row_of=rows.row_of)
         self._joins[key] = _Made(reading, rows, made)
         return made

@@ -117,6 +117,54 @@ class LabelSets(Sequence[Mapping[str, str]]):
             and self._text == other._text
         )
 
+    def places_in(self, older: LabelSets) -> NDArray[np.int64]:
+        """Return `int64[series]`: where the same labels are in an older answer to the same query; -1 if not found.
+
+        Answers keep their order, so few series come or go between two of them: runs of equal ones are found at once.
+        What is in another order, or is not found nearby, counts as not found.
+        """
+        found = np.full(len(self), -1, np.int64)
+        at, at_older = 0, 0
+        for _ in range(_MOST_RUNS):
+            run = self._equal_run(at, older, at_older)
+            found[at : at + run] = np.arange(at_older, at_older + run)
+            at, at_older = at + run, at_older + run
+            if at == len(self) or at_older == len(older):
+                break
+            near = {older._bytes(place): place for place in older._near(at_older)}
+            skipped = next((place for place in self._near(at) if self._bytes(place) in near), None)
+            if skipped is None:
+                at, at_older = min(at + _NEAR, len(self)), min(at_older + _NEAR, len(older))
+            else:
+                at, at_older = skipped, near[self._bytes(skipped)]
+        return found
+
+    def _bytes(self, place: int) -> bytes:
+        return self._text[self._starts[place] : self._ends[place]]
+
+    def _near(self, place: int) -> range:
+        return range(place, min(place + _NEAR, len(self)))
+
+    def _equal_run(self, at: int, other: LabelSets, at_other: int) -> int:
+        """Return how many series from a place on have the same labels as others have from another place on."""
+        most = min(len(self) - at, len(other) - at_other)
+        starts, ends = self._starts[at : at + most], self._ends[at : at + most]
+        other_starts, other_ends = (each[at_other : at_other + most] for each in (other._starts, other._ends))
+        if not most:
+            return 0
+        moved = other_starts[0] - starts[0]
+        differ = np.flatnonzero((other_starts - starts != moved) | (other_ends - ends != moved))
+        low, high = 0, int(differ[0]) if len(differ) else most
+        while low < high:
+            # the text between series is compared too; it is the same in answers that are written alike
+            middle = (low + high + 1) // 2
+            first, last = starts[low], ends[middle - 1]
+            if self._text[first:last] == other._text[first + moved : last + moved]:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def values_of(self, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         """Yield for each series the values of these labels, "" if it has none; the other labels cost nothing."""
         decoder = _decoder_of(names)
@@ -132,6 +180,10 @@ class LabelSets(Sequence[Mapping[str, str]]):
         return len(self._text) + self._starts.nbytes + self._ends.nbytes
 
 
+_NEAR = 64
+"""Series that are looked through where two answers differ."""
+_MOST_RUNS = 1000
+"""Between places where two answers differ; with more of them the answers have little in common."""
 _NO_ROWS = np.zeros(1, np.int64)
 _AT_ONCE = 4096
 _LABELS = msgspec.json.Decoder(dict[str, str])
