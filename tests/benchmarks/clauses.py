@@ -44,6 +44,10 @@ PLAIN = "filter node.ready and fits(cpu, mem)\nscore least_allocated(cpu, mem)\n
 _ROUNDS = 3
 _READ_EVERY = 100
 """Decisions between two readings of the metrics."""
+_READINGS = 8
+"""Different readings."""
+_CHANGING = 256
+"""Agents that become ready and unready in turn."""
 _METRICS: dict[str, str | None] = {"cpu_usage": "node", "price": None, "budget": "tenant", "watts": "rack"}
 """The label that says what each series is about; None: the cluster."""
 _TENANTS = [f"tenant-{number}" for number in range(10)]
@@ -163,35 +167,32 @@ class _Churn:
         self._asks = asks
         self._serial = 0
         self._signals: list[Signals] = []
-        self._changed: dict[tuple[int, bool], PodInfo] = {}
+        self._agents: list[list[PodInfo]] = []
 
     def __call__(self, run: Run, pod: PodInfo) -> None:
         """Change what clauses read, and ask what the daemon asks for a pod."""
         serial, nodes = self._serial, run.cluster.nodes.size
         self._serial += 1
+        if not self._agents:  # before the clock runs
+            self._signals = [_read(nodes, number) for number in range(_READINGS)]
+            changing = range(min(_CHANGING, nodes))
+            self._agents = [
+                [_agent(run.cluster, number, ready=ready) for number in changing] for ready in (False, True)
+            ]
         if serial % _READ_EVERY == 0:
-            run.signals = self.reading(nodes, serial // _READ_EVERY)
-        changed = self.state(run.cluster, serial % nodes, ready=bool(serial // nodes % 2))
-        run.cluster.confirm(changed, f"node-{serial % nodes}")
+            run.signals = self._signals[serial // _READ_EVERY % _READINGS]
+        turn, number = divmod(serial, len(self._agents[0]))
+        run.cluster.confirm(self._agents[turn % 2][number], f"node-{number}")
         if self._asks is not None:
             self._asks(run, pod)
 
-    def reading(self, nodes: int, number: int) -> Signals:
-        """Return one of a few readings, made before they are needed."""
-        if not self._signals:
-            self._signals = [_read(nodes, each) for each in range(8)]
-        return self._signals[number % 8]
 
-    def state(self, cluster: Cluster, number: int, *, ready: bool) -> PodInfo:
-        """Return an agent in another state."""
-        found = self._changed.get((number, ready))
-        if found is None:
-            made = _placed(number)
-            made["status"] = _status(number, ready=ready)
-            found = pod_info(cluster, made)
-            found.uid = f"placed-{number}"
-            self._changed[number, ready] = found
-        return found
+def _agent(cluster: Cluster, number: int, *, ready: bool) -> PodInfo:
+    made = _placed(number)
+    made["status"] = _status(number, ready=ready)
+    found = pod_info(cluster, made)
+    found.uid = f"placed-{number}"
+    return found
 
 
 # --- what single clauses need ----------------------------------------------------------------------------
