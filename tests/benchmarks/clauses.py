@@ -116,7 +116,7 @@ def _node(number: int) -> Json:
 
 
 def _pod(number: int) -> Json:
-    made = pod(f"pod-{number}", labels={"tenant": _TENANTS[number % 10], "app": "web", "job": f"job-{number % 100}"})
+    made = pod(f"pod-{number}", labels={"tenant": _TENANTS[number % 10], "app": "web", "job": f"job-{number % 10}"})
     made["metadata"]["annotations"] = {"working_set": "200Mi"}
     made["spec"]["containers"][0]["image"] = "registry.example.com/app:3"
     return made
