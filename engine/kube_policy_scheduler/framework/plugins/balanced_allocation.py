@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
-from kube_policy_scheduler.framework.plugins.resource_scores import CPU_AND_MEMORY
+from kube_policy_scheduler.framework.plugins.resource_scores import CPU_AND_MEMORY, Capacity, capacity_of, in_chunks
 
 _HALF = MAX_SCORE // 2
 
@@ -38,13 +38,32 @@ class NodeResourcesBalancedAllocation(Score):
         added = tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name))
         return Ready(added, key=added)
 
-    def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray:
-        """Return final scores, `int64[rows]`."""
+    def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray | FloatArray:
+        """Return final scores, whole numbers `[rows]`."""
         nodes, rows = frame.cluster.nodes, frame.rows
-        capacities = [nodes.allocatable(name)[rows] for name, _ in state]
+        capacities = [capacity_of(nodes, name) for name, _ in state]
+        if len(state) == 2 and all(capacity.exact for capacity in capacities):
+            return self._score_two(frame, state, capacities)
         used = [_with(nodes.requested(name)[rows], amount) for name, amount in state]
-        before, after = _balance(used, capacities)
+        before, after = _balance(used, [capacity.whole[rows] for capacity in capacities])
         result: IntArray = _HALF + (_HALF + after - before) // 2
+        return result
+
+    def _score_two(self, frame: Frame, state: tuple[tuple[str, int], ...], capacities: list[Capacity]) -> FloatArray:
+        """Do the same for two resources that all nodes offer."""
+        nodes, result = frame.cluster.nodes, np.empty(frame.size)
+        for place, rows in in_chunks(frame.rows, frame.size):
+            real = [capacity.real[rows] for capacity in capacities]
+            requested = [nodes.requested(name)[rows] for name, _ in state]
+            before = _balance_of_pair(requested, real)
+            after = _balance_of_pair(
+                [plus(each, amount) for each, (_, amount) in zip(requested, state, strict=True)], real
+            )
+            after -= before
+            after += _HALF
+            after *= 0.5
+            np.floor(after, out=after)
+            np.add(after, _HALF, out=result[place])
         return result
 
     def score_one(self, frame: Frame, state: tuple[tuple[str, int], ...], row: int) -> float:
@@ -72,22 +91,27 @@ def _with(requested: IntArray, amount: int) -> IntArray:
     return both
 
 
+def _balance_of_pair(used: list[IntArray], capacities: list[FloatArray]) -> FloatArray:
+    """Return `float64[rows]`, whole numbers: what `_balance` returns, of two resources that all nodes offer."""
+    deviation, second = (u.astype(np.float64) for u in used)
+    deviation /= capacities[0]
+    second /= capacities[1]
+    np.minimum(deviation, 1.0, out=deviation)
+    np.minimum(second, 1.0, out=second)
+    deviation -= second
+    np.abs(deviation, out=deviation)
+    deviation *= 0.5
+    deviation -= 1
+    deviation *= -MAX_SCORE
+    return np.trunc(deviation, out=deviation)
+
+
 def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:
     """Return `int64[2, rows]`, as used: 100 if all shares are equal, at least 50."""
-    everywhere = all(np.count_nonzero(c) == len(c) for c in capacities)
-    shares: list[FloatArray] = [
-        u / (c if everywhere else np.maximum(c, 1)) for u, c in zip(used, capacities, strict=True)
-    ]
+    shares: list[FloatArray] = [u / np.maximum(c, 1) for u, c in zip(used, capacities, strict=True)]
     for share in shares:
         np.minimum(share, 1.0, out=share)
-    if everywhere and len(shares) == 2:
-        # in place, as new arrays would take half of the time
-        deviation, second = shares
-        deviation -= second
-        np.abs(deviation, out=deviation)
-        deviation *= 0.5
-    else:
-        deviation = _deviation(shares, [c != 0 for c in capacities])
+    deviation = _deviation(shares, [c != 0 for c in capacities])
     deviation -= 1
     deviation *= -MAX_SCORE
     return deviation.astype(np.int64)

@@ -51,8 +51,8 @@ class Score:
         """Score always."""
         return Ready()
 
-    def score(self, frame: Frame, state: Any) -> IntArray:
-        """Return raw scores, `int64[rows]`."""
+    def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:
+        """Return raw scores `[rows]`, whole numbers."""
         raise NotImplementedError
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:

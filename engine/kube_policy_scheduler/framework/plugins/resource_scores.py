@@ -6,11 +6,12 @@ not: what is used and requested is added up to the largest int64 at most.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import MOST_NONZERO, BoolArray, IntArray
+from kube_policy_scheduler.cluster.nodes import MOST_NONZERO, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import MAX_INT64, column_scale, rounded
 from kube_policy_scheduler.cluster.requests import is_scalar, scoring_request
@@ -21,6 +22,11 @@ from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 
 _MOST_EXACT = MAX_INT64 // MAX_SCORE
 """With more capacity, products wrap around."""
+_MOST_EXACT_REAL = 2**45
+"""A quotient up to 100 that is not whole differs from the next whole number by 1/capacity at least. With less capacity
+than this, that is more than rounding takes away."""
+_CHUNK = 1 << 14
+"""Rows: some columns of so many stay in the processor's second cache."""
 CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 
 
@@ -49,31 +55,35 @@ class ResourceScore(Score):
         added = tuple(r for r in chosen if r.amount or not is_scalar(r.name))
         return Ready(added, key=added)
 
-    def score(self, frame: Frame, state: tuple[ScoredResource, ...]) -> IntArray:
-        """Return final scores, `int64[rows]`."""
+    def score(self, frame: Frame, state: tuple[ScoredResource, ...]) -> IntArray | FloatArray:
+        """Return final scores, whole numbers `[rows]`."""
+        capacities = [capacity_of(frame.cluster.nodes, resource.name) for resource in state]
+        if all(capacity.exact for capacity in capacities) and any(resource.weight for resource in state):
+            return self._score_exact(frame, state, capacities)
         nodes, rows = frame.cluster.nodes, frame.rows
         total: IntArray = np.zeros(frame.size, np.int64)
-        weights: IntArray | int = 0
+        weights: IntArray = np.zeros(frame.size, np.int64)
         for resource in state:
             capacity = nodes.allocatable(resource.name)[rows]
-            match resource.name:
-                case "cpu":
-                    used = nodes.nonzero_cpu[rows] + resource.amount
-                case "memory":
-                    used = nodes.nonzero_memory[rows] + resource.amount
-                case _:
-                    used = plus(nodes.requested(resource.name)[rows], resource.amount)
-            offered: BoolArray | None = None if np.count_nonzero(capacity) == len(capacity) else capacity != 0
-            scores = self.resource_score(used, capacity if offered is None else np.maximum(capacity, 1))
-            if offered is None:
-                total += scores if resource.weight == 1 else scores * resource.weight
-                weights = weights + resource.weight
-            else:
-                total += np.where(offered, scores * resource.weight, 0)
-                weights = weights + np.where(offered, resource.weight, 0)
-        if isinstance(weights, int):
-            return total // weights if weights else total
+            scores = self.part(_used(nodes, resource, rows), capacity) * MAX_SCORE // np.maximum(capacity, 1)
+            total += np.where(capacity != 0, scores * resource.weight, 0)
+            weights += np.where(capacity != 0, resource.weight, 0)
         return np.where(weights == 0, 0, total // np.maximum(weights, 1))
+
+    def _score_exact(self, frame: Frame, state: tuple[ScoredResource, ...], capacities: list[Capacity]) -> FloatArray:
+        """Do the same with floating-point numbers, in which all these are exact: they divide 8 times as fast."""
+        nodes, total = frame.cluster.nodes, np.empty(frame.size)
+        weights = sum(resource.weight for resource in state)
+        for place, rows in in_chunks(frame.rows, frame.size):
+            sums: FloatArray | float = 0.0
+            for resource, capacity in zip(state, capacities, strict=True):
+                scores = self.part(_used(nodes, resource, rows), capacity.whole[rows]).astype(np.float64)
+                scores *= MAX_SCORE
+                scores /= capacity.real[rows]
+                np.floor(scores, out=scores)
+                sums = sums + (scores if resource.weight == 1 else scores * resource.weight)
+            np.floor(sums / weights, out=total[place])
+        return total
 
     def score_one(self, frame: Frame, state: tuple[ScoredResource, ...], row: int) -> float:
         """Return what `score` returns for this row."""
@@ -91,15 +101,15 @@ class ResourceScore(Score):
                 case _:
                     used = nodes.requested(resource.name).item(row)
             if capacity:
-                total += self.resource_score_one(used + resource.amount, capacity) * resource.weight
+                total += self.part_one(used + resource.amount, capacity) * MAX_SCORE // capacity * resource.weight
                 weights += resource.weight
         return float(total // weights) if weights else 0.0
 
-    def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
-        """Return the score `int64[rows]` of one resource; every capacity is at least 1."""
+    def part(self, used: IntArray, capacity: IntArray) -> IntArray:
+        """Return the part of the capacity that the score counts, `int64[rows]`."""
         raise NotImplementedError
 
-    def resource_score_one(self, used: int, capacity: int) -> int:
+    def part_one(self, used: int, capacity: int) -> int:
         """Return the same for one node."""
         raise NotImplementedError
 
@@ -109,26 +119,66 @@ class LeastAllocated(ResourceScore):
 
     default = Default(6, weight=1)
 
-    def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
-        """Return the free share in percent."""
-        result: IntArray = np.maximum(capacity - used, 0) * MAX_SCORE // capacity
+    def part(self, used: IntArray, capacity: IntArray) -> IntArray:
+        """Return what is free."""
+        result: IntArray = np.maximum(capacity - used, 0)
         return result
 
-    def resource_score_one(self, used: int, capacity: int) -> int:
-        """Return the same for one node."""
-        return max(capacity - used, 0) * MAX_SCORE // capacity
+    def part_one(self, used: int, capacity: int) -> int:
+        """Return what is free."""
+        return max(capacity - used, 0)
 
 
 class MostAllocated(ResourceScore):
     """Prefers nodes with fewer free resources: bin packing."""
 
-    def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
-        """Return the used share in percent."""
-        return np.minimum(used, capacity) * MAX_SCORE // capacity
+    def part(self, used: IntArray, capacity: IntArray) -> IntArray:
+        """Return what is used."""
+        return np.minimum(used, capacity)
 
-    def resource_score_one(self, used: int, capacity: int) -> int:
-        """Return the same for one node."""
-        return min(used, capacity) * MAX_SCORE // capacity
+    def part_one(self, used: int, capacity: int) -> int:
+        """Return what is used."""
+        return min(used, capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the nodes offer of a resource."""
+
+    whole: IntArray
+    """`int64[nodes]`"""
+    real: FloatArray
+    """`float64[nodes]`"""
+    exact: bool
+    """Whether all nodes offer some, and so little that `floor(a / b)` of percents is exact in floating point."""
+
+
+def capacity_of(nodes: NodeTable, resource: str) -> Capacity:
+    """Return what the nodes offer of a resource; kept until one changes."""
+
+    def read() -> Capacity:
+        whole = nodes.allocatable(resource)
+        exact = bool(len(whole)) and bool(whole.min() > 0) and bool(whole.max() < _MOST_EXACT_REAL)
+        return Capacity(whole, whole.astype(np.float64), exact)
+
+    return nodes.derive(("capacity", resource), read)
+
+
+def in_chunks(rows: Rows, size: int) -> Iterator[tuple[slice, Rows]]:
+    """Return parts of rows that stay in the processor's cache: their places among the rows, and themselves."""
+    for start in range(0, size, _CHUNK):
+        place = slice(start, min(start + _CHUNK, size))
+        yield place, place if isinstance(rows, slice) else rows[place]
+
+
+def _used(nodes: NodeTable, resource: ScoredResource, rows: Rows) -> IntArray:
+    """Return `int64[rows]`: what is used with the pod."""
+    match resource.name:
+        case "cpu":
+            return nodes.nonzero_cpu[rows] + resource.amount
+        case "memory":
+            return nodes.nonzero_memory[rows] + resource.amount
+    return plus(nodes.requested(resource.name)[rows], resource.amount)
 
 
 def _amount(template: PodTemplate, resource: str) -> int:
