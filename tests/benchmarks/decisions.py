@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, reserve_on, undo
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy import Policy
+from tests.benchmarks.devices import claim
 from tests.benchmarks.manifests import pod_info
 from tests.benchmarks.policies import signals
 from tests.benchmarks.reference import Reference
@@ -64,11 +68,16 @@ class Run:
     """Pods made so far: each gets a number of its own."""
     policy: Policy | None = None
     """The one whose profile it is, if there is one."""
+    reserved: list[ClaimReservation] = field(default_factory=list)
+    """What the pods decided since the last `release` claim."""
 
     def pods(self, count: int) -> list[PodInfo]:
         """Return so many new pods to decide."""
         first, self.serial = self.serial, self.serial + count
-        return [pod_info(self.cluster, self.workload.make_pod(number)) for number in range(first, first + count)]
+        found = [pod_info(self.cluster, self.workload.make_pod(number)) for number in range(first, first + count)]
+        for pod in found if self.workload.claims else ():
+            self.cluster.set_object(msgspec.convert(claim(pod.name, owner=pod.uid), objects.ResourceClaim))
+        return found
 
     def decide(self, pod: PodInfo) -> tuple[Decision, tuple[PodInfo, ...]]:
         """Decide and place a pod, with those gone that it preempts; return its last decision and the victims."""
@@ -81,8 +90,21 @@ class Run:
             pod.nominated_node = decision.preemption.nominated_node
             decision = self.cycle.decide(Frame(pod, self.cluster, NOW, signals=self.signals), self.profile)
         if decision.host is not None:
+            if self.workload.claims:
+                rows = np.array([self.cluster.nodes.rows[decision.host]])
+                reservation = reserve_on(Frame(pod, self.cluster, NOW, rows=rows))
+                assert isinstance(reservation, ClaimReservation), reservation
+                self.reserved.append(reservation)
             self.cluster.place(pod, decision.host)
         return decision, victims
+
+    def release(self) -> None:
+        """Give back what pods claim, and delete their claims."""
+        for reservation in self.reserved:
+            undo(reservation, self.cluster)
+            for one in reservation.claims:
+                self.cluster.remove_object(one.claim)
+        self.reserved.clear()
 
 
 def start(workload: Workload, *, nodes: int, placed: int | None = None) -> Run:
@@ -93,6 +115,10 @@ def start(workload: Workload, *, nodes: int, placed: int | None = None) -> Run:
         info = pod_info(cluster, workload.make_placed(number))
         info.uid = f"placed-{number}"
         cluster.place(info, f"node-{number % nodes}")
+        if workload.claims:
+            device = (f"node-{number % nodes}", number // nodes)
+            held = claim(f"placed-{number}", owner=info.uid, allocated=device)
+            cluster.set_object(msgspec.convert(held, objects.ResourceClaim))
     measured = signals(nodes, now=NOW) if workload.metrics else Signals.EMPTY
     policy = workload.policy() if workload.policy is not None else None
     profile = policy.profile if policy is not None else workload.profile()
@@ -149,6 +175,7 @@ def _round(run: Run, size: int) -> tuple[float, list[float]]:
     spent = time.process_time() - began
     for pod in pods:
         run.cluster.displace(pod.uid)
+    run.release()
     for victim in moved:
         run.cluster.place(victim, homes[victim.uid] or "")
     expected = 0 if run.workload.fits else size

@@ -15,6 +15,7 @@ from tests.benchmarks.workloads import MakePod, Workload, named
 NODES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 PLACED = (0, 1_000, 10_000, 50_000, 100_000)
 TEMPLATES = (1, 10, 100, 1_000, 10_000)
+ALLOCATED = (0, 1_000, 4_000, 16_000, 32_000)
 CLAUSES = (1, 2, 5, 10, 20, 40)
 
 
@@ -44,6 +45,9 @@ def curves(reference: Reference, *, at_least: int) -> list[Curve]:
     for name, label in (("OwnLabels", "labels"), ("OwnRequests", "labels, requests"), ("OwnEverything", "everything")):
         points = [Point(x, replace(named(name), make_pod=_again(named(name), x)), placed=0) for x in TEMPLATES]
         found.append(_curve("templates", f"{label} differ", points, reference, at_least=max(at_least, 1_000)))
+    claiming = named("SchedulingWithResourceClaimTemplate")
+    points = [Point(x, claiming, placed=x) for x in ALLOCATED]
+    found.append(_curve("claims allocated", claiming.name, points, reference, at_least=at_least))
     policy = named("PolicyOf20Clauses")
     points = [Point(x, replace(policy, profile=partial(profile_of, policy_text(x)))) for x in CLAUSES]
     found.append(_curve("clauses", "policy with metrics", points, reference, at_least=at_least))

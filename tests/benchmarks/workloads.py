@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy import Policy
+from tests.benchmarks import devices
 from tests.benchmarks.manifests import HOSTNAME, ZONE, Json, add_node, in_zones, near, node, pod, spread
 from tests.benchmarks.policies import FOUR_LINES, policy_text, profile_of
 
@@ -51,6 +54,8 @@ class Workload:
     profile: Callable[[], Profile] = kubernetes_profile
     namespaces: tuple[str, ...] = ()
     prepare: Callable[[Cluster], None] = field(default=lambda cluster: None)
+    claims: bool = False
+    """Whether each node has devices, and each pod claims one."""
     goal: int | None = None
     """Decisions per second to reach at 5,000 nodes, a quarter of it at 20,000."""
     preempts: bool = False
@@ -196,6 +201,15 @@ def _team_namespaces(cluster: Cluster) -> None:
 
 _DEVOPS: Json = {"namespaceSelector": {"matchLabels": {"team": "devops"}}}
 _NS_ANTI = _in_namespaces("green", count=100, affinity=near("green", key=HOSTNAME, kind="podAntiAffinity", **_DEVOPS))
+
+
+def _claiming(number: int) -> Json:
+    return devices.claiming_pod(f"pod-{number}")
+
+
+def _device_class(cluster: Cluster) -> None:
+    cluster.set_object(msgspec.convert(devices.device_class(), objects.DeviceClass))
+
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload("SchedulingBasic", "plain pods of one template", 10_000, placed=1_000, goal=10_000),
@@ -345,6 +359,16 @@ WORKLOADS: tuple[Workload, ...] = (
         preempts=True,
     ),
     Workload(
+        "SchedulingWithResourceClaimTemplate",
+        "8 devices a node, a claim with a CEL selector for each pod",
+        4_000,
+        _claiming,
+        placed=1_000,
+        prepare=_device_class,
+        claims=True,
+        goal=2_000,
+    ),
+    Workload(
         "Unschedulable",
         "9 cpu pods that fit nowhere",
         1_000,
@@ -361,6 +385,8 @@ def build(workload: Workload, *, nodes: int) -> Cluster:
     workload.prepare(cluster)
     for number in range(nodes):
         add_node(cluster, workload.make_node(number))
+        if workload.claims:
+            cluster.set_object(msgspec.convert(devices.resource_slice(f"node-{number}"), objects.ResourceSlice))
     if workload.finish is not None:
         workload.finish(cluster, nodes)
     return cluster

@@ -30,7 +30,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     query_label,
 )
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
-from kube_policy_scheduler.daemon.observing.observers import Compared, Decided, PodBound, ShadowOutcome
+from kube_policy_scheduler.daemon.observing.observers import ClaimsBound, Compared, Decided, PodBound, ShadowOutcome
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
@@ -120,6 +120,12 @@ score promql("load") as calm
     def reload(self) -> None:
         self.metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=2, at=100.0))
 
+    def claim(self) -> None:
+        pod = self.stage.pod()
+        waited = {"conditions": "timeout", "conditions_seconds": 600.0, "drivers": ("gpu.example.com",)}
+        bound = ClaimsBound(pod, "n1", NOW, 0.5, claims=2, created="success", contended=1, **waited)
+        self.metrics.on_claims_bound(bound)
+
     def compare(self) -> None:
         verdict, pod = ShadowOutcome.REFUSED, self.stage.pod()
         self.shadow.on_compared(
@@ -202,6 +208,7 @@ EVENTS = Backlog(items=4, failing=2, oldest_seconds=9.0, counts=OutboxCounts(sen
 LOOP = SimpleNamespace(name="lease", problem="", breaks=3, idle_seconds=1.5)
 LOAD = SignalRow("load", age_seconds=3.0, degraded=True, series=5, missing_nodes=2, fetch_seconds=0.02)
 REJECTED = "_total{profile=policy-scheduler,result=unschedulable}"
+CONDITIONS = "{driver=gpu.example.com,profile=policy-scheduler,status=timeout}"
 LEASE = LeaseState("policy-scheduler", leads=True, holder="a")
 CASES: dict[str, Sample] = {
     # as kube-scheduler's
@@ -218,6 +225,12 @@ CASES: dict[str, Sample] = {
     "scheduler_cache_size": lives("{type=nodes}", 7, cache_size={"nodes": 7}),
     "scheduler_unschedulable_pods": lives("{plugin=Fit,profile=a}", 4, unschedulable_pods={("Fit", "a"): 4}),
     "leader_election_master_status": lives("{name=policy-scheduler}", 1, lease=LEASE),
+    # devices
+    "scheduler_resourceclaim_creates": (Given.claim, "_total{status=success}", 1),
+    "scheduler_dra_bindingconditions_allocations": (Given.claim, f"_total{CONDITIONS}", 1),
+    "scheduler_dra_bindingconditions_wait_duration_seconds": (Given.claim, f"_sum{CONDITIONS}", 600),
+    "policy_scheduler_claims_binding_duration_seconds": (Given.claim, "_sum{result=success}", 0.5),
+    "policy_scheduler_claims_contended": (Given.claim, "_total{}", 1),
     # decisions and policies
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),
     "policy_scheduler_decisions": (Given.decide, "_total{policy=next,result=placed}", 1),

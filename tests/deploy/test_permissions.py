@@ -42,6 +42,7 @@ def test_what_is_written_is_this_and_no_more() -> None:
         ("", "persistentvolumes", "patch"),
         # claims for devices: a stolen token can take devices away from claims, and delete claims
         ("resource.k8s.io", "resourceclaims", "create"),
+        ("resource.k8s.io", "resourceclaims", "update"),
         ("resource.k8s.io", "resourceclaims", "patch"),
         ("resource.k8s.io", "resourceclaims", "delete"),
         ("resource.k8s.io", "resourceclaims/status", "patch"),

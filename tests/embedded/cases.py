@@ -54,6 +54,10 @@ def play(client: Client, name: str, *, namespace: str) -> Iterator[tuple[dict[st
     paths = {"ns": namespace, "pvcs": f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"}
     paths |= {plural: f"/api/v1/namespaces/{namespace}/{plural}" for plural in _PLURALS}
     paths |= {
+        "claims": f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
+        "claimtemplates": f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
+        "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",
+        "slices": "/apis/resource.k8s.io/v1/resourceslices",
         "apps": f"/apis/apps/v1/namespaces/{namespace}",
         "leases": f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
         "newevents": f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",

@@ -79,10 +79,10 @@ def taken(cluster: Cluster) -> list[tuple[str, str]]:
     ]
 
 
-def free(cluster: Cluster, name: str) -> None:
+def free(cluster: Cluster, name: str, *, namespace: str = "default") -> None:
     """Deallocate a claim, as its controller does once no pod uses it."""
     change = {"status": {"allocation": None, "reservedFor": None}}
-    cluster.api.patch("resourceclaims", name, change, subresource="status")
+    cluster.api.patch("resourceclaims", name, change, namespace=namespace, subresource="status")
 
 
 def controlled(cluster: Cluster, name: str, *, node_name: str, device: str, user: str = "") -> None:

@@ -115,6 +115,7 @@ def test_what_is_granted_is_what_is_used(
     optional |= {("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("list", "watch")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
     optional |= {("policy-scheduler.dev", "deviceannotations", "write")}  # asked by the API server's own admission
+    optional |= {("resource.k8s.io", "resourceclaims", "update")}  # for claims with parameters for a driver
     optional |= {("resource.k8s.io", "resourceclaims/binding", "patch")}  # asked by the API server, of a claim's status
     if not cluster.has_pod_groups:
         optional |= {("scheduling.k8s.io", "podgroups/status", "patch")}

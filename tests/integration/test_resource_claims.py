@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -191,3 +192,118 @@ def test_a_pod_that_is_not_bound_after_all_gives_its_claim_back(
     eventually(lambda: not cluster.api.get("resourceclaims", "shared").get("status", {}).get("reservedFor"))
     cluster.add_pods(claim_pod("next", claims=("shared",)))
     cluster.wait_bound("next")
+
+
+def test_parameters_for_a_driver_stay_as_they_are_byte_by_byte(cluster: Cluster, scheduled: str) -> None:
+    """An API server compares them as stored, which JSON answers do not show: with spaces, and `<` as it is."""
+    two_gpus(cluster, "n1")
+    name = f"tuned-{scheduled}"
+    wanted = claim(name)
+    wanted["metadata"]["namespace"] = "tuned"
+    parameters = {"apiVersion": "gpu.example.com/v1", "kind": "Settings", "text": "a < b & c", "z": 1, "a": [1, 2]}
+    wanted["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    cluster.use_namespaces("tuned")
+    cluster.api.create("resourceclaims", wanted)
+    made = claim_pod(name, scheduler=scheduled)
+    made["metadata"]["namespace"] = "tuned"
+    cluster.add_pods(made)
+    cluster.wait_bound(name)
+    kept = cluster.api.get("resourceclaims", name, namespace="tuned")
+    assert kept["metadata"]["finalizers"] == [FINALIZER]
+    assert kept["spec"]["devices"]["config"][0]["opaque"]["parameters"] == parameters
+    config = kept["status"]["allocation"]["devices"]["config"]
+    assert config == [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}]
+    # it cannot be deleted with JSON patches, so that at least its device is free for the next test
+    free(cluster, name, namespace="tuned")
+
+
+def test_of_two_schedulers_that_allocate_one_device_the_later_one_takes_it_back(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    two_gpus(cluster, "n1")
+    cluster.api.create("resourceclaims", claim("theirs"))
+    cluster.api.create("resourceclaims", claim("ours"))
+    written: list[str] = []
+
+    def allocate_first(exchange: Exchange) -> Fault | None:
+        if exchange.is_about("patch", "resourceclaims/status") and exchange.name == "ours" and not written:
+            written.append(exchange.name)
+            controlled(cluster, "theirs", node_name="n1", device="gpu0")
+        return None
+
+    front.plan = allocate_first
+    started = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    cluster.add_pods(claim_pod("ours"))
+    cluster.wait_bound("ours")
+    assert sorted(taken(cluster)) == [("n1", "gpu0"), ("n1", "gpu1")]
+    assert "was allocated to claim default/theirs at the same time" in started.log()
+
+
+GANG = "filter node.ready\ngang by pod.label.job size 2 within 10s if pod.label.job\n"
+
+
+def gang_pod(name: str, *, claims: tuple[str, ...] = ()) -> Json:
+    made = claim_pod(name, claims=claims)
+    made["metadata"]["labels"] = {"job": "train"}
+    return made
+
+
+def test_a_gang_gets_devices_for_all_or_for_none(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    policies.update({"default.policy": GANG})
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.add_nodes(node("n1"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0",)))
+    scheduler().start_ready()
+    for name in ("a", "b", "single"):
+        cluster.api.create("resourceclaims", claim(name))
+    cluster.add_pods(gang_pod("a"), gang_pod("b"))
+    eventually(lambda: any("cannot allocate" in cluster.condition(name).get("message", "") for name in "ab"))
+    assert taken(cluster) == []
+    cluster.add_pods(claim_pod("single"))
+    cluster.wait_bound("single")  # the gang has given the device back
+    assert not cluster.placements()["a"]
+    assert not cluster.placements()["b"]
+    cluster.api.patch("resourceslices", "n1-gpus", {"spec": resource_slice("n1", devices=("gpu0", "g1", "g2"))["spec"]})
+    cluster.wait_bound("a", "b")
+    assert sorted(taken(cluster)) == [("n1", "g1"), ("n1", "g2"), ("n1", "gpu0")]
+
+
+def test_members_of_a_gang_share_a_claim_that_is_not_written_yet(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    policies.update({"default.policy": GANG})
+    two_gpus(cluster, "n1", "n2")
+    scheduler().start_ready()
+    cluster.api.create("resourceclaims", claim("channel"))
+    cluster.add_pods(gang_pod("a", claims=("channel",)), gang_pod("b", claims=("channel",)))
+    placed = cluster.wait_bound("a", "b")
+    assert len(set(placed.values())) == 1
+    assert len(taken(cluster)) == 1
+    users = cluster.api.get("resourceclaims", "channel")["status"]["reservedFor"]
+    assert sorted(user["name"] for user in users) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("slice_of", "said"),
+    [
+        ({"attributes": {"memory": {"string": "much"}}}, "cannot allocate all claims"),
+        ({"attributes": {}}, "no such key: memory"),
+    ],
+    ids=["another type", "no such attribute"],
+)
+def test_a_selector_that_fails_for_a_device_is_the_pods_trouble_alone(
+    cluster: Cluster, scheduled: str, slice_of: Json, said: str
+) -> None:
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.add_nodes(node("n1"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0",), more=slice_of))
+    selector = f'device.attributes["{DRIVER}"].memory == "80"'
+    cluster.api.create("resourceclaims", claim("bad", selector=selector))
+    cluster.api.create("resourceclaims", claim("good"))
+    cluster.add_pods(claim_pod("bad", scheduler=scheduled))
+    eventually(lambda: said in cluster.condition("bad").get("message", ""))
+    cluster.add_pods(claim_pod("good", scheduler=scheduled))
+    cluster.wait_bound("good")
+    assert not cluster.placements()["bad"]

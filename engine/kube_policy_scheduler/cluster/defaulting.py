@@ -130,6 +130,8 @@ def default_claim(claim: Mapping[str, Any], *, default_namespace: str = "default
         for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
             if one is not None and one.setdefault("allocationMode", "ExactCount") == "ExactCount":
                 one.setdefault("count", 1)
+            for toleration in (one.get("tolerations") or ()) if one is not None else ():
+                toleration.setdefault("operator", "Equal")
     return done
 
 

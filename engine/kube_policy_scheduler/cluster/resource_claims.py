@@ -6,8 +6,8 @@ status on. A written claim is *assumed* until the API server delivers it or a ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
@@ -39,6 +39,19 @@ def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:
             if result.share_id is not None and result.consumed_capacity is not None:
                 consumed = {name: quantity_or_zero(amount) for name, amount in result.consumed_capacity.items()}
             yield DeviceUse(DeviceID(result.driver, result.pool, result.device), result.share_id, consumed)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An allocation that is not written yet."""
+
+    claim: objects.ResourceClaim
+    """With its allocation."""
+    uses: tuple[DeviceUse, ...]
+    pods: set[str]
+    """Uids of the pods that rest on it."""
+    groups: frozenset[Hashable] = field(default_factory=frozenset)
+    """The gangs whose members may rest on it, too."""
 
 
 class AllocatedDevices:
@@ -108,8 +121,10 @@ class ResourceClaims:
     def __init__(self) -> None:
         self.allocated = AllocatedDevices()
         self._stored: dict[str, objects.ResourceClaim] = {}
+        self._stored_users: dict[DeviceID, tuple[str, ...]] = {}
+        """Keys of the delivered claims by the devices that they take away from others."""
         self._assumed: dict[str, objects.ResourceClaim] = {}
-        self._in_flight: dict[str, tuple[objects.ResourceClaim, tuple[DeviceUse, ...]]] = {}
+        self._in_flight: dict[str, InFlight] = {}
         self._uses: dict[str, tuple[DeviceUse, ...]] = {}
         self._made_for_pods: dict[str, dict[str, None]] = {}
         self._holders: set[str] = set()
@@ -126,10 +141,26 @@ class ResourceClaims:
         """Return all claims."""
         return (self._assumed.get(key, claim) for key, claim in self._stored.items())
 
+    def stored(self, key: str) -> objects.ResourceClaim | None:
+        """Return a claim by `namespace/name` as the API server delivered it last."""
+        return self._stored.get(key)
+
+    def stored_users(self, device: DeviceID) -> tuple[str, ...]:
+        """Return the keys of the claims that have a device, as the API server delivered them, in that order."""
+        return self._stored_users.get(device, ())
+
     def pending_allocation(self, uid: str) -> objects.AllocationResult | None:
         """Return what a claim was given in memory only, by its uid."""
         found = self._in_flight.get(uid)
-        return found[0].status.allocation if found is not None else None
+        return found.claim.status.allocation if found is not None else None
+
+    def joined(self, claim: objects.ResourceClaim, groups: Sequence[Hashable]) -> objects.ResourceClaim:
+        """Return a claim as members of some gangs see it: with what it was given in memory for another member."""
+        if groups and claim.status.allocation is None:
+            found = self._in_flight.get(claim.metadata.uid)
+            if found is not None and not found.groups.isdisjoint(groups):
+                return found.claim
+        return claim
 
     def for_extended_resources(self, pod_uid: str) -> objects.ResourceClaim | None:
         """Return the claim that was made for a pod's extended resources, if there is one."""
@@ -150,6 +181,7 @@ class ResourceClaims:
         if assumed is not None and not _older(claim, assumed):
             del self._assumed[key]
         self._index(key, claim, 1)
+        self._follow_users(key, self._stored.get(key), claim)
         self._stored[key] = claim
         self._recount(key)
 
@@ -160,6 +192,7 @@ class ResourceClaims:
         old = self._stored.pop(key, None)
         if old is not None:
             self._index(key, old, -1)
+            self._follow_users(key, old, None)
         self._recount(key)
 
     def assume(self, claim: objects.ResourceClaim) -> None:
@@ -183,26 +216,66 @@ class ResourceClaims:
         """Take note that a pod is bound, or has given its place back."""
         self._holders.discard(pod_uid)
 
-    def start_allocation(self, claim: objects.ResourceClaim) -> None:
-        """Count the devices of a claim that is allocated in memory, until `end_allocation`."""
+    def start_allocation(
+        self, claim: objects.ResourceClaim, *, pod_uid: str = "", groups: Sequence[Hashable] = ()
+    ) -> None:
+        """Count the devices of a claim that is allocated in memory, until `end_allocation` or `leave_allocation`.
+
+        If it has this allocation in memory already, the pod rests on it, too.
+
+        Args:
+            claim: with its allocation.
+            pod_uid: the pod that rests on it.
+            groups: the gangs whose members may rest on it, too.
+        """
+        known = self._in_flight.get(claim.metadata.uid)
+        if known is not None and known.claim.status.allocation is claim.status.allocation:
+            known.pods.add(pod_uid)
+            return
         self.end_allocation(claim.metadata.uid)
         uses = tuple(uses_of(claim.status.allocation))
-        self._in_flight[claim.metadata.uid] = (claim, uses)
+        self._in_flight[claim.metadata.uid] = InFlight(claim, uses, {pod_uid}, frozenset(groups))
         self.allocated.add(uses)
         self.version += 1
 
+    def leave_allocation(self, uid: str, *, pod_uid: str) -> None:
+        """Take note that a pod does not rest on an allocation in memory any more; the last one ends it."""
+        found = self._in_flight.get(uid)
+        if found is not None and pod_uid in found.pods:
+            found.pods.discard(pod_uid)
+            if not found.pods:
+                self.end_allocation(uid)
+
     def end_allocation(self, uid: str) -> bool:
-        """Forget an allocation in memory: it was written, or it failed; return whether there was one."""
+        """Forget an allocation in memory, because it was written; return whether there was one."""
         found = self._in_flight.pop(uid, None)
         if found is None:
             return False
-        self.allocated.discard(found[1])
+        self.allocated.discard(found.uses)
         self.version += 1
         return True
+
+    def _follow_users(
+        self, key: str, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None
+    ) -> None:
+        had = _devices_of(before)
+        has = _devices_of(after)
+        for device in had:
+            if device not in has:
+                left = tuple(other for other in self._stored_users.get(device, ()) if other != key)
+                if left:
+                    self._stored_users[device] = left
+                else:
+                    self._stored_users.pop(device, None)
+        for device in has:
+            if device not in had:
+                self._stored_users[device] = (*self._stored_users.get(device, ()), key)
 
     def _recount(self, key: str) -> None:
         self.version += 1
         claim = self.get(key)
+        if claim is not None and claim.status.allocation is not None:
+            self._count_once(claim)
         uses = tuple(uses_of(claim.status.allocation)) if claim is not None else ()
         before = self._uses.pop(key, ())
         if uses == before:
@@ -212,6 +285,13 @@ class ResourceClaims:
             self.allocated.discard(before)
         if uses:
             self._uses[key] = uses
+
+    def _count_once(self, claim: objects.ResourceClaim) -> None:
+        """Count an allocation no longer as in flight that is in the claim's status by now: it would count twice."""
+        found = self._in_flight.get(claim.metadata.uid)
+        if found is not None and found.uses:
+            self._in_flight[claim.metadata.uid] = replace(found, uses=())
+            self.allocated.discard(found.uses)
 
     def _index(self, key: str, claim: objects.ResourceClaim, step: int) -> None:
         if (claim.metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
@@ -229,6 +309,20 @@ class ResourceClaims:
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that a scheduler made for a pod's extended resources."""
+
+
+def gives_the_same(allocation: objects.AllocationResult, other: objects.AllocationResult) -> bool:
+    """Return whether two allocations give the same devices to the same requests."""
+    first, second = (
+        [(result.request, result.driver, result.pool, result.device, result.share_id) for result in results]
+        for results in (allocation.devices.results or (), other.devices.results or ())
+    )
+    return first == second
+
+
+def _devices_of(claim: objects.ResourceClaim | None) -> dict[DeviceID, None]:
+    """Return the devices that a claim takes away from others."""
+    return {use.id: None for use in uses_of(claim.status.allocation)} if claim is not None else {}
 
 
 def _older(claim: objects.ResourceClaim, other: objects.ResourceClaim) -> bool:

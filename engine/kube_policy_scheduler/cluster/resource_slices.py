@@ -264,6 +264,19 @@ class ResourceSlices:
             return None
         return [row for name in names if (row := self._nodes.rows.get(name)) is not None]
 
+    def devices_of(self, pool: PoolID) -> Iterator[SlicedDevice]:
+        """Return the devices of the newest generation of a pool, wherever they are."""
+        return (device for info in self._newest(pool) for device in info.devices)
+
+    def counters_of(self, pool: PoolID) -> CounterSets:
+        """Return the counter sets of the newest generation of a pool."""
+        return {name: amounts for info in self._newest(pool) for name, amounts in info.counter_sets}
+
+    def _newest(self, pool: PoolID) -> list[SliceInfo]:
+        infos = self._by_pool.get(pool, {}).values()
+        generation = max((info.generation for info in infos), default=0)
+        return [info for info in infos if info.generation == generation]
+
     # --- the pools of a node -------------------------------------------------------------------------
 
     def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[Pool, ...]:

@@ -135,6 +135,7 @@ class Daemon:
                 cluster,
                 clock=clock,
                 pending=self._writers.reporter.devices_pending,
+                observe=self.observers.on_claims_bound,
             ),
             reporter=self._writers.reporter,
             observer=self.observers,

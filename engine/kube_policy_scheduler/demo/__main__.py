@@ -30,7 +30,7 @@ from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.demo.measurements import Measurements
 from kube_policy_scheduler.demo.screen import Screen, screen
-from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, nodes_of
+from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, devices_of, nodes_of
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
 
 STEP_SECONDS = 20.0
@@ -70,7 +70,7 @@ class Demo:
         async with contextlib.AsyncExitStack() as stack:
             self._show.say("starting an embedded cluster of 36 nodes in 3 zones")
             cluster = await stack.enter_async_context(EmbeddedCluster(kubelets=KubeletSettings()))
-            cluster.load([yaml.safe_load(_nodes_text())])
+            cluster.load([yaml.safe_load(_nodes_text()), *devices_of(self._nodes)])
             cluster.kubeconfig(self.kubeconfig)
             usage = {node.name: node.usage_percent for node in self._nodes.values() if node.ready}
             measurements = Measurements(usage, directory=self._directory)
@@ -104,6 +104,7 @@ class Demo:
             f"status page:     {self._url}",
             f"in a second terminal:  export KUBECONFIG={self.kubeconfig}",
             "  kubectl get nodes,pods -o wide",
+            "  kubectl get resourceslices,resourceclaims",
             f"  kubectl run mine --image=nginx --overrides='{asks_for_us}'",
             f"a pod without schedulerName: {SCHEDULER} stays pending: no other scheduler runs here",
             f"edit the policy: {self._policies / POLICY_FILE}",

@@ -41,6 +41,11 @@ score 2 * (100 - promql("cpu_usage"))
 spread by pod.label.tenant
 """
 
+PACKED = """\
+filter node.ready and fits(cpu, mem)
+score -class_devices_left("gpu")
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -109,6 +114,61 @@ def pod(name: str, *, tenant: str | None, cpu: str = "1") -> dict[str, Any]:
     }
 
 
+DRIVER = "gpu.example.com"
+GPUS_PER_NODE = 4
+
+
+def devices_of(nodes: Nodes) -> list[dict[str, Any]]:
+    """Return what a simulated driver publishes: four GPUs on each node of zone-c; a class; templates of claims."""
+    kind = {"apiVersion": "resource.k8s.io/v1"}
+    own = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    found: list[dict[str, Any]] = [
+        {**kind, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": own}},
+        _template("gpu", {}),
+        _template("large-gpu", {"selectors": [{"cel": {"expression": _memory_of_at_least("80Gi")}}]}),
+    ]
+    for node in nodes.values():
+        if node.zone == "zone-c":
+            devices = [
+                {
+                    "name": f"gpu-{number}",
+                    "attributes": {"model": {"string": "demo"}, "numa": {"int": number // 2}},
+                    "capacity": {"memory": {"value": "40Gi"}},
+                }
+                for number in range(GPUS_PER_NODE)
+            ]
+            spec = {
+                "driver": DRIVER,
+                "nodeName": node.name,
+                "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            }
+            found.append({**kind, "kind": "ResourceSlice", "metadata": {"name": f"{node.name}-gpus"}, "spec": spec})
+    return found
+
+
+def _memory_of_at_least(amount: str) -> str:
+    return f'device.capacity["{DRIVER}"].memory.compareTo(quantity("{amount}")) >= 0'
+
+
+def _template(name: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", **more}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def claiming(name: str, *, template: str) -> dict[str, Any]:
+    """Return a pod that claims a device by a template."""
+    made = pod(name, tenant=_tenant_of(name))
+    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return made
+
+
 def _tenant_of(name: str) -> str:
     return name.split("-")[0]
 
@@ -151,6 +211,15 @@ def anywhere_but_zone_b(placed: Placed, nodes: Nodes) -> list[str]:
     ]
 
 
+def two_full_nodes(placed: Placed, nodes: Nodes) -> list[str]:
+    """Check that the pods that claim GPUs fill nodes of zone-c, one after the other."""
+    per_node = Counter(placed.values())
+    wrong = [f"{name} is in {nodes[name].zone}, which has no GPUs" for name in per_node if nodes[name].zone != "zone-c"]
+    if sorted(per_node.values()) != [GPUS_PER_NODE, GPUS_PER_NODE]:
+        wrong.append(f"nodes hold {dict(per_node)}, expected {GPUS_PER_NODE} pods on each of two nodes")
+    return wrong
+
+
 STEPS = (
     Step(
         "four lines: ready nodes with enough room, low CPU usage first, tenants spread",
@@ -181,5 +250,15 @@ STEPS = (
         MENDED,
         [pod(f"{tenant}-d1", tenant=tenant) for tenant in TENANTS],
         anywhere_but_zone_b,
+    ),
+    Step(
+        "devices: each pod claims a GPU, and nodes with few GPUs left come first",
+        PACKED,
+        [
+            *(claiming(f"{tenant}-gpu{number}", template="gpu") for number in (1, 2) for tenant in TENANTS),
+            claiming("red-large", template="large-gpu"),
+        ],
+        two_full_nodes,
+        pending={"red-large": "cannot allocate all claims"},
     ),
 )

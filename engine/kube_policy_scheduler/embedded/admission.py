@@ -60,6 +60,8 @@ def fill(obj: Json, *, now: datetime | None) -> None:
             obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": rfc3339(now)}
         case "PersistentVolumeClaim":
             obj["status"] = {"phase": "Pending"}
+        case "ResourceClaimTemplate":
+            obj["spec"].setdefault("metadata", {})
         case "Service":
             obj["status"] = {"loadBalancer": {}}
         case "DaemonSet":
@@ -283,11 +285,13 @@ def prepare_new(obj: Json, resource: Resource, store: Store, *, now: datetime) -
     if resource.has_status and not resource.status_on_create:
         obj.pop("status", None)
     try:
-        done = defaulting.default_object(
-            obj,
-            priority_classes=_by_name(store, "scheduling.k8s.io/priorityclasses", resource),
-            runtime_classes=_by_name(store, "node.k8s.io/runtimeclasses", resource),
-        )
+        done = obj
+        if resource.kind != "ResourceSlice":  # for files that people write, a pool is made up; here it must be named
+            done = defaulting.default_object(
+                obj,
+                priority_classes=_by_name(store, "scheduling.k8s.io/priorityclasses", resource),
+                runtime_classes=_by_name(store, "node.k8s.io/runtimeclasses", resource),
+            )
     except defaulting.AdmissionError as error:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName", "")
         raise errors.forbidden(str(error), name=name, group=resource.group, plural=resource.plural) from error
@@ -392,6 +396,8 @@ def _redefault(obj: Json, resource: Resource) -> Json:
             defaulting.default_changed_pod(obj)
         case "Node":
             return defaulting.default_node(obj)
+        case "ResourceClaim" | "ResourceClaimTemplate":
+            return defaulting.default_claim(obj)
         case "Namespace":
             return defaulting.default_namespace_object(obj)
         case "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController":

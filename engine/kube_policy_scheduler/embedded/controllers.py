@@ -1,4 +1,4 @@
-"""What a controller manager does, in small: workloads, owned objects, namespaces, budgets, volumes, old events."""
+"""What a controller manager does, in small: workloads, owned objects, namespaces, volumes, device claims, and so on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from datetime import timedelta
 from kube_policy_scheduler.embedded import disruption
 from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.cells import at
+from kube_policy_scheduler.embedded.devices import RESOURCE_CLAIMS, TEMPLATES, USES_TEMPLATES, Devices
+from kube_policy_scheduler.embedded.devices import claims_of as resource_claims_of
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import BY_KIND, BY_STORAGE
@@ -37,6 +39,8 @@ class ControllerSettings:
     """Whether Deployments, ReplicaSets, StatefulSets and Jobs get pods."""
     volumes: bool = True
     """Whether claims are bound to volumes, and new volumes are made for them."""
+    devices: bool = True
+    """Whether pods get resource claims from templates, and claims that no pod uses lose their devices."""
     event_ttl: timedelta = timedelta(hours=1)
     """How long events are kept."""
 
@@ -57,6 +61,7 @@ class Controllers:
         self._api = api
         self._settings = settings
         self._volumes = Volumes(api)
+        self._devices = Devices(api)
         self._workloads = Workloads(api, self._dependents_of)
         self._queue: deque[tuple[str, Key]] = deque()
         self._queued: set[tuple[str, Key]] = set()
@@ -100,8 +105,17 @@ class Controllers:
         if storage_key == "pods":
             for claim in claims_of(entry):
                 self._add(CLAIMS, (entry.key[0], claim))
+            if USES_TEMPLATES in entry.body:
+                self._add("pods", entry.key)
+            for name in resource_claims_of(entry):
+                self._add(RESOURCE_CLAIMS, (entry.key[0], name))
             for budget in self._api.store.collection(_BUDGETS).scan(entry.key[0]):
                 self._add(_BUDGETS, budget.key)
+        elif storage_key == RESOURCE_CLAIMS:
+            self._add(storage_key, entry.key)
+        elif storage_key == TEMPLATES:
+            for pod in self._devices.waiting_for(entry):
+                self._add("pods", pod)
         if change.type == DELETED and entry.key[0]:
             namespace = self._api.store.collection("namespaces").get(("", entry.key[0]))
             if namespace is not None and b'"phase":"Terminating"' in namespace.body:
@@ -158,7 +172,8 @@ class Controllers:
         entry = self._api.store.collection(storage_key).get(key)
         if entry is None:
             return
-        if b'"ownerReferences":[' in entry.body and self._is_orphan(entry):
+        is_leaving = b'"deletionTimestamp":"' in entry.body
+        if not is_leaving and b'"ownerReferences":[' in entry.body and self._is_orphan(entry):
             self._delete(storage_key, entry)
         elif storage_key == "namespaces":
             self._settle_namespace(entry)
@@ -168,6 +183,10 @@ class Controllers:
             self._volumes.settle_claim(entry)
         elif storage_key == VOLUMES and self._settings.volumes:
             self._volumes.settle_volume(entry)
+        elif storage_key == "pods" and self._settings.devices:
+            self._devices.settle_pod(entry)
+        elif storage_key == RESOURCE_CLAIMS and self._settings.devices:
+            self._devices.settle_claim(entry)
         elif storage_key in _WORKLOADS and self._settings.workloads:
             self._workloads.settle(storage_key, entry)
 

@@ -19,9 +19,13 @@ _RETURN_DELETED = frozenset(
     {
         "CSIDriver",
         "CSINode",
+        "DeviceClass",
         "PersistentVolume",
         "PersistentVolumeClaim",
         "Pod",
+        "ResourceClaim",
+        "ResourceClaimTemplate",
+        "ResourceSlice",
         "Service",
         "ServiceAccount",
         "StorageClass",

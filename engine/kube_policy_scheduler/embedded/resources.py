@@ -267,7 +267,9 @@ _TABLE = (
     _cluster(_DRA, "deviceclasses", "DeviceClass", counts_generation=True),
     Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS),
     Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
-    _cluster(_DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver")),
+    _cluster(
+        _DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver"), counts_generation=True
+    ),
     Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", subresources=_STATUS, counts_generation=True),
     Resource(
         "policy-scheduler.dev",

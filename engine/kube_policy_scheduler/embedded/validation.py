@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
-from kube_policy_scheduler.embedded import causes, decoding, selectors
+from kube_policy_scheduler.embedded import causes, decoding, device_validation, selectors
 from kube_policy_scheduler.embedded.causes import one_of, required
 from kube_policy_scheduler.embedded.errors import Cause, Json
 from kube_policy_scheduler.embedded.resources import Resource
@@ -542,6 +542,7 @@ _OBJECT: Mapping[str, Callable[[Json], list[Cause]]] = {
     "Secret": _config_data,
     "Service": _service,
     "StatefulSet": _workload,
+    **device_validation.NEW,
 }
 _CHANGE: Mapping[str, Callable[[Json, Json], list[Cause]]] = {
     "ConfigMap": _unchanged_if_immutable,
@@ -553,6 +554,7 @@ _CHANGE: Mapping[str, Callable[[Json, Json], list[Cause]]] = {
     "RoleBinding": _fixed("roleRef"),
     "ClusterRoleBinding": _fixed("roleRef"),
     "Secret": _unchanged_if_immutable,
+    **device_validation.CHANGED,
 }
 
 
@@ -572,7 +574,7 @@ def changed_object(resource: Resource, new: Json, old: Json, subresource: str) -
     """Return what is wrong with an object's next state."""
     found = _metadata(resource, new["metadata"])
     if subresource == "status":
-        return found
+        return found + (device_validation.claim_status(new, old) if resource.kind == "ResourceClaim" else [])
     change = _CHANGE.get(resource.kind)
     if change is not None and not subresource:
         found += change(new, old)

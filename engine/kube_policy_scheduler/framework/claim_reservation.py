@@ -9,7 +9,7 @@ Pure: the caller sends, waits and keeps the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ class ClaimReservation:
     claims: tuple[ReservedClaim, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
     """Requests by the container whose extended resources they serve."""
+    groups: tuple[Hashable, ...] = ()
+    """The gangs of the pod, whose members may rest on what it was given."""
 
     @property
     def failure(self) -> str:
@@ -116,19 +118,28 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
     reserved = plugin.allocation(frame, state, row)
     done = [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
     fresh = {object_key(one.claim.metadata): one for one in done}
-    claims = [fresh.get(object_key(claim.metadata), ReservedClaim(claim, None)) for claim in state.claims]
+    claims = [fresh.get(object_key(claim.metadata)) or _known(claim, frame.cluster) for claim in state.claims]
     if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:
         claims = [one for one in claims if one.claim is not state.extended]
-    for one in claims:
-        if one.allocation is not None:
-            frame.cluster.resource_claims.start_allocation(_allocated(one))
-    frame.cluster.resource_claims.hold(frame.pod.uid)
     extended = reserved.extended if reserved is not None else None
+    mappings = extended.mappings if extended is not None else ()
     name = frame.cluster.nodes.infos[row].name
-    return ClaimReservation(frame.pod, name, tuple(claims), extended.mappings if extended is not None else ())
+    reservation = ClaimReservation(frame.pod, name, tuple(claims), mappings, frame.groups)
+    redo(reservation, frame.cluster)
+    return reservation
 
 
-def reserve_on(frame: Frame, *, share_id: str) -> ClaimReservation | str | None:
+def _known(claim: objects.ResourceClaim, cluster: Cluster) -> ReservedClaim:
+    """Return a claim that got its devices before, be it in memory for another member of the pod's gang."""
+    pending = cluster.resource_claims.pending_allocation(claim.metadata.uid)
+    return ReservedClaim(claim, pending if pending is claim.status.allocation else None)
+
+
+SHARE_ID_IN_MEMORY = "00000000-0000-4000-8000-"
+"""What ids of shares begin with that are never written."""
+
+
+def reserve_on(frame: Frame, *, share_id: str = SHARE_ID_IN_MEMORY) -> ClaimReservation | str | None:
     """Allocate the claims of the frame's pod on the frame's only row, as `reserve`; None if there are none.
 
     Returns:
@@ -149,11 +160,20 @@ def has_claims(template: PodTemplate, cluster: Cluster) -> bool:
 
 
 def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
-    """Undo the allocation in memory; a second call has no effect."""
+    """Undo the allocation in memory, as far as no other pod rests on it; a second call has no effect."""
     for one in reservation.claims:
         if one.allocation is not None:
-            cluster.resource_claims.end_allocation(one.claim.metadata.uid)
+            cluster.resource_claims.leave_allocation(one.claim.metadata.uid, pod_uid=reservation.pod.uid)
     cluster.resource_claims.let_go(reservation.pod.uid)
+
+
+def redo(reservation: ClaimReservation, cluster: Cluster) -> None:
+    """Allocate in memory what `undo` gave back; the caller knows that it is still free."""
+    claims, uid = cluster.resource_claims, reservation.pod.uid
+    for one in reservation.claims:
+        if one.allocation is not None:
+            claims.start_allocation(_allocated(one), pod_uid=uid, groups=reservation.groups)
+    claims.hold(uid)
 
 
 def _allocated(one: ReservedClaim) -> objects.ResourceClaim:
@@ -163,12 +183,19 @@ def _allocated(one: ReservedClaim) -> objects.ResourceClaim:
 
 def waits_for_binding_conditions(reservation: ClaimReservation) -> bool:
     """Return whether any device has conditions that must be true before the pod can be bound."""
-    return any(
-        result.binding_conditions
+    return bool(drivers_with_conditions(reservation))
+
+
+def drivers_with_conditions(reservation: ClaimReservation) -> tuple[str, ...]:
+    """Return the drivers of the devices that have such conditions, by name."""
+    found = {
+        result.driver
         for one in reservation.claims
         if (allocation := one.written(reservation.pod)) is not None
         for result in allocation.devices.results or ()
-    )
+        if result.binding_conditions
+    }
+    return tuple(sorted(found))
 
 
 # --- what PreBind writes ----------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def take_claims(
     if row is None or not has_claims(pod.template, cluster):
         return _nothing
     frame = Frame(pod, cluster, now, rows=np.array([row]), device_order=order)
-    reservation = reserve_on(frame, share_id="00000000-0000-4000-8000-")
+    reservation = reserve_on(frame)
     if reservation is None or isinstance(reservation, str):
         return _nothing
     undo(reservation, cluster)

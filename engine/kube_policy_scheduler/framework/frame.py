@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,8 @@ class Frame:
     """Attempts to schedule the pod before this one."""
     device_order: DeviceOrder | None = None
     """What selects among the devices of a node for claims; None: kube-scheduler's order."""
+    groups: tuple[Hashable, ...] = ()
+    """The gangs of the pod, whose members may use each other's claims before these are written."""
 
     @property
     def template(self) -> PodTemplate:
@@ -68,12 +70,20 @@ class Frame:
     def at(self, rows: Rows) -> Frame:
         """Return the same inputs with other rows."""
         return Frame(
-            self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts, self.device_order
+            self.pod,
+            self.cluster,
+            self.now,
+            rows,
+            self.signals,
+            self.queued,
+            self.attempts,
+            self.device_order,
+            self.groups,
         )
 
     def ordered(self, order: DeviceOrder | None) -> Frame:
         """Return the same inputs with another order of devices."""
-        return Frame(self.pod, self.cluster, self.now, self.rows, self.signals, self.queued, self.attempts, order)
+        return replace(self, device_order=order)
 
     def index(self) -> IntArray:
         """Return the row numbers of this frame, `int64[rows]`."""

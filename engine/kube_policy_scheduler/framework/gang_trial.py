@@ -13,7 +13,9 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preemption import Preemption
@@ -52,6 +54,10 @@ class AssumedPod(Protocol):
 
     def unreserve(self, cluster: Cluster) -> None:
         """Undo the reservations in memory; nothing was written yet."""
+        ...
+
+    def free_devices(self, cluster: Cluster) -> Callable[[], None]:
+        """Free the devices of its claims, to try something; return what reserves them again."""
         ...
 
 
@@ -173,9 +179,9 @@ class GangTrial:
                 continue
             if requirement.roles and self._is_surplus(member, requirement.group):
                 continue
-            host = attempt.decide(member, preempts=False).host
-            if host is not None:
-                attempt.place(member.pod, host)
+            decision = attempt.decide(member, preempts=False)
+            if decision.host is not None:
+                attempt.place(member, decision.host, order=decision.device_order)
             else:
                 left.append(member)
         return left
@@ -206,13 +212,13 @@ class GangTrial:
                 decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
                 preemption = decision.preemption
                 if decision.host is not None:
-                    attempt.place(member.pod, decision.host)
+                    attempt.place(member, decision.host, order=decision.device_order)
                 elif preemption is None:
                     continue
                 elif preemption.keeps_nomination and member.pod.nominated_node:
                     self._place_nominated(attempt, member)
                 elif preemption.nominated_node and not any(v.uid in attempt.placed for v in preemption.victims):
-                    attempt.evict(member.pod, preemption)
+                    attempt.evict(member, preemption)
                     found[member.pod.uid] = decision
                     attempt.keep_candidates(member, decision)
             return found if self.placed(requirement) >= requirement.size else None
@@ -230,7 +236,7 @@ class GangTrial:
         for other in list(self._cluster.pods_on(node_name).values()):
             if other.terminating and other.priority < member.pod.priority:
                 attempt.displace(other.uid)
-        attempt.place(member.pod, node_name)
+        attempt.place(member, node_name)
 
     # --- what needs no trial -------------------------------------------------------------------------
 
@@ -267,17 +273,25 @@ class GangTrial:
         return int(min(number, per_node.sum()))
 
     def _attempt(self, end: float) -> _Attempt:
-        return _Attempt(self._cluster, self._algorithm, stopwatch=self._stopwatch, end=end)
+        return _Attempt(self._cluster, self._algorithm, waiting=self._waiting, stopwatch=self._stopwatch, end=end)
 
 
 class _Attempt:
     """Placements that are taken back at the end."""
 
     def __init__(
-        self, cluster: Cluster, algorithm: ScheduleAlgorithm, *, stopwatch: Callable[[], float], end: float
+        self,
+        cluster: Cluster,
+        algorithm: ScheduleAlgorithm,
+        *,
+        waiting: Mapping[str, AssumedPod],
+        stopwatch: Callable[[], float],
+        end: float,
     ) -> None:
+        """waiting: by uid, who waits at Permit: they hold devices that are not written yet."""
         self._cluster = cluster
         self._algorithm = algorithm
+        self._waiting = waiting
         self._stopwatch = stopwatch
         self._end = end
         self._refused = RefusalMemo()
@@ -287,6 +301,9 @@ class _Attempt:
         self._budgets: Budgets | None = None
         self.placed: set[str] = set()
         self._displaced: list[tuple[PodInfo, str]] = []
+        self._reserved: list[ClaimReservation] = []
+        self._freed: dict[str, Callable[[], None]] = {}
+        """By uid of those displaced: what reserves their devices again."""
 
     @property
     def is_over(self) -> bool:
@@ -339,14 +356,19 @@ class _Attempt:
         del self._candidates[queued.pod.template]
         return None
 
-    def evict(self, pod: PodInfo, preemption: Preemption) -> None:
+    def evict(self, member: QueuedPod, preemption: Preemption) -> None:
         """Place a pod where victims make room for it."""
         for victim in preemption.victims:
             self.displace(victim.uid)
-        self.place(pod, preemption.nominated_node or "")
+        self.place(member, preemption.nominated_node or "")
 
-    def place(self, pod: PodInfo, node_name: str) -> None:
-        """Place a pod that had no place."""
+    def place(self, member: QueuedPod, node_name: str, *, order: DeviceOrder | None = None) -> None:
+        """Place a pod that had no place, with the devices that it claims. order: what selects among them."""
+        pod, row = member.pod, self._cluster.nodes.rows.get(node_name)
+        if row is not None and has_claims(pod.template, self._cluster):
+            reserved = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
+            if isinstance(reserved, ClaimReservation):
+                self._reserved.append(reserved)
         self._cluster.place(pod, node_name)
         self.placed.add(pod.uid)
         self._refused.clear()
@@ -357,12 +379,17 @@ class _Attempt:
         pod = self._cluster.displace(uid)
         if pod is not None and node_name is not None:
             self._displaced.append((pod, node_name))
+            assumed = self._waiting.get(uid)
+            if assumed is not None and assumed.has_devices:
+                self._freed[uid] = assumed.free_devices(self._cluster)
             self._refused.clear()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for reserved in reversed(self._reserved):
+            undo(reserved, self._cluster)
         for uid in self.placed:
             self._cluster.displace(uid)
         self._put_back(0)
@@ -371,4 +398,6 @@ class _Attempt:
         """Take back what was displaced since there were so many."""
         for pod, node_name in reversed(self._displaced[mark:]):
             self._cluster.place(pod, node_name)
+            if (reserve_again := self._freed.pop(pod.uid, None)) is not None:
+                reserve_again()
         del self._displaced[mark:]

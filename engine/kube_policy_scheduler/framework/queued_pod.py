@@ -64,7 +64,7 @@ class QueuedPod:
     def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
         """Return what rules may read of the pod: with its waiting time, and its number of attempts."""
         attempts = max(0, self.attempts - 1)  # without the current one
-        return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts)
+        return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts, groups=self.groups)
 
 
 @dataclass(frozen=True, slots=True)

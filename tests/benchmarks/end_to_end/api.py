@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -18,6 +19,7 @@ from tests.benchmarks.manifests import Json
 
 CONCURRENCY = 32
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 IS_BOUND = "fieldSelector=spec.nodeName!%3D"
@@ -105,6 +107,15 @@ class Api:
     async def placement(self) -> dict[str, str]:
         """Return the node of each pod, "" where it has none."""
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") async for pod in self._pages(PODS)}
+
+    async def devices_allocated_twice(self) -> list[str]:
+        """Return the devices that more than one claim has."""
+        seen: Counter[str] = Counter()
+        async for found in self._pages(CLAIMS):
+            allocation = (found.get("status") or {}).get("allocation") or {"devices": {}}
+            for result in allocation["devices"].get("results", ()):
+                seen[f"{result['driver']}/{result['pool']}/{result['device']}"] += 1
+        return [f"device {name} is allocated {number} times" for name, number in seen.items() if number > 1]
 
     async def _pages(self, path: str) -> AsyncIterator[Any]:
         more = ""

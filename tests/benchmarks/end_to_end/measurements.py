@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.end_to_end.api import Api
+from tests.benchmarks.end_to_end.api import Api, together
 from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, LEASES, Process, scene
 from tests.benchmarks.end_to_end.stages import quantiles
 from tests.benchmarks.end_to_end.workloads import WORKLOADS, Workload, overfull, pod
@@ -83,6 +83,7 @@ async def throughput(
 ) -> Throughput:
     """Create everything, let a scheduler fill its caches, start it, and wait until all is bound and reported."""
     async with scene() as seen:
+        await together(seen.api.send("POST", *thing) for thing in workload.devices(nodes=nodes, pods=pods))
         await seen.api.fill(nodes=nodes, pods=(workload.pod(number) for number in range(pods)))
         release = await seen.api.hold_lease(LEASES[kind])
         with seen.scheduler(kind, policy=policy, profile=profile) as process:
@@ -98,6 +99,7 @@ async def throughput(
             events = await _all_told(seen.api, process, pods)
             events_at, cpu = time.monotonic(), process.cpu_seconds - cpu_before
             placement = await seen.api.placement()
+            twice = await seen.api.devices_allocated_twice() if workload.claims else []
             first, last = min(bound.values(), default=0.0), max(bound.values(), default=0.0)
             return Throughput(
                 scheduler=kind,
@@ -110,7 +112,7 @@ async def throughput(
                 peak_rss_mb=round(process.peak_rss_mb, 1),
                 last_event_seconds=round(events_at - last, 2),
                 events=events,
-                wrong=[*overfull(placement), *workload.problems(placement), *_missing_events(events, pods)],
+                wrong=[*overfull(placement), *workload.problems(placement), *twice, *_missing_events(events, pods)],
                 load_average=round(load_average, 2),
             )
 

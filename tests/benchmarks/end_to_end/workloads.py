@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.benchmarks.devices import PER_NODE, claim, device_class, resource_slice
 from tests.benchmarks.manifests import HOSTNAME, Json, near, spread
 from tests.benchmarks.manifests import node as scheduler_perf_node
 from tests.benchmarks.manifests import pod as scheduler_perf_pod
@@ -57,10 +58,31 @@ class Workload:
     """How many times as fast as kube-scheduler."""
     problems: Callable[[Placement], Sequence[str]] = lambda placement: ()
     """What is wrong with where the pods are, beside nodes that hold more than they have."""
+    claims: bool = False
+    """Whether each node has devices, and each pod claims one."""
 
     def pod(self, number: int) -> Json:
         """Return one of its pods."""
-        return pod(f"pod-{number:06d}", **self.spec)
+        name = f"pod-{number:06d}"
+        if not self.claims:
+            return pod(name, **self.spec)
+        made = pod(name, resourceClaims=[{"name": "gpus", "resourceClaimName": name}], **self.spec)
+        made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+        return made
+
+    def devices(self, *, nodes: int, pods: int) -> Iterator[tuple[str, Json]]:
+        """Yield what is there before its pods, by the path at which it is created.
+
+        The claims are created as the controller of claims does for pods with a template, which does not run here.
+        """
+        if not self.claims:
+            return
+        group = "/apis/resource.k8s.io/v1"
+        yield f"{group}/deviceclasses", device_class()
+        for number in range(nodes):
+            yield f"{group}/resourceslices", resource_slice(node_name(number))
+        for number in range(pods):
+            yield f"{group}/namespaces/{NAMESPACE}/resourceclaims", claim(f"pod-{number:06d}", namespace=NAMESPACE)
 
 
 def overfull(placement: Placement) -> list[str]:
@@ -85,6 +107,11 @@ def _together(placement: Placement) -> list[str]:
     return [f"{name} holds {number} pods" for name, number in Counter(placement.values()).items() if number > 1]
 
 
+def _eight_a_node(placement: Placement) -> list[str]:
+    per_node = Counter(name for name in placement.values() if name)
+    return [f"{name} holds {number} pods" for name, number in per_node.items() if number > PER_NODE]
+
+
 WORKLOADS = (
     Workload("SchedulingBasic", 10_000, {}, 2.0),
     Workload(
@@ -107,4 +134,5 @@ WORKLOADS = (
         {"affinity": near("blue", key=HOSTNAME, required=False)},
         3.0,
     ),
+    Workload("SchedulingWithResourceClaimTemplate", 5_000, {}, 3.0, _eight_a_node, claims=True),
 )

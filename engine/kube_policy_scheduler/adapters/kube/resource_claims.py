@@ -19,6 +19,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Conflict,
     CredentialsError,
     Fenced,
+    Invalid,
     KubeError,
     MalformedAnswer,
     NotFound,
@@ -28,9 +29,12 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.protobuf_objects import CONTENT_TYPE as PROTOBUF
+from kube_policy_scheduler.adapters.kube.protobuf_objects import ProtobufError, with_finalizer
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCE_CLAIMS
 from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from kube_policy_scheduler.cluster.resource_claims import gives_the_same
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""
@@ -118,7 +122,7 @@ class ResourceClaimWriter:
         self, claim: ResourceClaim, user: ResourceClaimConsumerReference, allocation: AllocationResult | None
     ) -> ResourceClaim:
         if allocation is not None and FINALIZER not in (claim.metadata.finalizers or ()):
-            claim = await self._set_finalizers(claim, [*(claim.metadata.finalizers or ()), FINALIZER])
+            claim = await self._add_finalizer(claim)
         status: dict[str, Any] = {"reservedFor": msgspec.to_builtins([*(claim.status.reserved_for or ()), user])}
         if allocation is not None:
             status["allocation"] = msgspec.to_builtins(allocation)
@@ -177,6 +181,26 @@ class ResourceClaimWriter:
             resource="pods/status",
             fence=self._fence,
         )
+
+    async def _add_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        try:
+            return await self._set_finalizers(claim, [*(claim.metadata.finalizers or ()), FINALIZER])
+        except Invalid as error:
+            if error.status != 422:
+                raise
+        # the claim has parameters for its driver whose bytes JSON does not show, so a patch counts as a change of them
+        resource = RESOURCE_CLAIMS.plural
+        stored = await self._transport.request("GET", _path(claim), resource=resource, accept=PROTOBUF)
+        try:
+            body = with_finalizer(stored, FINALIZER)
+        except ProtobufError as error:
+            raise MalformedAnswer(f"an answer about a ResourceClaim cannot be read: {error}") from error
+        answer = await self._transport.request(
+            "PUT", _path(claim), body=body, content_type=PROTOBUF, resource=resource, fence=self._fence
+        )
+        now = _decoded(answer)
+        _check(now, f"{now.metadata.namespace}/{now.metadata.name}", brings=True)  # it was read again
+        return now
 
     async def _set_finalizers(
         self, claim: ResourceClaim, finalizers: list[str], *, versioned: bool = True
@@ -249,9 +273,4 @@ def _is_done(claim: ResourceClaim, user: ResourceClaimConsumerReference, allocat
     stored = claim.status.allocation
     if stored is None or not any(one.uid == user.uid for one in claim.status.reserved_for or ()):
         return False
-    return allocation is None or _devices(stored) == _devices(allocation)
-
-
-def _devices(allocation: AllocationResult) -> list[tuple[str, str, str, str, str | None]]:
-    results = allocation.devices.results or ()
-    return [(one.request, one.driver, one.pool, one.device, one.share_id) for one in results]
+    return allocation is None or gives_the_same(stored, allocation)

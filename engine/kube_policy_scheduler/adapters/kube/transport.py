@@ -81,10 +81,12 @@ class Transport:
         resource: str = "",
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         fence: Fence | None = None,
+        accept: str = JSON,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
-        path: absolute and escaped, with query. resource: label for `observe`; a server that has too much to do is left
+        path: absolute and escaped, with query. accept: media type of the answer.
+        resource: label for `observe`; a server that has too much to do is left
         in peace by requests of the same verb and resource. fence: asked after all waiting, right before the bytes
         go out. Raises KubeError: Unreachable or Fenced if certainly not processed, UnknownOutcome if perhaps, an
         ApiError if the server refused.
@@ -94,9 +96,9 @@ class Transport:
         began, code = loop.time(), "cancelled"
         try:
             await self._throttle.wait(kind)
-            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, fence)
+            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, fence, accept)
             if _is_unknown_here(answer) and await self._is_renewed(used):
-                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, fence)
+                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, fence, accept)
             code = str(answer.status)
         except KubeError as error:
             code = type(error).__name__
@@ -185,6 +187,7 @@ class Transport:
         content_type: str,
         timeout_seconds: float,
         fence: Fence | None,
+        accept: str,
     ) -> tuple[Answer, Credentials]:
         while True:
             credentials = await self._ready_credentials()
@@ -193,7 +196,7 @@ class Transport:
             try:
                 if fence is not None and not fence.allows():
                     raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
-                request = self._request_bytes(verb, path, body, content_type)
+                request = self._request_bytes(verb, path, body, content_type, accept)
                 return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
             except UnknownOutcome as error:
                 is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
@@ -208,7 +211,7 @@ class Transport:
     ) -> tuple[Answer | Stream, Credentials]:
         credentials = await self._ready_credentials()
         connection = await self._pool.dial(credentials)
-        request = self._request_bytes("GET", path, b"", JSON)
+        request = self._request_bytes("GET", path, b"", JSON, JSON)
         opened = await connection.open_stream(request, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
         if isinstance(opened, Answer):
             connection.close()
@@ -227,7 +230,6 @@ class Transport:
         headers = [
             ("Host", parts.netloc.rpartition("@")[2]),
             ("User-Agent", self._user_agent),
-            ("Accept", JSON),
             *credentials.headers,
         ]
         self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
@@ -247,8 +249,8 @@ class Transport:
                 return False
         return found is not None and not found.is_same_identity(refused)
 
-    def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str) -> bytes:
-        head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}"
+    def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str, accept: str) -> bytes:
+        head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}Accept: {accept}\r\n"
         if verb == "GET":
             return f"{head}\r\n".encode("ascii")
         head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -181,6 +181,9 @@ class Nobody:
         """Refuse."""
         raise AssertionError("a shadow has bound nothing")
 
+    def delivered(self, claim: ResourceClaim, *, gone: bool = False) -> None:
+        """Ignore it: a shadow writes no claims."""
+
     async def unreserve(self, reservation: ClaimReservation) -> NoReturn:
         """Refuse."""
         raise AssertionError("a shadow has reserved nothing")

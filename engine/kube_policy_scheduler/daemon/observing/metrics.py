@@ -15,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.process_collector import ProcessCollector
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, ClaimsBound, Decided, Observer, PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
@@ -172,6 +172,7 @@ class SchedulerMetrics(Observer):
         )
         self._info: dict[str, tuple[str, str, str]] = {}
         """The labels of `policy_info` by owner: there are as many as owners."""
+        self._devices = DeviceMetrics(registry)
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
         gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
@@ -199,6 +200,10 @@ class SchedulerMetrics(Observer):
         self.pod_attempts.observe(bound.attempts)
         attempts = str(bound.attempts) if bound.attempts < 15 else "15+"
         self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
+
+    def on_claims_bound(self, bound: ClaimsBound) -> None:
+        """Count what happened to the claims of a pod."""
+        self._devices.on_claims_bound(bound)
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Count an attempt that broke."""
@@ -260,6 +265,54 @@ _METHODS = {
 MARGINS = (0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Shares of the range between the best and the worst node."""
 EXTENDER_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class DeviceMetrics:
+    """What happens to ResourceClaims between the decision and the binding."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._creates = Counter(
+            "scheduler_resourceclaim_creates",
+            "Number of requests to create ResourceClaims for extended resources, by status.",
+            ("status",),
+            registry=registry,
+        )
+        self._conditions = Counter(
+            "scheduler_dra_bindingconditions_allocations",
+            "Number of allocations of devices with binding conditions, by profile, driver and status.",
+            ("profile", "driver", "status"),
+            registry=registry,
+        )
+        self._wait_seconds = Histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Seconds that pods waited for the binding conditions of their devices, by profile, driver and status.",
+            ("profile", "driver", "status"),
+            buckets=exponential(0.1, 2, 14),
+            registry=registry,
+        )
+        self._claims_seconds = Histogram(
+            "policy_scheduler_claims_binding_duration_seconds",
+            "Seconds from the decision to the last write of the ResourceClaims of a pod, by result.",
+            ("result",),
+            buckets=exponential(0.001, 2, 18),
+            registry=registry,
+        )
+        self._contended = Counter(
+            "policy_scheduler_claims_contended",
+            "Number of allocations that were taken back, because another scheduler gave the devices away first.",
+            registry=registry,
+        )
+
+    def on_claims_bound(self, bound: ClaimsBound) -> None:
+        """Count what happened to the claims of a pod."""
+        if bound.created:
+            self._creates.labels(bound.created).inc()
+        for driver in bound.drivers if bound.conditions else ():
+            labels = (bound.pod.scheduler_name, driver, bound.conditions)
+            self._conditions.labels(*labels).inc()
+            self._wait_seconds.labels(*labels).observe(bound.conditions_seconds)
+        self._claims_seconds.labels("failure" if bound.why else "success").observe(bound.seconds)
+        self._contended.inc(bound.contended)
 
 
 class ShadowMetrics:

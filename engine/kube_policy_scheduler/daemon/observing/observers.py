@@ -173,6 +173,29 @@ class Answered:
     """What the binding took."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimsBound:
+    """The claims of a pod were written before its binding, or could not be."""
+
+    pod: PodInfo
+    node_name: str
+    began: float
+    """Unix seconds."""
+    seconds: float
+    claims: int
+    why: str = ""
+    """Why that failed, "" if it did not."""
+    created: str = ""
+    """`success` or `failure` if a claim for extended resources was to be created."""
+    contended: int = 0
+    """Claims that were taken back, because another scheduler gave their devices away at the same time."""
+    conditions: str = ""
+    """How the wait for conditions of devices ended: `success`, `failure`, `timeout`, `error`; "" without a wait."""
+    conditions_seconds: float = 0.0
+    drivers: tuple[str, ...] = ()
+    """Of the devices with conditions."""
+
+
 class Observer:
     """Looks on; what a subclass does not override is of no interest to it."""
 
@@ -181,6 +204,9 @@ class Observer:
 
     def on_bound(self, bound: PodBound) -> None:
         """Note that a pod is bound."""
+
+    def on_claims_bound(self, bound: ClaimsBound) -> None:
+        """Note that the claims of a pod were written, or could not be; its binding or `on_failed` follows."""
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Note that an attempt broke; the pod will be tried again."""
@@ -215,6 +241,10 @@ class Observers(Observer):
     def on_bound(self, bound: PodBound) -> None:
         """Pass it on."""
         self._notify(bound, lambda observer: observer.on_bound)
+
+    def on_claims_bound(self, bound: ClaimsBound) -> None:
+        """Pass it on."""
+        self._notify(bound, lambda observer: observer.on_claims_bound)
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Pass it on."""

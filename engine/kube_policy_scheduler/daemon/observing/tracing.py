@@ -12,7 +12,7 @@ from typing import Protocol
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, ClaimsBound, Decided, Observer, PodBound
 
 MOST_UNDER_WAY = 4096
 """Decisions whose binding is awaited; those of a gang may wait for minutes."""
@@ -44,6 +44,10 @@ class DecisionTracer(Observer):
             most=MOST_UNDER_WAY, most_bytes=MOST_BYTES, size_of=lambda uid, decided: decided.decision.pod.size
         )
         """By uid."""
+        self._claims: BoundedCache[str, ClaimsBound] = BoundedCache(
+            most=MOST_UNDER_WAY, most_bytes=MOST_BYTES, size_of=lambda uid, bound: bound.pod.size
+        )
+        """By uid."""
         self._left = MOST_AT_ONCE
         """Attempts that may be sent now."""
         self._left_at = 0.0
@@ -64,6 +68,11 @@ class DecisionTracer(Observer):
         decided = self._under_way.pop(bound.pod.uid)
         if decided is not None:
             self._send(decided, "scheduled", ended=bound.at)
+
+    def on_claims_bound(self, bound: ClaimsBound) -> None:
+        """Keep it for the attempt that it is a part of."""
+        if self._is_traced(bound.pod):
+            self._claims.set(bound.pod.uid, bound)
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Send the attempt that broke."""
@@ -104,6 +113,14 @@ class DecisionTracer(Observer):
         if decision.host is not None:
             attributes["k8s.node.name"] = decision.host
             name = "wait for group and bind" if decided.waits else "bind"
+            if (bound := self._claims.pop(pod.uid)) is not None:
+                claims: dict[str, str | int | float | bool] = {"scheduler.claims": bound.claims}
+                if bound.conditions:
+                    claims["scheduler.binding_conditions"] = bound.conditions
+                why = bound.why[:MOST_MESSAGE]
+                children.append(
+                    FinishedSpan("bind claims", bound.began, bound.began + bound.seconds, claims, error=why)
+                )
             children.append(FinishedSpan(name, decided.at, ended, {"k8s.node.name": decision.host}, error=error))
         span = FinishedSpan("schedule pod", entered, ended, attributes, tuple(children), error)
         self._pass_on(span, pod)

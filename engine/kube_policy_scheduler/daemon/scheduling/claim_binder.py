@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError
 from kube_policy_scheduler.adapters.kube.resource_claims import ClaimChanged, ResourceClaimWriter
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.cluster.resource_claims import gives_the_same
+from kube_policy_scheduler.daemon.observing.observers import ClaimsBound
 from kube_policy_scheduler.framework.claim_reservation import (
     ClaimReservation,
     ReservedClaim,
+    drivers_with_conditions,
     extended_claim,
     extended_claim_status,
     stamped,
     undo,
     waits_for_binding_conditions,
 )
+from kube_policy_scheduler.framework.dynamic_resources.contention import contention
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     binding_failure,
@@ -36,8 +43,37 @@ PLUGIN = "DynamicResources"
 CONDITIONS_POLL_SECONDS = 5.0
 """How often the cache is asked for the conditions of devices, as kube-scheduler does; it costs no request."""
 WATCH_POLL_SECONDS = 0.02
+WITHDRAWALS = 8
+"""How often an allocation is taken back that lost against another one, before the claim is left to its users."""
 WATCH_SECONDS = 120.0
-"""How long a claim that we created is waited for, until the watch shows it."""
+"""How long the watch may take to show a claim that we wrote."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the claims of one pod have come, for those who look on."""
+
+    began: float
+    created: str = ""
+    contended: int = 0
+    conditions: str = ""
+    conditions_began: float = 0.0
+
+    def ended(self, reservation: ClaimReservation, why: str, *, now: float) -> ClaimsBound:
+        """Return what is reported at the end."""
+        return ClaimsBound(
+            reservation.pod,
+            reservation.node_name,
+            began=self.began,
+            seconds=max(0.0, now - self.began),
+            claims=len(reservation.claims),
+            why=why,
+            created=self.created,
+            contended=self.contended,
+            conditions=self.conditions,
+            conditions_seconds=max(0.0, now - self.conditions_began) if self.conditions else 0.0,
+            drivers=drivers_with_conditions(reservation) if self.conditions else (),
+        )
 
 
 class ClaimBinder:
@@ -50,6 +86,7 @@ class ClaimBinder:
         *,
         clock: Callable[[], float],
         pending: Callable[[PodInfo, str], None] = lambda pod, node_name: None,
+        observe: Callable[[ClaimsBound], None] = lambda bound: None,
         poll_seconds: float = CONDITIONS_POLL_SECONDS,
     ) -> None:
         """Make one.
@@ -59,28 +96,45 @@ class ClaimBinder:
             cluster: shows claims as the watch and our own writes have them.
             clock: unix seconds.
             pending: called with a pod that waits for conditions of its devices, and of its node.
+            observe: called with the result of each `bind`.
             poll_seconds: how often these are looked at.
         """
         self._writer = writer
         self._cluster = cluster
         self._clock = clock
         self._pending = pending
+        self._observe = observe
         self._poll_seconds = poll_seconds
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By uid of the claim: members of a gang write a claim that they share one after the other."""
+        self._awaited: dict[str, asyncio.Future[str]] = {}
+        """By uid of the claims that we allocate: why that cannot stand, once the watch shows it."""
+
+    def delivered(self, claim: objects.ResourceClaim, *, gone: bool = False) -> None:
+        """Take note of a claim as the watch shows it, and find out whether its allocation stands if it is ours."""
+        awaited = self._awaited.get(claim.metadata.uid)
+        if awaited is None or awaited.done():
+            return
+        if gone:
+            awaited.set_result(f"claim {object_key(claim.metadata)} got deleted in the meantime")
+        elif claim.status.allocation is not None:
+            awaited.set_result(contention(claim, self._cluster))
 
     async def bind(self, reservation: ClaimReservation) -> str:
         """Write a reservation and wait until its devices can be used; return why that failed, "" where it did not.
 
         After a failure nothing is reserved any more. Never raises.
         """
+        progress = _Progress(self._clock())
         why = "the scheduler is shutting down"  # what a cancellation leaves
         try:
             for one in reservation.claims:
                 if not one.is_reserved_for(reservation.pod):
-                    await self._bind_claim(one, reservation)
+                    await self._bind_claim(one, reservation, progress)
             why = reservation.failure
             if not why and waits_for_binding_conditions(reservation):
                 self._pending(reservation.pod, reservation.node_name)
-                why = await self._conditions(reservation)
+                why = await self._await_conditions(reservation, progress)
         except (KubeError, ClaimChanged) as error:
             why = str(error)
         except Exception as error:
@@ -89,58 +143,146 @@ class ClaimBinder:
         finally:
             if why:
                 undo(reservation, self._cluster)
+            self._observe(progress.ended(reservation, why, now=self._clock()))
         if not why:
             return ""
         await self.unreserve(reservation)
         return f'running PreBind plugin "{PLUGIN}": {why}'
 
-    async def _bind_claim(self, one: ReservedClaim, reservation: ClaimReservation) -> None:
-        pod, claim, allocation = reservation.pod, one.claim, one.allocation
-        user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-        if allocation is not None:
-            allocation = stamped(allocation, rfc3339(self._clock()))
-        is_new = claim.metadata.name == CLAIM_NAME
-        if is_new:
-            if allocation is None:
-                return
-            claim = await self._writer.create(pod.namespace, extended_claim(pod, claim))
+    async def _bind_claim(self, one: ReservedClaim, reservation: ClaimReservation, progress: _Progress) -> None:
+        if one.claim.metadata.name == CLAIM_NAME:
+            if one.allocation is not None:
+                await self._bind_extended(one.claim, one.allocation, reservation, progress)
+            return
+        uid = one.claim.metadata.uid
+        lock = self._locks.get(uid)
+        if lock is None:
+            lock = self._locks[uid] = asyncio.Lock()
+        async with lock:
+            claim, allocation = one.claim, one.allocation
+            known = self._cluster.resource_claims.get(object_key(claim.metadata))
+            if known is not None and known.metadata.uid == uid:
+                stored = known.status.allocation
+                claim = known
+                if allocation is not None and stored is not None and gives_the_same(stored, allocation):
+                    allocation = None  # another member of the gang has written it
+            await self._reserve(claim, allocation, reservation.pod, progress)
+            self._cluster.resource_claims.end_allocation(uid)
+
+    async def _bind_extended(
+        self,
+        claim: objects.ResourceClaim,
+        allocation: objects.AllocationResult,
+        reservation: ClaimReservation,
+        progress: _Progress,
+    ) -> None:
+        """Create the claim for extended resources, with its devices, and name it in the pod's status."""
+        pod, claims = reservation.pod, self._cluster.resource_claims
+        progress.created = "failure"
+        made = await self._writer.create(pod.namespace, extended_claim(pod, claim))
+        progress.created = "success"
+        in_flight = msgspec.structs.replace(made, status=objects.ResourceClaimStatus(allocation=allocation))
+        claims.start_allocation(in_flight, pod_uid=pod.uid)  # now under the uid by which the watch shows it
+        claims.end_allocation(claim.metadata.uid)
         try:
-            claim = await self._writer.reserve(claim, user=user, allocation=allocation)
-            if not is_new:
-                self._cluster.resource_claims.assume(claim)
-            elif reservation.mappings:
-                body = extended_claim_status(claim.metadata.name, reservation.mappings)
+            made = await self._reserve(made, allocation, pod, progress)
+            if reservation.mappings:
+                body = extended_claim_status(made.metadata.name, reservation.mappings)
                 await self._writer.patch_pod_status(namespace=pod.namespace, name=pod.name, body=body)
+        except BaseException:
+            await self._shown(made)  # only then can it be deleted
+            raise
         finally:
-            if is_new:  # until the watch shows it, its devices count as in flight
-                await self._shown(claim)
-        self._cluster.resource_claims.end_allocation(one.claim.metadata.uid)
+            claims.end_allocation(made.metadata.uid)
 
     async def _shown(self, claim: objects.ResourceClaim) -> None:
-        key, version = object_key(claim.metadata), version_number(claim.metadata.resource_version)
+        """Wait until the watch shows a claim that we created."""
+        key = object_key(claim.metadata)
         try:
             async with asyncio.timeout(WATCH_SECONDS):
-                while True:
-                    seen = self._cluster.resource_claims.get(key)
-                    if seen is not None and version_number(seen.metadata.resource_version) >= version:
-                        return
+                while self._cluster.resource_claims.stored(key) is None:  # noqa: ASYNC110 (only after a failure)
                     await asyncio.sleep(WATCH_POLL_SECONDS)
         except TimeoutError:
             logger.warning("the watch does not show a claim that was created", extra={"claim": key})
 
-    async def _conditions(self, reservation: ClaimReservation) -> str:
+    async def _reserve(
+        self,
+        claim: objects.ResourceClaim,
+        allocation: objects.AllocationResult | None,
+        pod: PodInfo,
+        progress: _Progress,
+    ) -> objects.ResourceClaim:
+        """Write a user to a claim, with its devices if it has none, and return it; take them back if others have them.
+
+        Raises:
+            ClaimChanged: the claim is not what it was, or its devices were allocated to another claim first.
+            KubeError: it could not be written.
+        """
+        user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        key = object_key(claim.metadata)
+        if allocation is None:
+            written = await self._writer.reserve(claim, user=user, allocation=None)
+            if self._cluster.resource_claims.stored(key) is not None:
+                self._cluster.resource_claims.assume(written)
+            return written
+        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._awaited[claim.metadata.uid] = shown
+        try:
+            allocation = stamped(allocation, rfc3339(self._clock()))
+            written = await self._writer.reserve(claim, user=user, allocation=allocation)
+            async with asyncio.timeout(WATCH_SECONDS):  # until then its devices count as in flight
+                why = await shown
+        except TimeoutError:
+            why = f"the watch does not show the allocation of claim {key}"
+        finally:
+            del self._awaited[claim.metadata.uid]
+        if why:
+            progress.contended += 1
+            await self._withdraw(written, pod)
+            raise ClaimChanged(why)
+        return written
+
+    async def _withdraw(self, claim: objects.ResourceClaim, pod: PodInfo) -> None:
+        """Take back an allocation that does not stand. Never raises."""
+        key, allocation = object_key(claim.metadata), claim.status.allocation
+        logger.warning("Deallocating claim: its devices are another claim's", extra={"claim": key})
+        for number in range(WITHDRAWALS):
+            try:
+                await self._writer.deallocate(claim)
+            except Conflict:  # somebody wrote to it meanwhile, such as a driver about its devices
+                await asyncio.sleep(WATCH_POLL_SECONDS * 2**number)
+                now = self._cluster.resource_claims.stored(key)
+                if now is None or now.status.allocation is None or now.metadata.uid != claim.metadata.uid:
+                    return
+                if allocation is None or not gives_the_same(now.status.allocation, allocation):
+                    return
+                if any(user.uid != pod.uid for user in now.status.reserved_for or ()):
+                    break
+                claim = now
+            except KubeError as error:
+                logger.warning("failed to deallocate a claim", extra={"claim": key, "why": str(error)})
+                await asyncio.sleep(WATCH_POLL_SECONDS * 2**number)
+            else:
+                return
+        logger.error("cannot deallocate a claim whose devices are another claim's", extra={"claim": key})
+
+    async def _await_conditions(self, reservation: ClaimReservation, progress: _Progress) -> str:
         """Wait for the conditions of all devices; return why they will not come, "" once they are there."""
+        progress.conditions, progress.conditions_began = "error", self._clock()
         while True:
             waits = False
             for claim in self._current(reservation):
                 failure = binding_failure(claim)
                 if failure is not None:
+                    progress.conditions = "failure"
                     return failure
                 if not is_ready_for_binding(claim):
                     if has_binding_timed_out(claim, self._clock()):
+                        progress.conditions = "timeout"
                         return f"device binding timeout: claim={claim.metadata.name}"
                     waits = True
             if not waits:
+                progress.conditions = "success"
                 return ""
             await asyncio.sleep(self._poll_seconds)
 

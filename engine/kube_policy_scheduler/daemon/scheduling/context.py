@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, redo
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -83,6 +83,10 @@ class ClaimBinder(Protocol):
 
     async def unreserve(self, reservation: ClaimReservation) -> None:
         """Unreserve the claims of a pod that is not bound after all."""
+        ...
+
+    def delivered(self, claim: ResourceClaim, *, gone: bool = False) -> None:
+        """Take note of a claim as the watch shows it, or of its end; the cluster knows already."""
         ...
 
     async def deallocate(self, claim: ResourceClaim) -> None:
@@ -285,3 +289,9 @@ class AssumedPod:
             undo_volumes(self.volumes, cluster)
         if self.devices is not None:
             undo_claims(self.devices, cluster)
+
+    def free_devices(self, cluster: Cluster) -> Callable[[], None]:
+        """Free the devices of its claims, to try something; return what reserves them again."""
+        if self.devices is not None:
+            undo_claims(self.devices, cluster)
+        return lambda: redo(self.devices, cluster) if self.devices is not None else None

@@ -63,7 +63,7 @@ class EventHandlers:
             on_left: called with the uid of a pod that is gone or on a node, before the cluster knows.
         """
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
-        self._wakeups = context.wakeups
+        self._wakeups, self._claims = context.wakeups, context.claims
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
         self._on_assigned = on_assigned
@@ -97,7 +97,8 @@ class EventHandlers:
             return Handler(self.nodes_replaced, self.node_changed, self.node_deleted)
         if kind is objects.Pod:
             return Handler(self.pods_replaced, self.pod_changed, self.pod_deleted, self.pods_changed)
-        return Handler(partial(self.objects_replaced, kind), self.object_changed, self.object_deleted)
+        changed = self.claim_changed if kind is objects.ResourceClaim else self.object_changed
+        return Handler(partial(self.objects_replaced, kind), changed, self.object_deleted)
 
     # --- pods ----------------------------------------------------------------------------------------
 
@@ -305,6 +306,13 @@ class EventHandlers:
             if object_key(old.metadata) not in keys:
                 self.object_deleted(old)
         take_each(self.object_changed, things)
+        if kind is objects.ResourceClaim:  # a list has no order, so each counts beside all others
+            take_each(self._claims.delivered, things)
+
+    def claim_changed(self, claim: objects.ResourceClaim) -> None:
+        """Handle one event about a claim."""
+        self.object_changed(claim)
+        self._claims.delivered(claim)
 
     def object_changed(self, thing: Any) -> None:
         """Handle an object of another kind that was added or modified."""
@@ -368,6 +376,7 @@ class EventHandlers:
         """Handle the deletion of an object of another kind."""
         if isinstance(thing, objects.ResourceClaim):
             self._claim_deleted(thing)
+            self._claims.delivered(thing, gone=True)
             return
         self._cluster.remove_object(thing)
         self._wakeups.move_on_event(_event_of(type(thing)))

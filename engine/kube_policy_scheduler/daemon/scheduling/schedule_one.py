@@ -247,13 +247,13 @@ class Scheduler:
         """Reserve volumes and devices and assume the pod; return None if something cannot be reserved."""
         pod, volumes, devices = queued.pod, None, None
         if pod.volumes:
-            found = reserve_volumes(self._frame_on(pod, host))
+            found = reserve_volumes(self._frame_on(queued, host))
             if isinstance(found, str):
                 self._attempt_failed(queued, f"cannot reserve volumes on {host}: {found}", began=began)
                 return None
             volumes = None if isinstance(found, VolumeReservation) and found.empty else found
         if has_claims(pod.template, self.cluster):
-            frame = self._frame_on(pod, host).ordered(decision.device_order)
+            frame = self._frame_on(queued, host).ordered(decision.device_order)
             devices = reserve_claims(frame, share_id=str(uuid4())[:24])
         basis = self._basis(host, requirements)
         assumed = AssumedPod(
@@ -277,8 +277,8 @@ class Scheduler:
         """Permit: return the pods that may bind now: this one, or its whole gang if complete. Otherwise it waits."""
         return self.waiting_pods.arrive(assumed) if assumed.requirements else (assumed,)
 
-    def _frame_on(self, pod: PodInfo, host: str) -> Frame:
-        return Frame(pod, self.cluster, self._clock(), rows=np.array([self.cluster.nodes.rows[host]]))
+    def _frame_on(self, queued: QueuedPod, host: str) -> Frame:
+        return self.algorithm.frame(queued).at(np.array([self.cluster.nodes.rows[host]]))
 
     def _report_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
         seconds = self._stopwatch() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster import objects
@@ -28,6 +29,12 @@ class PodClaims:
     def unallocated(self) -> tuple[objects.ResourceClaim, ...]:
         """Return those that have no devices yet."""
         return tuple(claim for claim in self.claims if claim.status.allocation is None)
+
+    def joined(self, cluster: Cluster, groups: Sequence[Hashable]) -> PodClaims:
+        """Return them as members of some gangs see them: with what other members were given in memory."""
+        if not groups:
+            return self
+        return PodClaims(tuple(cluster.resource_claims.joined(claim, groups) for claim in self.claims))
 
 
 def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:

@@ -135,6 +135,7 @@ class DynamicResources(Filter, Score):
             extended = self._extended_claim(frame) if resources else None
             if not found.claims and extended is None:
                 return SKIP
+            found = found.joined(frame.cluster, frame.groups)
             check_allocatable(found, frame.cluster)
             if extended is not None and extended.status.allocation is None:
                 _check_not_pending(extended, frame)

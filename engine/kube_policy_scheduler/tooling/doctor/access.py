@@ -45,7 +45,7 @@ NEEDED: tuple[Permission, ...] = (
     Permission("scheduling.k8s.io", "podgroups/status", "patch"),
     Permission("", "persistentvolumeclaims", "patch"),
     Permission("", "persistentvolumes", "patch"),
-    *(Permission("resource.k8s.io", "resourceclaims", verb) for verb in ("create", "patch", "delete")),
+    *(Permission("resource.k8s.io", "resourceclaims", verb) for verb in ("create", "update", "patch", "delete")),
     Permission("resource.k8s.io", "resourceclaims/status", "patch"),
     Permission("resource.k8s.io", "resourceclaims/binding", "patch"),
     Permission("", "pods", "delete"),

@@ -165,6 +165,10 @@ class AssumedPod:
         """Give the devices of its claims back."""
         give_claims_back(cluster, self.queued.pod, ends=False)
 
+    def free_devices(self, cluster: Cluster) -> Callable[[], None]:
+        """Free the devices of its claims, to try something; return what allocates them again."""
+        return give_claims_back(cluster, self.queued.pod, ends=False)
+
 
 DECISION_SECONDS = 1e-4
 """What a decision counts as where a scheduler bounds its own work: the same on every machine."""
