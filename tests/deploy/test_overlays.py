@@ -60,7 +60,7 @@ NOT_AN_EXTENDERS = {
     ("cluster", "scheduling.k8s.io/podgroups/status", "patch", ""),
     ("cluster", "resource.k8s.io/resourceclaims/status", "patch", ""),
     ("cluster", "resource.k8s.io/resourceclaims/binding", "patch", ""),
-    *(("cluster", "resource.k8s.io/resourceclaims", verb, "") for verb in ("create", "patch", "delete")),
+    *(("cluster", "resource.k8s.io/resourceclaims", verb, "") for verb in ("create", "update", "patch", "delete")),
     ("cluster", LEASES, "list", "policy-scheduler"),
     *(("namespace", LEASES, verb, "policy-scheduler") for verb in ("get", "watch", "update")),
 }
