@@ -432,7 +432,7 @@ class SignalColumns:
             missing = int(np.count_nonzero(np.isnan(values)))
             others = object()
             oldest = float(joined.sample_ages[usable].max(initial=0.0))
-        until = reading.fetched_at + query.stale_after_seconds - oldest
+        until = reading.fetched_at + query.stale_after_seconds - oldest if reading.held_at is None else math.inf
         return SignalColumn(values, SignalState.FRESH, missing, joined, until, others)
 
     def _drop_unread(self, signals: Signals) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
@@ -256,10 +256,12 @@ class Reading:
     """Set when the expression is a PromQL scalar, such as `scalar(avg(load))`: one value for all nodes."""
     warnings: tuple[str, ...] = ()
     """What the server reported about a result that may be partial."""
+    held_at: float | None = None
+    """Unix seconds. If set, the reading has the age of this moment for ever: in a simulation nothing is fetched."""
 
     def age_seconds(self, now: float) -> float:
         """How long ago the reading was fetched; never negative, also when our clock was set back."""
-        return max(0.0, now - self.fetched_at)
+        return max(0.0, (now if self.held_at is None else self.held_at) - self.fetched_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,11 @@ class Signals:
     def reading(self, query: Query) -> Reading | None:
         """Return the last answer to the query, however old."""
         return self.readings.get(query.promql)
+
+    def held(self, *, at: float) -> Signals:
+        """Return the same readings, which from a moment on do not grow older."""
+        kept = {promql: replace(reading, held_at=at) for promql, reading in self.readings.items()}
+        return replace(self, readings=MappingProxyType(kept))
 
     def usable(self, query: Query, *, now: float) -> bool:
         """Tell whether the query has an answer young enough for it at `now`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.diagnostics import Span
@@ -26,6 +27,8 @@ class KeyRead:
     """What it is compared with there; empty where it is not compared with constants."""
     negated: bool = False
     """Whether the comparison is `!=` or `not in`."""
+    needs_each: bool = False
+    """Whether each of the values has a meaning of its own, as those of `target`: one that is not there is a mistake."""
 
 
 def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
@@ -40,15 +43,20 @@ def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
     return tuple(found.values())
 
 
-def literals(policies: Iterable[Policy]) -> frozenset[str]:
+def literals(policies: Sequence[Policy]) -> frozenset[str]:
     """Return every text that the policies hold, and the types of the conditions that they read."""
-    return frozenset(
+    found = {
         text
         for policy in policies
         for root in expressions_of(policy)
         for part in typed.below(root)
         for text in (*_constants(part), *_condition(part))
-    )
+    }
+    for policy in policies:
+        for clause in policy.compiled.checked.clauses:
+            if isinstance(clause, checked.Grouping):
+                found |= clause.targets.keys()
+    return frozenset(found)
 
 
 def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
@@ -58,13 +66,17 @@ def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
 
 def fields(policies: Iterable[Policy]) -> frozenset[str]:
     """Return the paths of all fields that the policies read, such as `pod.queued`."""
-    return frozenset(
-        part.field.path
-        for policy in policies
-        for root in expressions_of(policy)
-        for part in typed.below(root)
-        if isinstance(part, typed.Read)
-    )
+    return frozenset(path for policy in policies for root in expressions_of(policy) for path in _paths(root))
+
+
+def fields_of_clause(policy: Policy, name: str) -> frozenset[str]:
+    """Return the paths of all fields that one clause of a policy reads."""
+    clauses = (clause for clause in policy.compiled.checked.clauses if clause.name == name)
+    return frozenset(path for clause in clauses for root in values_of(clause) for path in _paths(root))
+
+
+def _paths(root: typed.Typed) -> Iterator[str]:
+    return (part.field.path for part in typed.below(root) if isinstance(part, typed.Read))
 
 
 def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
@@ -95,6 +107,9 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
                     yield from _read(policy, part)
     for clause in policy.compiled.checked.clauses:
         if isinstance(clause, checked.Grouping) and clause.topology is not None:
+            values = tuple(clause.targets)
+            yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span, values, needs_each=True)
+        elif isinstance(clause, checked.Quota) and clause.topology is not None:
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span)
 
 
@@ -125,7 +140,12 @@ def _texts(root: typed.Typed) -> Iterator[str]:
         yield from _constants(part)
 
 
+_QUOTED = re.compile(r'"([^"\\]*)"')
+
+
 def _constants(part: typed.Typed) -> Iterator[str]:
+    if isinstance(part, typed.Apply):  # constant arguments, such as the class in `volume_room("fast")`, are bound
+        yield from _QUOTED.findall(part.span.text)
     if isinstance(part, typed.Constant):
         items = part.value if isinstance(part.value, tuple | list | frozenset) else (part.value,)
         yield from (item for item in items if isinstance(item, str))

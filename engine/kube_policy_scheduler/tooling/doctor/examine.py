@@ -133,7 +133,7 @@ def _values(key: str, reads: Iterable[KeyRead], things: Mapping[str, Mapping[str
             if meant is not None:
                 yield _finding(read, Status.WARNING, text, f"did you mean `{meant}`? {there[meant]} have it")
             else:
-                others = any(other in there for other in read.values)
+                others = not read.needs_each and any(other in there for other in read.values)
                 values = ", ".join(f"`{other}`" for other, _ in there.most_common(5))
                 more = f" and {len(there) - 5} more" if len(there) > 5 else ""
                 status = Status.OK if read.negated or others else Status.WARNING

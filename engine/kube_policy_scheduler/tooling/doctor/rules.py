@@ -17,6 +17,7 @@ from kube_policy_scheduler.policy.detail import called as called_by
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.cluster_state import waiting
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
+from kube_policy_scheduler.tooling.policy_reads import fields_of_clause
 from kube_policy_scheduler.tooling.why.filters import refusals
 
 MOST_PODS = 40
@@ -36,6 +37,7 @@ def rule_findings(inspection: Inspection) -> Iterator[Finding]:
             yield Finding("rules", policy.name, Status.UNCHECKED, f"filters and scores: {what}")
             continue
         tried = [_try(inspection, policy, pod) for pod in pods]
+        yield from _holds(policy, tried)
         yield from _filters(policy, tried)
         yield from _scores(policy, tried)
 
@@ -51,6 +53,8 @@ class _Tried:
     """Nodes refused, by filter."""
     scores: Mapping[str, FloatArray]
     """`float64[feasible]` by score."""
+    held_by: frozenset[str]
+    """The `hold` clauses that keep it out of the queue."""
 
 
 def _kinds(inspection: Inspection, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
@@ -76,11 +80,27 @@ def _try(inspection: Inspection, policy: Policy, pod: objects.Pod) -> _Tried:
         if len(feasible) < 2:  # how scores would tell nodes apart is worth knowing all the same
             feasible = np.arange(cluster.nodes.size)
         made = score(frame, policy.profile, feasible)
+        held_by = frozenset(clause.name for clause in policy.holds if clause.evaluate(frame))
     refused: dict[str, int] = {}
     for one in asked.filters:
         refused[one.name] = max(refused.get(one.name, 0), int(one.refused.sum()))
     scores = {name: np.asarray(values, np.float64) for name, values in made.items()}
-    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores)
+    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores, held_by)
+
+
+def _holds(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
+    """Say which pods each `hold` keeps out of the queue now; a policy may hold all of them for a while."""
+    for clause in policy.holds:
+        held = [one.pod for one in tried if clause.name in one.held_by]
+        place = str(clause.span)
+        if not held:
+            yield Finding("holds", clause.name, Status.OK, f"holds none of {_kinds_of(tried)} now", place)
+        elif len(held) < len(tried):
+            text = f"holds {len(held)} of {_kinds_of(tried)} now, such as {held[0]}"
+            yield Finding("holds", clause.name, Status.OK, text, place)
+        else:
+            text = f"holds each of {_kinds_of(tried)} now: none of them is scheduled"
+            yield Finding("holds", clause.name, Status.WARNING, text, place, _ASK_WHY)
 
 
 def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
@@ -129,6 +149,10 @@ def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
         if name not in places:
             continue  # one of Kubernetes' own
         widest = max(spans[name])
+        if widest <= _EQUAL and "pod.previous_node" in fields_of_clause(policy, name):
+            text = "only the running scheduler knows on which node a pod ran before"
+            yield Finding("scores", called[name], Status.UNCHECKED, text, places[name])
+            continue
         if widest <= _EQUAL:
             text = f"is the same on every node, for each of {_kinds_of(compared)} tried"
             advice = "it has no effect on this cluster"

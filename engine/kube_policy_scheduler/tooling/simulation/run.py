@@ -120,6 +120,7 @@ def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
 
 GANG_TOO_SMALL = "gang: too few pods"
 GANG_INCOMPLETE = "gang: not enough nodes for all that it needs"
+BEHIND_ANOTHER = "strict order: the first pod has no node"
 SAMPLES = 200
 """Moments looked at in a run, at most about twice as many."""
 
@@ -214,7 +215,9 @@ class SimulatedCluster:
         self.changes = 0
         """How often something happened to the cluster."""
         rules = Rules(variant, preempts=not scenario.drops)
-        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, variant.signals)
+        self.algorithm = SimulatedAlgorithm(
+            self.cluster, Cycle(seed=seed), self, rules, variant.signals.held(at=scenario.starts_at)
+        )
         self.queue = SchedulingQueue()
         self._infos: dict[int, PodInfo] = {}
         resources = resources_of(self.cluster)
@@ -429,7 +432,8 @@ class Waiting:
         if queued.place is Place.PERMIT:
             return GANG_INCOMPLETE
         if queued.place is not Place.GATED:
-            return queued.reported_reason or "not decided"
+            behind = queued.pod.uid in self._queue.blocked()
+            return BEHIND_ANOTHER if behind else queued.reported_reason or "not decided"
         return GANG_TOO_SMALL if self._queue.waits_for_members(queued) else queued.gated_because
 
     # --- places that waiting pods give back ----------------------------------------------------------
