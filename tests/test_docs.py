@@ -26,6 +26,7 @@ PAGES = [
         "grammar/README.md",
         "policies/TESTING.md",
         "policies/CANARY.md",
+        "policies/DEVICES.md",
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",
         "policies/SIMULATING.md",

@@ -68,9 +68,8 @@ def test_the_selector_and_what_the_nearest_devices_have_are_named() -> None:
          'request r of claim p-r (1 device of class gpu): for 1 the selector'
          ' `device.attributes["gpu"].model == "h100"` has no result: CEL runtime error: no such key: model', None),
         (FOUR[:2], selecting('device.attributes["gpu"].model == "h100"'),
-         "request r of claim p-r (1 device of class gpu): 1 has model x where the selector wants"
-         ' `device.attributes["gpu"].model == "h100"`, 1 has model z where the selector wants'
-         ' `device.attributes["gpu"].model == "h100"`',
+         "request r of claim p-r (1 device of class gpu): 1 has model x and 1 has model z"
+         ' where the selector wants `device.attributes["gpu"].model == "h100"`',
          'claim p-r: remove the selector `device.attributes["gpu"].model == "h100"`'),
     ],
 )  # fmt: skip

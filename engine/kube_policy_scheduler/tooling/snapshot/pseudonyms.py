@@ -46,7 +46,7 @@ _KEPT_KEYS = frozenset(
         "extendedResourceName", "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources",
         "maximumVolumeSize", "attributes", "expression", "allocationMode", "deviceClassName", "counters",
         "sharedCounters", "consumesCounters", "consumedCapacity", "matchAttribute", "distinctAttribute",
-        "allocationTimestamp", "available", "bindingConditions", "bindingFailureConditions",
+        "allocationTimestamp", "available", "bindingConditions", "bindingFailureConditions", "request",
     }
 )  # fmt: skip
 """Fields with words of the API, amounts and times. The names of their resources are kept too."""

@@ -80,18 +80,18 @@ class RequestOnNode:
             return
         parts = []
         if self.allocated:
-            some_of = (
-                f"{self.allocated} of {self.of_class}" if self.allocated < self.of_class else f"all {self.of_class}"
-            )
-            parts.append(f"{some_of} {'is' if self.allocated == 1 else 'are'} allocated")
-        for (number, values), count in self.mismatched.most_common(3):
+            many = f"{self.allocated} of {self.of_class}" if self.allocated < self.of_class else f"all {self.of_class}"
+            parts.append(f"{many} {'is' if self.allocated == 1 else 'are'} allocated")
+        for number in sorted({number for number, _ in self.mismatched}):
+            mine = Counter({values: count for (at, values), count in self.mismatched.items() if at == number})
+            shown = mine.most_common(3)
+            have = [f"{count} {'has' if count == 1 else 'have'} {values or 'other values'}" for values, count in shown]
+            if len(mine) > len(shown):
+                have.append(f"{mine.total() - sum(count for _, count in shown)} have other values")
             selector = one_line(self.request.selectors[number].expression, _MOST_TEXT)
-            have = f"{count} {'has' if count == 1 else 'have'} {values}" if values else f"{count} do not match,"
-            parts.append(f"{have} where the selector wants `{selector}`")
-        parts += [
-            f"{count} {'has' if count == 1 else 'have'} the taint {taint}"
-            for taint, count in self.tainted.most_common(2)
-        ]
+            parts.append(f"{listed(have)} where the selector wants `{selector}`")
+        for taint, count in self.tainted.most_common(2):
+            parts.append(f"{count} {'has' if count == 1 else 'have'} the taint {taint}")
         if self.unsuitable:
             parts.append(f"{self.unsuitable} {'does' if self.unsuitable == 1 else 'do'} not have the capacity")
         for (number, error), count in self.errors.most_common(1):
