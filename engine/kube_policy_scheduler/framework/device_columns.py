@@ -16,6 +16,8 @@ from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selecto
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, SlicedDevice
+from kube_policy_scheduler.framework.claim_reservation import has_claims
+from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
@@ -153,6 +155,19 @@ def claimed_devices(frame: Frame) -> Iterator[tuple[int, int, Sequence[SlicedDev
             devices = [chosen.device for claim in reserved.found.claims for chosen in claim]
             if devices:
                 yield position, row, devices
+
+
+def names_of_devices(frame: Frame, decision: Decision) -> tuple[str, ...]:
+    """Return the devices that a decided pod gets, by name; those shared by thousandths as RESOURCE/NUMBER."""
+    if decision.host is None:
+        return ()
+    claimed: list[str] = []
+    if has_claims(frame.template, frame.cluster):
+        row = np.array([frame.cluster.nodes.rows[decision.host]])
+        found = claimed_devices(frame.ordered(decision.device_order).at(row))
+        claimed = [device.device.name for _, _, devices in found for device in devices]
+    shared = [f"{resource}/{number}" for resource, numbers in decision.devices.items() for number in numbers]
+    return (*claimed, *shared)
 
 
 def of_claimed(frame: Frame, measure: Callable[[int, Sequence[SlicedDevice]], float]) -> FloatArray:

@@ -174,6 +174,8 @@ def _renamed(
         host=names.of(verdict.host) if verdict.host is not None else None,
         next=names.of(verdict.next) if verdict.next is not None else None,
         evicted=got.evicted if len(got.evicted) == len(verdict.evicted) else verdict.evicted,
+        devices=got.devices if len(got.devices) == len(verdict.devices) else verdict.devices,  # in the order of names
+        lacks=got.lacks if len(got.lacks) == len(verdict.lacks) else verdict.lacks,  # reasons have names in them
     )
     if verdict.tied and got.tied:
         return made, got  # ties are broken by hashes of names
@@ -232,6 +234,8 @@ def _expected(reducible: ReducibleInputs, verdict: DecisionSummary) -> Mapping[s
     made = inputs.evaluate()
     if verdict.host is not None:
         expect["node"] = verdict.host
+        if verdict.devices:
+            expect["devices"] = list(verdict.devices)
         if verdict.next is not None and not verdict.tied:
             expect["margin"] = _margin(verdict.margin or 0.0)
     else:

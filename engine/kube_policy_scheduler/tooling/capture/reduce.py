@@ -10,9 +10,13 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluation import Evaluation
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
 
 Item = TypeVar("Item")
@@ -83,6 +87,12 @@ class DecisionSummary:
     """Why the pod waits outside the active queue."""
     evicted: tuple[str, ...] = ()
     """Pods that would be evicted, and from where."""
+    devices: tuple[str, ...] = ()
+    """Those that the pod gets on the host."""
+    lacks: frozenset[str] = frozenset()
+    """Why its claims cannot be allocated, on any node: a missing claim is another reason than a large one."""
+    unmet: frozenset[tuple[str, frozenset[str]]] | None = None
+    """Each request that too few devices meet, and the kinds of reasons; None where that was not asked."""
     empty: bool = False
     """Whether there was no node to decide about: that is a reason of its own."""
     statuses: frozenset[tuple[str, str, tuple[str, ...]]] | None = None
@@ -105,7 +115,7 @@ class DecisionSummary:
         if not nodes:
             mine, theirs = replace(mine, statuses=None), replace(theirs, statuses=None)
         if mine.cause is None or theirs.cause is None:
-            mine, theirs = replace(mine, cause=None), replace(theirs, cause=None)
+            mine, theirs = replace(mine, cause=None, unmet=None), replace(theirs, cause=None, unmet=None)
         if not margin and mine.margin is not None and theirs.margin is not None and mine.tied is theirs.tied:
             mine = replace(mine, margin=theirs.margin)
         return mine == theirs
@@ -134,15 +144,37 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
             )
         cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
         return DecisionSummary(
-            None, None, None, rejectors, cause=cause, evicted=evicted, empty=not size, statuses=statuses
+            None,
+            None,
+            None,
+            rejectors,
+            cause=cause,
+            evicted=evicted,
+            lacks=_lacks(made),
+            unmet=_unmet(frame) if size <= _MOST_EXPLAINED else None,
+            empty=not size,
+            statuses=statuses,
         )
+    devices = names_of_devices(frame, decision)
     totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
     best = next(total for total, name in totals if name == decision.host)
     following = next(((total, name) for total, name in totals if name != decision.host), None)
     if following is None:
-        return DecisionSummary(decision.host, None, None, rejectors, statuses=statuses)
+        return DecisionSummary(decision.host, None, None, rejectors, devices=devices, statuses=statuses)
     margin = round(following[0] - best, _DIGITS) + 0.0
-    return DecisionSummary(decision.host, following[1], margin, rejectors, statuses=statuses)
+    return DecisionSummary(decision.host, following[1], margin, rejectors, devices=devices, statuses=statuses)
+
+
+def _lacks(made: Evaluation) -> frozenset[str]:
+    rejection, name = made.diagnosis.rejection, DynamicResources.name
+    statuses = (rejection,) if rejection is not None else made.diagnosis.statuses()
+    return frozenset(reason for status in statuses if status.plugin == name for reason in status.reasons)
+
+
+def _unmet(frame: Frame) -> frozenset[tuple[str, frozenset[str]]]:
+    state = claim_state(frame)
+    on_nodes = unmet_on_nodes(frame, state).values() if state is not None else ()
+    return frozenset((one.request.full_name, one.obstacles) for each in on_nodes for one in each.unmet)
 
 
 def first_rejectors(made: Evaluation) -> frozenset[str]:

@@ -15,9 +15,8 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity
-from kube_policy_scheduler.framework.claim_reservation import has_claims
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.device_columns import claimed_devices
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -270,20 +269,10 @@ def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -
         conjuncts=conjuncts,
         message=decision.message,
         victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
-        devices=_devices(frame, decision) if decision.host is not None else (),
+        devices=names_of_devices(frame, decision),
         device_order=decision.device_order,
         shared_devices=decision.devices,
     )
-
-
-def _devices(frame: Frame, decision: Decision) -> tuple[str, ...]:
-    claimed: list[str] = []
-    if decision.host is not None and has_claims(frame.template, frame.cluster):
-        rows = np.array([frame.cluster.nodes.rows[decision.host]])
-        found = claimed_devices(frame.ordered(decision.device_order).at(rows))
-        claimed = [device.device.name for _, _, devices in found for device in devices]
-    shared = [f"{resource}/{number}" for resource, numbers in decision.devices.items() for number in numbers]
-    return (*claimed, *shared)
 
 
 def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> ClauseVerdict:

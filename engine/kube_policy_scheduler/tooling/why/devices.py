@@ -72,6 +72,19 @@ class RequestOnNode:
         of = f"{many} of class {self.request.device_class.metadata.name}"
         return f"request {self.request.full_name} of claim {self.claim} ({of})"
 
+    @property
+    def obstacles(self) -> frozenset[str]:
+        """Return the kinds of reasons why devices of the class cannot be used, without how many there are."""
+        found = {
+            "allocated": self.allocated,
+            "mismatched": self.mismatched,
+            "tainted": self.tainted,
+            "unsuitable": self.unsuitable,
+            "fitting": self.fitting,
+            "error": self.errors,
+        }
+        return frozenset(kind for kind, some_are in found.items() if some_are)
+
     def sentences(self) -> Iterator[str]:
         """Yield what the node lacks for it."""
         name = self.request.device_class.metadata.name
