@@ -82,7 +82,7 @@ def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys:
     assert "50 templates in turn" in capsys.readouterr().out
 
 
-def test_a_size_that_is_none_is_an_error() -> None:
+def test_a_size_that_is_too_small_is_an_error() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--nodes", "3"])
 

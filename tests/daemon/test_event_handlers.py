@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
@@ -197,3 +198,50 @@ def test_after_any_events_the_columns_equal_a_recount(data: st.DataObject) -> No
     places = world.queue.counts()
     assert sum(places.values()) == len(world.queue)
     assert places[Place.IN_FLIGHT] <= len(flying) + len(world.cluster.assumed)
+
+
+_CHANGE = st.tuples(
+    st.sampled_from("abcdef"),
+    st.sampled_from(("", "n1", "n2", "gone")),
+    st.sampled_from((OURS, "default-scheduler")),
+    st.sampled_from(("Pending", "Running", "Succeeded")),
+    st.sampled_from(("1", "8Ei", "not a quantity")),
+    st.booleans(),
+)
+
+
+def _changes(steps: list[tuple[str, str, str, str, str, bool]]) -> list[Change[objects.Pod]]:
+    found: list[Change[objects.Pod]] = []
+    for name, on, scheduler, phase, cpu, is_deleted in steps:
+        seen = pod(name, on=on, scheduler=scheduler, phase=phase, cpu=cpu)
+        found.append(Deleted(seen) if is_deleted else Updated(seen))
+    return found
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(_CHANGE, max_size=30), max_size=4))
+def test_changes_that_come_together_do_the_same_as_one_by_one(
+    chunks: list[list[tuple[str, str, str, str, str, bool]]],
+) -> None:
+    together, apart = World(), World()
+    for world in (together, apart):
+        for name in ("n1", "n2"):
+            world.event_handlers.node_changed(node(name))
+    for chunk in chunks:
+        together.event_handlers.handler(objects.Pod).changed(_changes(chunk))
+        for change in _changes(chunk):
+            apart.event_handlers.handler(objects.Pod).changed([change])
+
+        assert together.problems() == apart.problems() == []
+        assert _counted(together) == _counted(apart)
+
+
+def _counted(world: World) -> dict[str, object]:
+    cluster = world.cluster
+    return {
+        "pods": {uid: (cluster.node_of(uid), info.demand.requests) for uid, info in cluster.pods.items()},
+        "cpu": cluster.nodes.requested("cpu").tolist(),
+        "pending": {queued.pod.uid: queued.place for queued in world.queue},
+        "marked": [world.event_handlers.mark(name) is not None for name in ("n1", "n2")],
+        "seen": world.event_handlers.pods_seen,
+    }

@@ -19,6 +19,8 @@ NOT_AT_THE_START = {
     "matplotlib": "reports",
     "opentelemetry": "tracing, where it is configured",
     "cryptography": "signatures and certificates of our own",
+    "kube_policy_scheduler.daemon.modes.extender": "the mode extender",
+    "kube_policy_scheduler.daemon.modes.shadow": "the mode shadow",
     "zoneinfo": "policies that name a time zone",
     "rich": "commands for people",
     "kube_policy_scheduler.daemon.commands.config": "its command",

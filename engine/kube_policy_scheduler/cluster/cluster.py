@@ -230,13 +230,15 @@ class Cluster:
             of_priority = by_priority.setdefault(pod.template.priority, ([], []))
             of_priority[0].append(row)
             of_priority[1].append(requests[id(pod.demand)])
-            self.counters.place(pod, row)
-            if self.devices.tables:
-                self.devices.count(pod, row, 1)
-            if self.numa:
-                self.numa.count(pod, pod.node_name, 1)
-            if self.workload.learns and not self.dry_run_changes:
-                self.workload.saw(pod.template, 1)
+        self.counters.place_many(counted, numbers)
+        if self.devices.tables or self.numa or self.workload.learns:
+            for pod, row in zip(counted, numbers, strict=True):
+                if self.devices.tables:
+                    self.devices.count(pod, row, 1)
+                if self.numa:
+                    self.numa.count(pod, pod.node_name, 1)
+                if self.workload.learns:
+                    self.workload.saw(pod.template, 1)
         for priority, (places_of, requests_of) in by_priority.items():
             self.priorities.update_many(priority, np.array(places_of, np.intp), requests_of)
 

@@ -30,6 +30,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
+_TERMINATING = 1 << 32
+"""More than the pods of one template on one node."""
 _MAX_TERMS = 4096
 """Conditions of all counters that are kept: a new template may be compared with each. Beyond it those
 not used recently are dropped, and rebuilt on demand."""
@@ -108,8 +110,8 @@ class PodCounters:
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
         self._kept: dict[tuple[ref[PodTemplate], Hashable], None] = {}
         self._capacity = _FIRST_CAPACITY
-        self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
-        """Pods placed by template and row: [all, those terminating]."""
+        self._placed: dict[PodTemplate, dict[int, int]] = {}
+        """Pods placed by template and row: all, and those terminating `_TERMINATING` times; small ints are shared."""
         self._templates: dict[Anchor, dict[PodTemplate, None]] = {}
         """Templates of placed pods by namespace, by label, and by their values in families."""
         self._families: dict[Family, None] = {}
@@ -214,7 +216,7 @@ class PodCounters:
     def placements(self, *, terminating: bool) -> Iterator[tuple[PodTemplate, dict[int, int]]]:
         """Yield each template with how many of its pods are on which rows, with or without terminating ones."""
         for template, rows in self._placed.items():
-            yield template, {row: total - (0 if terminating else leaving) for row, (total, leaving) in rows.items()}
+            yield template, {row: _pods(cell, terminating=terminating) for row, cell in rows.items()}
 
     def group_size(self, group_of: GroupOf, group: Hashable) -> int:
         """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
@@ -248,22 +250,35 @@ class PodCounters:
                 self._templates.setdefault(anchor, {})[template] = None
             if known.sets_version != self._sets_version:
                 known.counters = None
-        cell = rows.setdefault(row, [0, 0])
-        cell[0] += 1
-        cell[1] += pod.terminating
+        rows[row] = rows.get(row, 0) + (1 + _TERMINATING if pod.terminating else 1)
         self._update(known, pod, row, 1)
         if self._states is not None:
             self._states.place(pod, row)
+
+    def place_many(self, pods: Sequence[PodInfo], rows: Sequence[int]) -> None:
+        """Count each pod on one of the rows: the same as `place` for each, but faster."""
+        simple: dict[PodTemplate, dict[int, int] | None] = {}
+        """The rows of templates whose pods nothing else counts."""
+        for pod, row in zip(pods, rows, strict=True):
+            template = pod.template
+            cells = simple.get(template)
+            if cells is not None and not pod.terminating:
+                cells[row] = cells.get(row, 0) + 1
+                continue
+            self.place(pod, row)
+            known = self._known(template)
+            if not (known.counters or known.carries or self._tallies.is_used or self._states is not None):
+                simple[template] = self._placed[template]
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""
         template = pod.template
         known = self._known(template)
         rows = self._placed[template]
-        cell = rows[row]
-        cell[0] -= 1
-        cell[1] -= pod.terminating
-        if not cell[0]:
+        left = rows[row] - (1 + _TERMINATING if pod.terminating else 1)
+        if left:
+            rows[row] = left
+        else:
             del rows[row]
         self._update(known, pod, row, -1)
         if self._states is not None:
@@ -353,8 +368,8 @@ class PodCounters:
             weight = key.pods.weight(template, self.namespaces)
             if weight is None:
                 continue
-            for row, (total, terminating) in self._placed[template].items():
-                counter.fill(row, total if key.terminating else total - terminating, weight)
+            for row, cell in self._placed[template].items():
+                counter.fill(row, _pods(cell, terminating=key.terminating), weight)
             known = self._known(template)
             if known.counters is not None:
                 known.counters.append((counter, weight))
@@ -437,6 +452,12 @@ class PodCounters:
             rows[target] = rows.pop(source)
         if self._states is not None:
             self._states.move(source, target)
+
+
+def _pods(cell: int, *, terminating: bool) -> int:
+    """Return the pods of a cell, with or without terminating ones."""
+    total = cell % _TERMINATING
+    return total if terminating else total - cell // _TERMINATING
 
 
 _COUNTERS = {

@@ -15,7 +15,7 @@ _FIRST_CAPACITY = 64
 class Image:
     """One image, under one of its names."""
 
-    __slots__ = ("_array", "_column", "_rows", "count", "size_bytes")
+    __slots__ = ("_rows", "array", "column", "count", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -23,41 +23,55 @@ class Image:
         self.count = 0
         """Rows that have it."""
         self._rows: set[int] = set()
-        self._column: NDArray[np.bool_] | None = None
-        """`bool[capacity]`, instead of `_rows` once there are many."""
-        self._array: NDArray[np.int64] | None = None
+        self.column: bytearray | None = None
+        """1 for each row that has it, instead of `_rows` once there are many."""
+        self.array: NDArray[np.int64] | None = None
+        """What `row_array` returned, while that holds."""
 
     def has(self, row: int) -> bool:
         """Return whether a row has it."""
-        if self._column is not None:
-            return row < len(self._column) and bool(self._column[row])
+        if self.column is not None:
+            return row < len(self.column) and self.column[row] == 1
         return row in self._rows
 
     def row_array(self) -> NDArray[np.int64]:
         """Return `int64[holders]`: the rows that have it."""
-        if self._array is None:
-            if self._column is not None:
-                self._array = self._column.nonzero()[0]
+        if self.array is None:
+            if self.column is not None:
+                self.array = np.frombuffer(bytes(self.column), np.bool_).nonzero()[0]
             else:
-                self._array = np.fromiter(self._rows, np.int64, len(self._rows))
-        return self._array
+                self.array = np.fromiter(self._rows, np.int64, len(self._rows))
+        return self.array
 
-    def set(self, row: int, present: bool, *, capacity: int) -> None:
-        """Note whether a row has it; capacity: of the node table."""
-        if self.has(row) == present:
+    def add(self, row: int, *, capacity: int) -> None:
+        """Note that a row has it; capacity: of the node table."""
+        if self.has(row):
             return
-        self.count += 1 if present else -1
-        self._array = None
-        if self._column is None and self.count * _DENSE_SHARE > capacity > _DENSE_SHARE:
-            column = np.zeros(capacity, np.bool_)
-            column[list(self._rows)] = True
-            self._column, self._rows = column, set()
-        if self._column is None:
-            (self._rows.add if present else self._rows.discard)(row)
+        self.count += 1
+        self.array = None
+        column = self.column
+        if column is not None:
+            if row >= len(column):
+                column.extend(bytes(capacity - len(column)))
+            column[row] = 1
             return
-        if row >= len(self._column):
-            self._column = np.concatenate((self._column, np.zeros(capacity - len(self._column), np.bool_)))
-        self._column[row] = present
+        self._rows.add(row)
+        if self.count * _DENSE_SHARE > capacity > _DENSE_SHARE:
+            self.column = bytearray(capacity)
+            for each in self._rows:
+                self.column[each] = 1
+            self._rows = set()
+
+    def discard(self, row: int) -> None:
+        """Note that a row does not have it."""
+        if not self.has(row):
+            return
+        self.count -= 1
+        self.array = None
+        if self.column is not None:
+            self.column[row] = 0
+        else:
+            self._rows.discard(row)
 
 
 class ImageTable:
@@ -79,7 +93,13 @@ class ImageTable:
             image = self._by_name.get(name)
             if image is None:
                 image = self._by_name[name] = Image(size_bytes)
-            image.set(row, True, capacity=self._capacity)
+            column = image.column
+            if column is None or row >= len(column):
+                image.add(row, capacity=self._capacity)
+            elif not column[row]:  # the same as `add`, which takes three times as long
+                column[row] = 1
+                image.count += 1
+                image.array = None
 
     def discard(self, row: int, names: Iterable[str]) -> None:
         """Count images as no longer present on a row."""
@@ -87,7 +107,7 @@ class ImageTable:
             image = self._by_name.get(name)
             if image is None:
                 continue  # the node was changed in place after it was added
-            image.set(row, False, capacity=self._capacity)
+            image.discard(row)
             if not image.count:
                 del self._by_name[name]
 
@@ -95,5 +115,5 @@ class ImageTable:
         """Follow the node with these images from one row to another."""
         for name in names:
             image = self._by_name[name]
-            image.set(source, False, capacity=self._capacity)
-            image.set(target, True, capacity=self._capacity)
+            image.discard(source)
+            image.add(target, capacity=self._capacity)

@@ -42,6 +42,11 @@ class Tallies:
                     _add(sizes, found, sum(rows.values()))
         return sizes.get(group, 0)
 
+    @property
+    def is_used(self) -> bool:
+        """Return whether any grouping is followed."""
+        return bool(self._by_way)
+
     def update(self, template: PodTemplate, step: int) -> None:
         """Count a pod of a template more (`step` 1) or less (-1)."""
         if not self._by_way:

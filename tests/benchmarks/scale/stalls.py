@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
@@ -106,6 +108,7 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None]) -> list[Stal
         ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
         ("reload", f"{_POLICIES} policies of {_CLAUSES} clauses are replaced", lambda: _reload(site)),
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     found = []
     for cause, text, happens in causes:
         say(f"stalls: {cause}")

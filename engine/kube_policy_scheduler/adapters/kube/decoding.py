@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from functools import wraps
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,6 +15,8 @@ from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import T
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.wording import one_line
+
+Decoded = TypeVar("Decoded")
 
 MAX_LINE_BYTES = 64 << 20  # etcd stops at 1.5 MiB per object, aggregated APIs may allow more
 
@@ -111,6 +115,22 @@ def list_version(body: bytes) -> str:
         raise MalformedAnswer(f"the answer is not a list: {error}") from error
 
 
+def _uncollected(decode: Callable[[bytes | msgspec.Raw], Decoded]) -> Callable[[bytes | msgspec.Raw], Decoded]:
+    """Return a decoder during which the garbage collector rests: it would look at thousands of lists, all in use."""
+
+    @wraps(decode)
+    def decoded(body: bytes | msgspec.Raw) -> Decoded:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return decode(body)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    return decoded
+
+
 class ObjectDecoder(Generic[T]):
     """Decodes what the API server sends about objects of one struct."""
 
@@ -118,7 +138,7 @@ class ObjectDecoder(Generic[T]):
         self._object: Callable[[msgspec.Raw], T] = bounded(msgspec.json.Decoder(kind).decode)
         whole: Callable[[bytes], _TypedList[T]] = msgspec.json.Decoder(_TypedList[kind]).decode  # type: ignore[valid-type]
         lines: Callable[[bytes], list[WatchEvent[T]]] = msgspec.json.Decoder(WatchEvent[kind]).decode_lines  # type: ignore[valid-type]
-        self._list, self._lines = bounded(whole), bounded(lines)
+        self._list, self._lines = _uncollected(bounded(whole)), bounded(lines)
 
     def page(self, body: bytes) -> Page[T]:
         """Decode a list page. Raises MalformedAnswer if it is no list at all."""

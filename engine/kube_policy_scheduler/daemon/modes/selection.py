@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from aiohttp import web
 
 from kube_policy_scheduler.adapters.http_server import Handler
 from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.daemon.configuration.settings import Settings
-from kube_policy_scheduler.daemon.modes.extender import Extender
-from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
-from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
-from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.context import Binder, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 
 DEFAULT_LIMIT = 100
 
@@ -38,6 +37,8 @@ def make_scheduler(settings: Settings, context: SchedulerContext, *, leading: bo
     """Return the scheduler of a mode; arguments as of `Scheduler`."""
     if settings.mode != "shadow":
         return Scheduler(context, leading=leading)
+    from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
+
     return ShadowScheduler(context, leading=leading, give_up_seconds=settings.shadow.give_up_after)
 
 
@@ -64,10 +65,15 @@ def make_mode(
         case "scheduler":
             return Mode()
         case "shadow":
+            from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+
             names = settings.shadow.scheduler_names
             report = ShadowReport(metrics.shadow, kept=settings.shadow.kept, clock=time.time, names=names)
             return Mode({"/debug/shadow": _shown(report)}, observers=(report,), shadow=report)
         case "extender":
+            from kube_policy_scheduler.daemon.modes.extender import Extender
+            from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
+
             asked = settings.extender
             extender = Extender(
                 scheduler,

@@ -154,10 +154,10 @@ class EventHandlers:
         """Handle pods on nodes that were not known before."""
         if not infos:
             return
+        self.pods_seen = max(self.pods_seen, *(version_number(info.resource_version) for info in infos))
         for info in infos:
-            self._saw(info.resource_version)
             self._on_assigned(info)
-            self._leave(info.uid)
+            self._on_left(info.uid)  # nothing waits with a place: it would be known
         self._cluster.place_many(infos)
         for info in infos:
             self._mark(info.node_name)
