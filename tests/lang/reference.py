@@ -28,6 +28,12 @@ class Table:
     def size(self) -> int:
         return len(next(iter(self.nodes.values())))
 
+    def index(self) -> Any:
+        return np.arange(self.size)
+
+    def at(self, rows: Any) -> Table:
+        return Table({path: [column[row] for row in rows] for path, column in self.nodes.items()}, self.pod)
+
     def numbers(self, path: str) -> Any:
         return np.array([math.nan if v is None else v for v in self.nodes[path]], np.float64)
 
@@ -138,7 +144,9 @@ def evaluate(value: typed.Typed, table: Table, row: int) -> Any:
         case typed.Contained(negated=negated, item=item, list=list_):
             x, items = of(item), of(list_)
             if item.info.type.kind is Kind.TEXT:
-                return (x is not None and x in items) is not negated
+                return (x is not None and x in (items or ())) is not negated
+            if items is None:
+                return None
             if items and (x is None or (x not in items and None in items)):
                 return None
             return (x in items) is not negated
@@ -166,7 +174,9 @@ def evaluate(value: typed.Typed, table: Table, row: int) -> Any:
             return tuple(of(item) for item in items)
         case typed.Apply(kernel=kernel, arguments=arguments):
             return _call(kernel, arguments, [of(argument) for argument in arguments], value)
-        case typed.Aggregate() | typed.Unknown():
+        case typed.ListAggregate(function="count", list=list_, value=None, where=None):
+            return float(len(of(list_) or ()))
+        case typed.Aggregate() | typed.NodeAggregate() | typed.ListAggregate() | typed.Variable() | typed.Unknown():
             raise AssertionError(value)
         case _:
             assert_never(value)
@@ -184,7 +194,7 @@ def _arithmetic(operator: str, x: float | None, y: float | None) -> float | None
 def _call(kernel: Any, arguments: Any, values: list[Any], value: typed.Apply) -> Any:
     texts = [v for v, argument in zip(values, arguments, strict=True) if argument.info.type.kind is Kind.TEXT]
     if None in texts:
-        return {Kind.TRUTH: False, Kind.LIST: ()}.get(value.info.type.kind)
+        return {Kind.TRUTH: False}.get(value.info.type.kind)
     result = kernel(*(math.nan if v is None else v for v in values))
     return None if isinstance(result, float) and math.isnan(result) else result
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.builtins import numbers, texts
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang import syntax, typed
+from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking.inference import ANYWHERE, Inference
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.reading.parse import parse
@@ -88,6 +89,35 @@ CASES = [
     ("if node.yes then node.a else node.m", [0.0, 50.0, 2.5, None]),
     ("if node.m > 10 then 1 else 2", [None, 1.0, 2.0, None]),
     ('(if node.yes then node.label.k else node.label.l) == "red"', [True, True, False, True]),
+    ('node.label.k in (if node.yes then ["red", "7"] else ["blue"])', [True, False, True, True]),
+    ('node.label.k in (if node.m > 10 then ["red"] else ["7"])', [False, False, True, False]),
+    ('pod.label.k in (if node.yes then [node.label.k] else ["red"])', [True, True, False, True]),
+    ('node.label.l in (if node.yes then [node.label.k, pod.label.l] else ["red"])', [False, True, True, True]),
+    ('pod.label.l in (if node.yes then [pod.label.l] else ["red"])', [False] * 4),
+    ('"red" in (if pod.m > 1 then ["red"] else ["blue"])', [False] * 4),
+    ('"red" not in (if node.m > 10 then ["red"] else ["red"])', [True, False, False, True]),
+    ("node.a in (if node.yes then [0, 1] else [1, 2])", [True, True, False, False]),
+    ("node.a in (if node.m > 10 then [0, 1] else [2.5])", [None, True, True, None]),
+    ("node.m in (if node.yes then [0] else [50, 1])", [None, True, True, None]),
+    ("pod.x in (if node.yes then [node.m] else [2])", [None, True, False, True]),
+    ("pod.x in (if pod.yes then [2] else [3])", [True] * 4),
+    ("pod.x in (if pod.m > 1 then [2] else [3])", [None] * 4),
+    ('(if node.yes then ["a", "b"] else [node.name])[0]', ["a", "n1", "a", "n3"]),
+    ('(if pod.yes then split(node.name, "n") else ["x"])[1]', ["0", "1", "2", "3"]),
+    ('(if not pod.yes then split(node.name, "n") else ["x", "y"])[1]', ["y"] * 4),
+    ("[node.a, 7][0]", [0.0, 1.0, 2.5, -3.0]),
+    ("[node.a, 7][1]", [7.0] * 4),
+    ("[node.a, 7][2]", [None] * 4),
+    ("(if node.yes then [node.a] else [7, 8])[1]", [None, 8.0, None, 8.0]),
+    ("[node.name, node.label.k][1]", ["red", None, "7", "blue"]),
+    ('length(if node.yes then ["a", "b"] else [])', [2.0, 0.0, 2.0, 0.0]),
+    ("sum(i for i in (if node.yes then [1, 2] else [node.b]))", [3.0, 0.0, 3.0, 1.0]),
+    ('count(i in (if node.yes then [node.label.k, "red"] else ["x"]) where i == "red")', [2.0, 0.0, 1.0, 0.0]),
+    ('any(i is missing for i in (if node.yes then [node.label.l] else ["x"]))', [True, False, False, False]),
+    ('split(node.label.k, "e") is missing', [False, True, False, False]),
+    ('"red" in split(node.label.k, ",") ?? ["red"]', [True, True, False, False]),
+    ('"x" in split(pod.label.l, ",") ?? ["x"]', [True] * 4),
+    ('length(split(pod.label.l, ",") ?? [])', [0.0] * 4),
     ("node.a in [0, 2.5]", [True, False, True, False]),
     ("node.m in [0]", [None, False, True, None]),
     ("clamp(node.a, 0, 2)", [0.0, 1.0, 2.0, 0.0]),
@@ -107,6 +137,31 @@ CASES = [
 @pytest.mark.parametrize(("text", "expected"), CASES, ids=[text for text, _ in CASES])
 def test_an_expression_gives_the_expected_value_on_each_node(text: str, expected: list[Any]) -> None:
     assert expected == value_of(text, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("items", "test", "expected"),
+    [
+        ('[node.label.k, "x"]', "pod.label.k in items", [True, False, False, False]),
+        ("[node.a, node.b]", "pod.x / 2 in items", [False, True, False, True]),
+        ('if node.yes then ["red"] else [node.label.l]', "node.label.k in items", [True, False, False, False]),
+        ("[node.label.k, node.name]", "items[1]", ["n0", "n1", "n2", "n3"]),
+        ("[node.a, node.b]", "max(i for i in items)", [4.0, 1.0, 2.5, 1.0]),
+    ],
+)
+def test_a_list_with_a_name_is_the_same_list(items: str, test: str, expected: list[Any]) -> None:
+    file, found = parse(Source("t.policy", f"let items = {items}\nlet x = {test}"))
+    assert not found
+    inference = Inference(ENVIRONMENT)
+    lists, tree = file.statements
+    assert isinstance(lists, syntax.Let)
+    assert isinstance(tree, syntax.Let)
+    inference.definitions["items"] = Definition(lists)
+    value = inference.infer_root(tree.value, ANYWHERE)
+    assert not inference.found, "\n".join(map(render, inference.found))
+    result = Compiler(ENVIRONMENT.pods).compile(value)(ROWS)
+
+    assert [plain(result, value.info, row) for row in range(ROWS.size)] == expected
 
 
 # --- missing values: every operator, every combination ---------------------------------------------------
@@ -188,6 +243,7 @@ _leaves = {
         "(label l in (red, x))",
     ],
     "text": ["node.name", "node.label.k", "node.label.l", "pod.label.k", "pod.label.l", '"red"', '"7"'],
+    "list": ['["red", "7"]', "[node.label.k]", '[pod.label.l, "x"]', 'split(node.name, "N")', "[]"],
 }
 
 
@@ -195,7 +251,7 @@ def _grow(kind: str, depth: int) -> st.SearchStrategy[str]:
     leaf = st.sampled_from(_leaves[kind])
     if depth == 0:
         return leaf
-    number, truth, text = (_grow(k, depth - 1) for k in ("number", "truth", "text"))
+    number, truth, text, items = (_grow(k, depth - 1) for k in ("number", "truth", "text", "list"))
     same = _grow(kind, depth - 1)
     choices = [leaf, st.tuples(truth, same, same).map(lambda t: f"(if {t[0]} then {t[1]} else {t[2]})")]
     if kind == "number":
@@ -207,6 +263,7 @@ def _grow(kind: str, depth: int) -> st.SearchStrategy[str]:
             number.map(lambda n: f"(-{n})"),
             number.map(lambda n: f"sqrt({n})"),
             text.map(lambda t: f"length({t})"),
+            items.map(lambda t: f"length({t})"),
         ]
     elif kind == "truth":
         compare = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
@@ -217,14 +274,24 @@ def _grow(kind: str, depth: int) -> st.SearchStrategy[str]:
                 lambda t: f"({t[0]} {t[1]} {t[2]})"
             ),
             truth.map(lambda t: f"(not {t})"),
-            st.one_of(number, truth, text).map(lambda t: f"(({t}) is missing)"),
+            st.one_of(number, truth, text, items).map(lambda t: f"(({t}) is missing)"),
+            st.tuples(text, items).map(lambda t: f"({t[0]} in {t[1]})"),
+            st.tuples(number, truth, number, number).map(
+                lambda t: f"({t[0]} in (if {t[1]} then [{t[2]}, 1] else [{t[3]}]))"
+            ),
             st.tuples(text, text, text).map(lambda t: f'({t[0]} in [{t[1]}, {t[2]}, "blue"])'),
             st.tuples(number, number).map(lambda t: f"({t[0]} not in [{t[1]}, 1])"),
             st.tuples(number, truth).map(lambda t: f"(({t[0]} < 1 / node.a) ?? {t[1]})"),
             st.tuples(text, text).map(lambda t: f"startswith({t[0]}, {t[1]})"),
         ]
+    elif kind == "list":
+        choices += [
+            st.tuples(text, text).map(lambda t: f"[{t[0]}, {t[1]}]"),
+            st.tuples(items, items).map(lambda t: f"({t[0]} ?? {t[1]})"),
+            text.map(lambda t: f'split({t}, "e")'),
+        ]
     else:
-        choices += [text.map(lambda t: f"lower({t})"), text.map(lambda t: f'split({t}, "e")[1]')]
+        choices += [text.map(lambda t: f"lower({t})"), items.map(lambda t: f"{t}[1]")]
     return st.one_of(choices)
 
 

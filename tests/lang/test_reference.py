@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.lang.statements import FORMS
+from kube_policy_scheduler.lang.statements import FORMS, STATEMENTS
 from kube_policy_scheduler.policy.reference import refreshed
 from tests.lang.texts import checked, codes, said
 
@@ -29,6 +29,15 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_is_a_policy_without_errors(example: str) -> None:
     assert [d for d in said(example) if d.severity.value == "error"] == []
+
+
+def test_every_field_function_and_statement_is_in_an_example() -> None:
+    text = "\n".join(EXAMPLES).replace("victim.", "pod.").replace(" p.", " pod.").replace("(p.", "(pod.")
+    fields = {path for path in environment().fields if not re.search(rf"\b{re.escape(path)}\b", text)}
+    functions = {name for name in environment().builtins if not re.search(rf"\b{name}\(| {name} ", text)}
+    statements = {each.keyword for each in STATEMENTS if not re.search(rf"^{each.keyword} ", text, re.MULTILINE)}
+
+    assert (fields, functions, statements) == (set(), set(), set())
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])

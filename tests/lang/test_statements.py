@@ -104,3 +104,23 @@ def test_an_example_of_a_statement_stays_as_it_is_formatted(form: object) -> Non
     example = form.example  # type: ignore[attr-defined]
 
     assert format_source(Source("a.policy", f"{example}\n")) == Formatted(f"{example.removesuffix(' asc')}\n")
+
+
+CONTINUED = [
+    'let german = node.label.lang ==\n    language or node.label.lang == "de"',
+    "let late = now() -\n    language - 3",
+    "let x = (\n    language and node.ready\n)",
+    "let x = 1 +\n    limit in [1, 2]",
+    "filter node.ready and\n    score is missing",
+    "let x = if node.ready then\n    policy else 3",
+    "let x = node.label.a not in [\n    scheduler not in [],\n]",
+]
+"""Statements in which a line begins with the word of another statement, which is a name there."""
+
+
+@pytest.mark.parametrize("text", CONTINUED)
+def test_a_word_of_a_statement_can_be_a_name_at_the_beginning_of_a_line(text: str) -> None:
+    file, found = parse(Source("test.policy", f"filter node.ready\n{text}\n"))
+
+    assert found == ()
+    assert [each.span.text for each in file.statements] == ["filter node.ready", text]

@@ -15,6 +15,7 @@ from tests.lang.test_evaluation import ENVIRONMENT, infer
 from tests.lang.texts import codes
 
 LOAD = 'metric load = promql("x")\n'
+FILLED = 'metric filled = promql("y") default 50\n'
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,15 @@ LOAD = 'metric load = promql("x")\n'
         "label size and length(node.label.size) > 3",
         "node.label.size is not missing and number(node.label.size) ?? 0 > 3",
         "known and load < 40",
+        "predicted(filled, 5) < 40",
+        "predicted(load ?? 50, 5) < 40",
+        "load is missing or predicted(load, 5) < 40",
     ],
 )
 def test_a_filter_that_always_has_an_answer_is_accepted(filter_: str) -> None:
-    assert codes(f"{LOAD}let known = load is not missing\nfilter {filter_}", select={"P0111"}) == []
+    given = f"{LOAD}{FILLED}let known = load is not missing\n"
+
+    assert codes(f"{given}filter {filter_}", select={"P0111"}) == []
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,7 @@ def test_a_filter_that_always_has_an_answer_is_accepted(filter_: str) -> None:
         "load >= 0 and 5 / node.used_fraction.cpu < 3",
         "node.used_fraction.cpu >= 0 and 5 / node.used_fraction.cpu < 3",
         "label size and number(node.label.size) > 3",
+        "predicted(load, 5) < 40",
     ],
 )
 def test_a_filter_that_may_have_none_is_refused(filter_: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -124,3 +125,72 @@ def test_an_error_in_a_shared_file_says_for_which_policy_it_is_one() -> None:
 
     assert (found.code, found.span.source.name) == ("P0301", "shared.policy")
     assert found.notes == ("this is so in policy `web`, which includes the file with `use`",)
+
+
+DIFFERENT = [
+    """
+    def pods_of(app) = count(p in node.pods where p.label.app == app)
+    filter pods_of("web") > 2
+    filter pods_of("db") < 1
+    """,
+    """
+    def room(storage) = volume_room(storage) ?? 0Gi
+    filter room("fast") > 10Gi
+    filter room("slow") < 1Gi
+    """,
+    """
+    def free(word) = if length(word) > 2 then 1 else node.free.cpu
+    filter free("abc") > 0.5
+    filter free("a") < 0.5
+    """,
+    """
+    def is_old(name) = name matches "old.*"
+    filter is_old(node.name)
+    filter not is_old(node.zone)
+    """,
+    "filter any(p in node.pods where p.priority > 10) if pod.priority < 5",
+    """
+    metric load = promql("load") default 5
+    filter predicted(load, 5) < 40
+    filter predicted(load, 5, lag=2min) > 50
+    """,
+]
+"""Policies in which the same text means different things."""
+
+
+@pytest.mark.parametrize("text", DIFFERENT)
+def test_the_same_text_with_other_arguments_is_something_else(text: str) -> None:
+    assert codes(dedent(text), select={"P0301", "P0302", "P0303", "P0304", "P0305"}) == []
+
+
+def test_the_same_call_with_the_same_arguments_is_the_same() -> None:
+    text = """
+    def pods_of(app) = count(p in node.pods where p.label.app == app)
+    filter pods_of("web") > 2
+    filter pods_of("web") > 1
+    """
+
+    assert codes(dedent(text), select={"P0303", "P0304"}) == ["P0303"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hold if pod.waiting >= 0s", ["P0301"]),
+        ("hold if pod.waiting >= 0s if pod.label.a == \"b\"", []),
+        ("hold if pod.waiting < 0s", ["P0305"]),
+        ("preempt if pod.priority > 5 evict where victim.priority > 9 and victim.priority < 3", ["P0305"]),
+        ("preempt if pod.priority > 5 evict where victim.priority < 3", []),
+        ('limit count() to 3 of pods where pod.label.a == "b" and pod.label.a == "c"', ["P0305"]),
+        ('for pods where pod.namespace == "a"\nlimit count() to 3 of pods where pod.namespace == "b"', []),
+        ('gang by pod.label.a size 3 if pod.label.a == "b" and pod.label.a == "c"', ["P0305"]),
+        ('order by pod.priority desc if pod.label.a == "b" and pod.label.a == "c"', ["P0305"]),
+        ('filter version(node.kernel) ?? version("0") > version("5")\n'
+         'filter version(node.kernel) ?? version("0") > version("4")', ["P0303"]),
+        ("filter count(n in zone.nodes where n.ready) > 3\nfilter count(n in zone.nodes where n.ready) > 2", ["P0303"]),
+        ('filter any(i == "a" for i in node.images) and not any(i == "a" for i in node.images)', ["P0301"]),
+        ("filter count(n in zone.nodes where n.ready) >= 0", ["P0302"]),
+    ],
+)  # fmt: skip
+def test_what_is_never_always_or_implied_is_found_in_every_statement(text: str, expected: list[str]) -> None:
+    assert codes(text, select={"P0301", "P0302", "P0303", "P0304", "P0305"}) == expected

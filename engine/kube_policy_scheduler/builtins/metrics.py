@@ -357,11 +357,11 @@ def predicted(
     per_pod: Number,
     *,
     lag: ConstantDuration = 0.0,
-) -> MaybeNumber:
+) -> Number:
     """Return a metric plus per_pod for each pod that was placed after the metric's last sample.
 
     Of a metric of nodes, the pods on the node count; of one of the cluster, all pods; of one by a label, such as a
-    tenant, the pods of that tenant.
+    tenant, the pods of that tenant. Missing only if the metric is.
 
     A metric does not include pods that were placed after its last sample, so a burst of pods could go to one node.
     `predicted(promql("cpu_usage"), 5)` adds 5 for each new pod. If a metric is delayed, as averages and rates are, use

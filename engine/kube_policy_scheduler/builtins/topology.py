@@ -66,6 +66,7 @@ _NOT_OF_ZONES = frozenset(NATIVE) - {"cpu", "memory"}
     shape=Shape.NODE,
     depends=Depends.NODE | Depends.CLUSTER,
     bounds=(0, 1e19),
+    reads=("node.volume_room",),
     foreign=("storagecapacity", "volumecapacity", "diskspace"),
     advice='write `volume_room("fast")`, with the name of the StorageClass',
 )

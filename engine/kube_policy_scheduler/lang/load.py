@@ -9,7 +9,7 @@ from posixpath import basename, dirname, join, normpath
 from typing import Any
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
-from kube_policy_scheduler.lang import codes, syntax, typed
+from kube_policy_scheduler.lang import codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
@@ -19,6 +19,8 @@ from kube_policy_scheduler.lang.language_versions import upgraded
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner, SetLimits
 from kube_policy_scheduler.lang.reading.parse import MAX_STATEMENTS, parse
+from kube_policy_scheduler.lang.types import RESOURCE_WORDS
+from kube_policy_scheduler.lang.walk import walk
 
 SUFFIX = ".policy"
 WHOLE = SetLimits()
@@ -198,6 +200,18 @@ def resolved(name: str, path: str) -> str:
     return normpath(join(dirname(name), path))
 
 
+def _names(statements: Iterable[syntax.Statement]) -> frozenset[str]:
+    """Return all names in statements that a file which does not exist may define."""
+    found: set[str] = set()
+    for statement in statements:
+        for tree in walk(statement):
+            if isinstance(tree, expressions.Name):
+                found.add(tree.name)
+            elif isinstance(tree, expressions.Call):
+                found.add(tree.function)
+    return frozenset(found - {"node", "pod", *RESOURCE_WORDS})
+
+
 def _headers(file: syntax.File) -> list[syntax.Statement]:
     return [statement for statement in file.statements if isinstance(statement, syntax.Header)]
 
@@ -230,7 +244,16 @@ class _Gatherer:
             del statements[MAX_STATEMENTS:]
         files = (file, *(self._files[name] for name in taken))
         unread = frozenset().union(*(each.unread_names for each in files))
+        if any(not self._exists(each, statement) for each in files for statement in each.statements):
+            unread |= _names(statements)
         return _Gathered(tuple(each.source for each in files), tuple(statements), unread)
+
+    def _exists(self, file: syntax.File, statement: syntax.Statement) -> bool:
+        """Return whether the file of a `use` exists; True for other statements."""
+        if not isinstance(statement, syntax.UseFile):
+            return True
+        target = resolved(file.source.name, statement.path)
+        return target in self._files or target in self._library
 
     def _gather(
         self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span], statements: list[syntax.Statement]

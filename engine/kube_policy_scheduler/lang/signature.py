@@ -171,8 +171,8 @@ class Builtin:
     """The same for values that change as time passes: takes the time and a `Line` for each argument
     (`compiling.over_time`); None: it is not known when the result changes."""
     reads: tuple[str, ...] = ()
-    """What the result depends on besides its arguments: fields as a policy writes them, `node.pods`,
-    `node.devices`."""
+    """What the result depends on besides its arguments: fields as a policy writes them, `node.pods`, `node.devices`,
+    `node.volume_room`."""
     opposite: str = ""
     """The builtin that is often confused with it: mutation tests substitute it."""
     plugin: str = ""

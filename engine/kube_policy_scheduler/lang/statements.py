@@ -37,7 +37,7 @@ class Statement:
     words: tuple[str, ...] = ()
     """Its further words."""
     opening: str = ""
-    """The words that begin it, where the keyword alone could also begin a line inside another statement."""
+    """The pattern that begins it, where the keyword alone could also begin a line inside another statement."""
     as_function: bool = False
     """Whether people write the keyword with a bracket behind it, as if it were a function."""
     condition: bool = False
@@ -80,6 +80,8 @@ CLAUSE_WORDS = ("nodes", "of")
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
 """Words of expressions that something stands before or behind: at them a statement goes on over the end of a line."""
+BEHIND_A_NAME = ("and", "or", "in", "notin", "is", "matches", "then", "else")
+"""Words of expressions that a value stands before."""
 EXPRESSION_WORDS = (*EXPRESSION_JOINS, "notin", "missing", "true", "false", "label", "pod", "for", "distinct")
 """Words of expressions."""
 
@@ -96,7 +98,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("language",),
-        as_function=True,
+        opening=r"language(?=[^\S\n]+\d)",
         foreign=("version", "syntax", "edition"),
         advice="write `language 2` for the version of the language",
     ),

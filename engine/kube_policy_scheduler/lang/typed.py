@@ -47,6 +47,8 @@ class Apply:
     arguments: tuple[Typed, ...]
     inputs: tuple[Any, ...] = ()
     """What it reads from outside, such as metric queries."""
+    constants: tuple[tuple[str, Hashable], ...] = ()
+    """The parameters that are constants, with what was written for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -375,10 +377,12 @@ def key(value: Typed) -> Hashable:
     match value:
         case Constant(value=constant):
             return "constant", constant
-        case Read(field=field_, key=key_):
-            return field_.path, key_
-        case Apply(builtin=builtin, arguments=given, inputs=inputs) if inputs or builtin.kernel is value.kernel:
-            return (builtin.name, inputs, *(key(argument) for argument in given))
+        case Read(info=info, field=field_, key=key_):
+            return field_.path, key_, info.shape is Shape.ITEM
+        case Apply(builtin=builtin, arguments=given, inputs=inputs, constants=constants):
+            return (builtin.name, inputs, constants, *(key(argument) for argument in given))
+        case Variable(name=name):
+            return "variable", name
         case Arithmetic(operator=operator, left=left, right=right):
             return operator, key(left), key(right)
         case Negative(operand=operand):
@@ -386,5 +390,6 @@ def key(value: Typed) -> Hashable:
         case Otherwise(left=left, right=right):
             return "??", key(left), key(right)
         case _:
-            # the same text at two places means the same as long as it names nothing
-            return "text", " ".join(value.span.text.split()), type(value).__name__
+            # the same text of the same parts; in a `def`, the parts differ by the arguments
+            shown = " ".join(value.span.text.split())
+            return ("text", shown, type(value).__name__, *(key(part) for part in parts(value)))

@@ -247,8 +247,8 @@ def _set_claims(done: Json, value: Any) -> None:
 
 
 def _no_part_of_it(done: Json, value: Any) -> None:
-    """Devices and NUMA nodes are objects of their own (`add_devices`, `topology_object`); where a pod ran before is not
-    written anywhere."""
+    """Devices, NUMA nodes and room for volumes are objects of their own (`add_devices`, `topology_object`,
+    `volume_room_objects`); where a pod ran before is not written anywhere."""
 
 
 _NODE_KEYS: Mapping[str, _Apply] = {
@@ -264,6 +264,7 @@ _NODE_KEYS: Mapping[str, _Apply] = {
     "created": _set_meta("creationTimestamp"),
     "devices": _no_part_of_it,
     "numa": _no_part_of_it,
+    "volume_room": _no_part_of_it,
     **{key: _capacity(resource) for key, resource in _RESOURCES.items()},
 }
 
@@ -356,6 +357,28 @@ def topology_object(node_name: str, zones: list[Mapping[str, Any]]) -> objects.N
         for number, zone in enumerate(zones)
     ]
     return msgspec.convert({"metadata": {"name": node_name}, "zones": made}, objects.NodeResourceTopology)
+
+
+def volume_room_objects(cluster: Cluster, node_name: str, form: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the objects by which a driver says how large a volume of each StorageClass a node has room for.
+
+    A class or driver that the cluster has already is not made again.
+    """
+    for name, room in form.items():
+        known = cluster.get(objects.StorageClass, name)
+        driver = known.provisioner if known is not None else f"{name}.csi.example.com"
+        if known is None:
+            yield msgspec.convert({"metadata": {"name": name}, "provisioner": driver}, objects.StorageClass)
+        if cluster.get(objects.CSIDriver, driver) is None:
+            made = {"metadata": {"name": driver}, "spec": {"storageCapacity": True}}
+            yield msgspec.convert(made, objects.CSIDriver)
+        capacity = {
+            "metadata": {"name": f"{node_name}-{name}", "namespace": "default"},
+            "storageClassName": name,
+            "capacity": str(room),
+            "nodeTopology": {"matchLabels": {HOSTNAME: node_name}},
+        }
+        yield msgspec.convert(capacity, objects.CSIStorageCapacity)
 
 
 def add_claims(cluster: Cluster, namespace: str, form: Mapping[str, Any]) -> None:

@@ -270,8 +270,9 @@ class Inference:
         if operators.has_unknown(*items):
             return unknown(span)
         kinds = {item.info.type.kind for item in items}
-        if len(kinds) > 1 or kinds & {Kind.LIST, Kind.PODS, Kind.VERSION}:
-            self.found.append(operators.wrong_type(items[-1], "list items of one type, text or numbers"))
+        if len(kinds) > 1 or kinds - {Kind.TEXT, Kind.NUMBER}:
+            advice = "join conditions with `and` or `or`" if kinds == {Kind.TRUTH} else ""
+            self.found.append(operators.wrong_type(items[-1], "list items of one type, text or numbers", advice=advice))
             return unknown(span)
         info = Info(Type(Kind.LIST, item=next(iter(kinds), None)))
         if all(isinstance(item, typed.Constant) for item in items):
@@ -819,6 +820,8 @@ class Binding:
     builtin: Builtin
     expr: expressions.Call
     scope: Scope
+    constants: list[tuple[str, Any]] = field(default_factory=list)
+    """The parameters that are constants, with what was written for them."""
 
     def apply(self) -> typed.Typed:
         """Return the value of the call."""
@@ -965,6 +968,7 @@ class Binding:
                 return None
             if takes.kind is Kind.NUMBER and operators.has_unknown(self._in_unit(value, takes.unit or PLAIN)):
                 return None
+        self.constants.append((parameter.name, constant))
         if takes.prepare is None:
             return constant
         try:
@@ -1049,7 +1053,7 @@ class Binding:
         info = Info(result, builtin.shape or shape, maybe, depends | own_depends, low, high, gives.literal)
         reads = tuple(getattr(kernel, "inputs", ()))
         self.inference.inputs.update(reads)
-        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads)
+        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads, tuple(self.constants))
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 
     def _reads_constant(self, given: typed.Constant, read: Any) -> bool:
@@ -1181,9 +1185,8 @@ def _list_aggregate(
     """Return the value of an aggregate over the items of a list."""
     info, binder = listed.info, typed.Binder()
     kind = Type(info.type.item or Kind.TEXT, info.type.unit)
-    # what `.value` of a list of texts is, such as a label, may be absent
-    maybe = isinstance(typed.inner(listed), typed.ListOf) and info.maybe
-    variable = typed.Variable(Info(kind, info.shape, maybe, info.depends), expr.span, expr.variable, binder)
+    kept = Info(kind, info.shape, _has_missing_items(listed), info.depends)
+    variable = typed.Variable(kept, expr.span, expr.variable, binder)
     made = _parts(inference, expr, scope.over_list(variable))
     if made is None:
         return unknown(expr.span)
@@ -1191,6 +1194,17 @@ def _list_aggregate(
     function = "distinct" if expr.distinct else expr.function
     info = _aggregate_info(function, *(part for part in (value, condition) if part is not None), over=listed)
     return typed.ListAggregate(info, expr.span, function, listed, binder, value, condition)
+
+
+def _has_missing_items(listed: typed.Typed) -> bool:
+    """Return whether an item of a list can be missing, as a label in `[node.label.a, "b"]`."""
+    match typed.inner(listed):
+        case typed.ListOf(items=items):
+            return any(item.info.maybe for item in items)
+        case typed.Conditional(then=one, otherwise=other) | typed.Otherwise(left=one, right=other):
+            return _has_missing_items(one) or _has_missing_items(other)
+        case _:
+            return False
 
 
 def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed | None:
@@ -1252,10 +1266,10 @@ def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> boo
         case expressions.ListOf() | expressions.Text() | expressions.Conditional():
             return True
         case expressions.Call(function=function):
-            return function in inference.environment.builtins or function in inference.definitions
+            return function in (*inference.environment.builtins, *inference.definitions, *inference.unread_names)
         case expressions.Member() | expressions.Index() | expressions.Name():
             path = _path(expr)
-            known = (*inference.definitions, *scope.parameters, *scope.bound, "pod", "node")
+            known = (*inference.definitions, *inference.unread_names, *scope.parameters, *scope.bound, "pod", "node")
             return path is None or path[0].name in known
         case _:
             return False

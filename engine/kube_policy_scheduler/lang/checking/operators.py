@@ -299,10 +299,10 @@ def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at:
     if has_unknown(left, right):
         return None
     x, y = left.info, right.info
-    if x.type.kind is not y.type.kind or (x.type.kind is Kind.LIST and x.type.item is not y.type.item):
+    type_ = x.type if x.type.item is not None else y.type
+    if x.type.kind is not y.type.kind or y.type.item not in (type_.item, None):
         found.append(wrong_type(right, f"{x.type} as on the other side", advice=_compare_advice(left, right)))
         return None
-    type_ = x.type
     if x.type.kind is Kind.NUMBER:
         unit = common_unit(left, right, doing, found, at)
         if unit is None:

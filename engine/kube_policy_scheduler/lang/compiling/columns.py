@@ -18,6 +18,15 @@ FALSE, MISSING, TRUE = 0, 1, 2
 TextValue: TypeAlias = Texts | str | None
 
 
+class AbsentList(tuple[Any, ...]):
+    """A list that is missing: it has no items."""
+
+    __slots__ = ()
+
+
+ABSENT_LIST = AbsentList()
+
+
 def to_kleene(value: Any) -> Any:
     """Return bool as three-valued truth."""
     if isinstance(value, np.ndarray):
@@ -136,12 +145,32 @@ def contained_text(item: TextValue, items: Sequence[str | None]) -> Any:
     return item is not None and item in items
 
 
-def contained_in_lists(item: TextValue, lists: Sequence[Sequence[str]] | Lists) -> Any:
-    """Return whether a text is in each row's list."""
+def contained_in_lists(item: TextValue, lists: Sequence[Sequence[str | None]] | Lists) -> Any:
+    """Return whether a text is in each row's list; an absent one is in none."""
     if isinstance(item, Texts):
-        values = [*item.values, None]
         pairs = zip(item.codes.tolist(), lists, strict=True)
-        return np.fromiter((values[code] in row for code, row in pairs), np.bool_, len(lists))
+        return np.fromiter((code >= 0 and item.values[code] in row for code, row in pairs), np.bool_, len(lists))
+    if item is None:
+        return np.zeros(len(lists), np.bool_)
     if isinstance(lists, Lists):
         return np.fromiter((item in row for row in lists.values), np.bool_, len(lists.values))[lists.codes]
     return np.fromiter((item in row for row in lists), np.bool_, len(lists))
+
+
+def contained_number(item: float, items: Sequence[float]) -> int:
+    """Return, three-valued, whether a number is in a list."""
+    if items is ABSENT_LIST or (item != item and items):
+        return MISSING
+    return TRUE if item in items else MISSING if any(each != each for each in items) else FALSE
+
+
+def list_rows(value: Any, size: int) -> Any:
+    """Return one list as one for each row; lists of rows as they are."""
+    return value if isinstance(value, list | Lists) else [value] * size
+
+
+def are_absent(lists: Any) -> NDArray[np.bool_]:
+    """Return which rows have no list."""
+    if isinstance(lists, Lists):
+        return np.zeros(len(lists), np.bool_)
+    return np.fromiter((each is ABSENT_LIST for each in lists), np.bool_, len(lists))

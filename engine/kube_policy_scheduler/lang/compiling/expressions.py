@@ -18,17 +18,21 @@ from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checking import intervals
 from kube_policy_scheduler.lang.checking.units import constant_number
 from kube_policy_scheduler.lang.compiling.columns import (
+    ABSENT_LIST,
     FALSE,
     MISSING,
     TRUE,
+    are_absent,
     as_texts,
     by_value,
     contained_in_lists,
+    contained_number,
     contained_text,
     divide,
     finite,
     full,
     is_nan,
+    list_rows,
     map_texts,
     remainder,
     same_text,
@@ -128,9 +132,8 @@ class Compiler:
                 return presence(self, value)
             case typed.Element():
                 return self._element(value)
-            case typed.ListOf(items=items):
-                made = [self.compile(item) for item in items]
-                return lambda frame: tuple(item(frame) for item in made)
+            case typed.ListOf():
+                return self._list_of(value)
             case typed.Aggregate():
                 return aggregate(self, value)
             case typed.NodeAggregate():
@@ -209,37 +212,37 @@ class Compiler:
 
         return three_valued
 
+    def items(self, value: typed.Typed) -> Evaluate:
+        """Return the callable of the items of a list: of `[node.zone, "a"]` a column and a text, not a list per row."""
+        listed = typed.inner(value)
+        if not isinstance(listed, typed.ListOf):
+            return self.compile(value)
+        made = [self.compile(item) for item in listed.items]
+        return lambda frame: tuple(item(frame) for item in made)
+
+    def _list_of(self, value: typed.ListOf) -> Evaluate:
+        """Return the callable of a list; one per row, where an item differs by node."""
+        items = self.items(value)
+        if value.info.shape is not Shape.NODE:
+            return items
+
+        def rows(frame: Any) -> Any:
+            return list(zip(*(_row_values(item, frame.size) for item in items(frame)), strict=True))
+
+        return rows
+
     def _contained(self, value: typed.Contained) -> Evaluate:
+        listed, numeric = typed.inner(value.list), value.item.info.type.kind is Kind.NUMBER
+        if isinstance(listed, typed.ListOf) and (numeric or listed.info.shape is not Shape.DECISION):
+            return self._contained_listed(value, listed)
         x, items = self.compile(value.item), self.compile(value.list)
-        numeric = value.item.info.type.kind is Kind.NUMBER
-        if isinstance(value.list, typed.ListOf) and (numeric or value.list.info.shape is not Shape.DECISION):
-            return self._contained_listed(value, value.list)
-        if value.item.info.type.kind is Kind.TEXT:
-            if value.list.info.shape is Shape.NODE:
-                inside: Evaluate = lambda frame: contained_in_lists(x(frame), items(frame))  # noqa: E731
-            else:
-                inside = lambda frame: contained_text(x(frame), items(frame))  # noqa: E731
-            return negation(inside, maybe=False) if value.negated else inside
-
-        def numbers(frame: Any) -> Any:
-            item = x(frame)
-            result: Any = False
-            for each in items(frame):
-                result = result | (item == each)
-            return result
-
-        if not value.info.maybe:
-            return negation(numbers, maybe=False) if value.negated else numbers
-
-        def three_valued(frame: Any) -> Any:
-            item, result = x(frame), to_kleene(numbers(frame))
-            result = TRUE - result if value.negated else result
-            missing = is_nan(item)
-            if isinstance(missing, np.ndarray):
-                return np.where(missing, np.uint8(MISSING), result)
-            return MISSING if missing else result
-
-        return three_valued
+        if numeric:
+            return _contained_numbers(x, items, value, constant=isinstance(listed, typed.Constant))
+        if value.list.info.shape is Shape.NODE:
+            inside: Evaluate = lambda frame: contained_in_lists(x(frame), items(frame))  # noqa: E731
+        else:
+            inside = lambda frame: contained_text(x(frame), items(frame))  # noqa: E731
+        return negation(inside, maybe=False) if value.negated else inside
 
     def _contained_listed(self, value: typed.Contained, listed: typed.ListOf) -> Evaluate:
         """Return `x in [a, b]` as what it means, `x == a or x == b`, where a or b is not constant."""
@@ -253,15 +256,25 @@ class Compiler:
         return negation(either, maybe=value.info.maybe) if value.negated else either
 
     def _element(self, value: typed.Element) -> Evaluate:
-        items, position = self.compile(value.list), value.position
+        listed, position, node = typed.inner(value.list), value.position, value.info.shape is Shape.NODE
         numeric = value.info.type.kind is Kind.NUMBER
-        absent = float("nan") if numeric else None
+        absent: Any = math.nan if numeric else None
+        if isinstance(listed, typed.ListOf):
+            made = self.compile(listed.items[position]) if position < len(listed.items) else lambda frame: absent
+            if not node:
+                return made
+            if numeric:
+                return lambda frame: full(made(frame), frame.size)
+            return lambda frame: as_texts(made(frame), frame.size)
+        items = self.compile(value.list)
 
         def element(row: Any) -> Any:
             return row[position] if position < len(row) else absent
 
-        if value.info.shape is not Shape.NODE:
+        if not node:
             return lambda frame: element(items(frame))
+        if numeric:
+            return lambda frame: np.array([element(row) for row in items(frame)], np.float64)
         return lambda frame: texts_of(element(row) for row in items(frame))
 
     # --- truth -------------------------------------------------------------------------------------------
@@ -343,6 +356,45 @@ def _words(column: Texts) -> list[str | None]:
     return [words[code] for code in column.codes.tolist()]
 
 
+# --- lists -----------------------------------------------------------------------------------------------
+
+
+def _row_values(item: Any, size: int) -> Sequence[Any]:
+    """Return an item of a list for each row, from a column or one value."""
+    if isinstance(item, Texts):
+        return _words(item)
+    return item.tolist() if isinstance(item, np.ndarray) else [item] * size
+
+
+def _contained_numbers(x: Evaluate, items: Evaluate, value: typed.Contained, *, constant: bool) -> Evaluate:
+    """Return the callable of whether a number is in a list that is not written there, or is constant."""
+    maybe = value.info.maybe
+
+    def of_constants(frame: Any) -> Any:
+        item = x(frame)
+        result: Any = False
+        for each in items(frame):
+            result = result | (item == each)
+        if not maybe:
+            return result
+        missing = is_nan(item)
+        if isinstance(missing, np.ndarray):
+            return np.where(missing, np.uint8(MISSING), to_kleene(result))
+        return MISSING if missing else to_kleene(result)
+
+    def of_rows(frame: Any) -> Any:
+        item, lists = x(frame), items(frame)
+        if value.info.shape is Shape.NODE:
+            pairs = zip(_row_values(item, frame.size), list_rows(lists, frame.size), strict=True)
+            result: Any = np.fromiter((contained_number(one, row) for one, row in pairs), np.uint8, frame.size)
+        else:
+            result = contained_number(item, lists)
+        return result if maybe else result == TRUE
+
+    inside = of_constants if constant else of_rows
+    return negation(inside, maybe=maybe) if value.negated else inside
+
+
 # --- calls of builtins -----------------------------------------------------------------------------------
 
 
@@ -379,7 +431,7 @@ def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> C
     kernel = value.kernel
     texts = [at for at, argument in enumerate(value.arguments) if argument.info.type.kind is Kind.TEXT]
     gives = value.info.type.kind
-    absent: Any = {Kind.TRUTH: False, Kind.NUMBER: float("nan"), Kind.LIST: ()}.get(gives)
+    absent: Any = {Kind.TRUTH: False, Kind.NUMBER: float("nan"), Kind.LIST: ABSENT_LIST}.get(gives)
     frames = value.builtin.reads_frame
 
     def call(frame: Any) -> Any:
@@ -446,27 +498,33 @@ def conditional(compiler: Compiler, value: typed.Conditional) -> Evaluate:
     truth = kind is Kind.TRUTH and value.info.maybe
     then = compiler.kleene(value.then) if truth else compiler.compile(value.then)
     other = compiler.kleene(value.otherwise) if truth else compiler.compile(value.otherwise)
-    absent: Any = MISSING if kind is Kind.TRUTH else float("nan") if kind is Kind.NUMBER else None
+    absent: Any = {Kind.TRUTH: MISSING, Kind.NUMBER: math.nan, Kind.LIST: ABSENT_LIST}.get(kind)
 
     def chosen_by(frame: Any) -> Any:
         which = condition(frame)
         if not isinstance(which, np.ndarray):
             chosen = absent if which == MISSING else then(frame) if which == TRUE else other(frame)
-            if not node:
-                return chosen
-            return as_texts(chosen, frame.size) if kind in TEXT_KINDS else full(chosen, frame.size)
+            return of_all_rows(chosen, frame.size, kind) if node else chosen
         if kind in TEXT_KINDS:
             chosen = select_text(which == TRUE, then(frame), other(frame), frame.size)
             return select_text(which != MISSING, chosen, None, frame.size)
         if kind is Kind.LIST:
-            rows = zip(which.tolist(), _rows(then(frame), frame.size), _rows(other(frame), frame.size), strict=True)
-            return [a if w == TRUE else b if w == FALSE else () for w, a, b in rows]
+            size = frame.size
+            rows = zip(which.tolist(), list_rows(then(frame), size), list_rows(other(frame), size), strict=True)
+            return [a if w == TRUE else b if w == FALSE else ABSENT_LIST for w, a, b in rows]
         picked = np.where(which == TRUE, then(frame), other(frame))
         if kind is Kind.TRUTH:
             return np.where(which == MISSING, np.uint8(MISSING), picked) if truth else picked
         return np.where(which == MISSING, np.nan, picked)
 
     return chosen_by
+
+
+def of_all_rows(value: Any, size: int, kind: Kind) -> Any:
+    """Return one value of a kind as a column; a column as it is."""
+    if kind in TEXT_KINDS:
+        return as_texts(value, size)
+    return list_rows(value, size) if kind is Kind.LIST else full(value, size)
 
 
 def otherwise(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
@@ -477,6 +535,8 @@ def otherwise(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
     if kind is Kind.TRUTH:
         return _otherwise_truth(compiler, value)
     x, y = compiler.compile(value.left), compiler.compile(value.right)
+    if kind is Kind.LIST:
+        return _otherwise_list(x, y, node=node)
 
     def defaulted(frame: Any) -> Any:
         left = x(frame)
@@ -510,8 +570,15 @@ def _otherwise_truth(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
     return defaulted
 
 
-def _rows(value: Any, size: int) -> Any:
-    return value if isinstance(value, list | Lists) else [value] * size
+def _otherwise_list(x: Evaluate, y: Evaluate, *, node: bool) -> Evaluate:
+    def defaulted(frame: Any) -> Any:
+        left = x(frame)
+        if not node:
+            return y(frame) if left is ABSENT_LIST else left
+        rows = zip(list_rows(left, frame.size), list_rows(y(frame), frame.size), strict=True)
+        return [b if a is ABSENT_LIST else a for a, b in rows]
+
+    return defaulted
 
 
 # --- truth -----------------------------------------------------------------------------------------------
@@ -558,6 +625,10 @@ def presence(compiler: Compiler, value: typed.Missing) -> Evaluate:
         case Kind.TRUTH if info.maybe:
             compare = operator.ne if there else operator.eq
             return lambda frame: compare(x(frame), MISSING)
+        case Kind.LIST if info.maybe and info.shape is Shape.NODE:
+            return lambda frame: are_absent(x(frame)) != there
+        case Kind.LIST if info.maybe:
+            return lambda frame: (x(frame) is ABSENT_LIST) != there
         case _ if info.shape is Shape.NODE:
             return lambda frame: np.full(frame.size, there, np.bool_)
         case _:
@@ -801,7 +872,7 @@ def _item_value(compiler: Compiler, value: typed.Typed) -> Evaluate:
 
 def _over_list_and_nodes(compiler: Compiler, value: typed.ListAggregate) -> Evaluate:
     """Go over one list with a value for each item and each node: a column for each item."""
-    items, binder, function = compiler.compile(value.list), value.binder, value.function
+    items, binder, function = compiler.items(value.list), value.binder, value.function
     where = _column(compiler, value.where) if value.where is not None else None
     of_each = _column(compiler, value.value) if value.value is not None else None
     texts = value.value is not None and value.value.info.type.kind is Kind.TEXT
@@ -833,6 +904,7 @@ def _over_lists_of_nodes(compiler: Compiler, value: typed.ListAggregate) -> Eval
     lists, binder, function = compiler.compile(value.list), value.binder, value.function
     where = _column(compiler, value.where) if value.where is not None else None
     of_each = _column(compiler, value.value) if value.value is not None else None
+    numeric = value.list.info.type.item is Kind.NUMBER
     parts = [part for part in (value.value, value.where) if part is not None]
     by_list = not any(_is_of_the_node(each) for part in parts for each in typed.below(part))
 
@@ -849,7 +921,8 @@ def _over_lists_of_nodes(compiler: Compiler, value: typed.ListAggregate) -> Eval
         rows = np.repeat(np.arange(size), lengths)
         if not len(rows):
             return np.full(size, nothing(function))
-        items = texts_of(item for row in found for item in row)
+        every = (item for row in found for item in row)
+        items = np.fromiter(every, np.float64, len(rows)) if numeric else texts_of(every)
         bound = _Bound(frame.at(index[rows]), binder, items)
         chosen = where(bound) if where is not None else None
         return _by_row(function, of_each(bound) if of_each is not None else None, chosen, rows, size)

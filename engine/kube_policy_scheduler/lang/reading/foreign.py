@@ -81,6 +81,20 @@ WORDS = {
 }  # fmt: skip
 """By a word where an operator or a part is possible, in lower case."""
 
+_OF_PODS = "which pods count is said at the end with `of pods where …`"
+IN_STATEMENTS = {
+    ("limit", "where"): f"{_OF_PODS}, to which pods it applies with `if …`",
+    **dict.fromkeys((("limit", word) for word in ("of", "for", "among")), _OF_PODS),
+    **dict.fromkeys((("limit", word) for word in ("on", "per", "across", "each", "in")), "write the domains at the end with `over node`"),
+    **dict.fromkeys((("limit", word) for word in ("at", "max", "min", "most", "under", "below", "size")), "write the limit with `to`: `limit count() by pod.label.app to 4`"),
+    ("order", "limit"): "the first pod of the order is tried first; to wait for it, write `strict` at the end",
+    ("gang", "timeout"): "write the timeout with `within 5min`",
+    ("gang", "roles"): "write roles with `with 1 of role=driver, 2 of role=worker`",
+    ("gang", "and"): "separate roles with a comma: `with 1 of role=driver, 2 of role=worker`",
+    **dict.fromkeys((("spread", word) for word in ("ratio", "targets", "share", "to")), "write the shares with `target spot 70%`, after `over`"),
+}  # fmt: skip
+"""By the keyword of a statement and a word in it, in lower case, where `WORDS` has another meaning or none."""
+
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
     **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),

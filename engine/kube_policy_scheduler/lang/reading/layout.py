@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.codes import Code
-from kube_policy_scheduler.lang.statements import GO_ON_BEFORE, GO_ON_BEHIND, STATEMENTS
+from kube_policy_scheduler.lang.statements import BEHIND_A_NAME, GO_ON_BEFORE, GO_ON_BEHIND, STATEMENTS
 from kube_policy_scheduler.lang.syntax import Comment
 
 MAX_FILE = 256 * 1024
@@ -24,7 +24,9 @@ MAX_BRACKETS = 40
 """Brackets inside one another."""
 
 _OPENINGS = "|".join((each.opening or each.keyword).replace(" ", r"[ \t]+") for each in STATEMENTS)
-_BEGINS = re.compile(rf"[ \t]*(?:{_OPENINGS})(?:[ \t]+[\w\".(\[-]|[ \t]*$)", re.MULTILINE)
+_BEHIND_A_NAME = "|".join((*BEHIND_A_NAME, r"not[ \t]+in"))
+_BEGINS = re.compile(rf"[ \t]*(?:{_OPENINGS})(?:[ \t]+(?!(?:{_BEHIND_A_NAME})\b)[\w\".(\[-]|[ \t]*$)", re.MULTILINE)
+"""Keywords are no reserved words: where an operator follows, it is a name."""
 _AS_FUNCTIONS = "|".join(each.keyword for each in STATEMENTS if each.as_function)
 _BEGINS_AS_FUNCTION = re.compile(rf"[ \t]*(?:{_AS_FUNCTIONS})\(", re.MULTILINE)
 """As written by users who mistake a keyword for a function; inside brackets it may be one."""

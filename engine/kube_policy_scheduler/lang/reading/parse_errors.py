@@ -16,7 +16,7 @@ from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES, KEYWORDS, WORDS
+from kube_policy_scheduler.lang.statements import ALONE, BY_KEYWORD, CLAUSES, EXAMPLES, KEYWORDS, WORDS
 from kube_policy_scheduler.wording import listed, one_line
 
 _LETTERS = {
@@ -199,7 +199,12 @@ def advice_for(place: Place) -> str:
         return f'write a query in quotes: `promql("{last} by (node) (…)")`'
     if word == "by" and last in ("spread", "pack"):
         return f"`{last}` is a statement of its own, with a weight: `{last} by pod.label.app weight 2`"
-    if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha() and word not in ("over", "size"):
+    statement = BY_KEYWORD.get(place.keyword)
+    if "BY" in place.accepts and last == place.keyword and statement is not None:
+        clause = next((each for each in (*statement.clauses, "size", "to") if each.split()[0] == word), None)
+        if clause is not None:
+            return f"`{clause}` stands behind the key: `{place.keyword} by … {clause}{'' if clause in ALONE else ' …'}`"
+    if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha():
         return f"write `{place.keyword} by {text[place.at :].strip()}`"
     if last == "evict":
         return f"write `evict where {text[place.at :].strip()}`"
@@ -211,6 +216,10 @@ def advice_for(place: Place) -> str:
         return foreign.WORDS[last]
     if last in ("is", "not") and word in foreign.WORDS:
         return foreign.WORDS[word]
+    if last == "of" and place.keyword == "limit":
+        return "write `of pods where …`, such as `of pods where pod label tier=batch`"
+    if (place.keyword, word) in foreign.IN_STATEMENTS:
+        return foreign.IN_STATEMENTS[place.keyword, word]
     return foreign.WORDS.get(word, "") if "AND" in place.accepts or "$END" in place.accepts else ""
 
 
@@ -303,7 +312,7 @@ def _token(place: Place, kind: str) -> Diagnostic:
     text, at = place.line.text, place.at
     if text.startswith("//", at - 1):
         return _comment(place.source, place.line.start + at - 1, advice="comments start with `#`; divide with `/`")
-    looks = (_field_called, _dashes, _glued, _operator, _assignment, _comma, _capitals, _unit)
+    looks = (_role, _field_called, _dashes, _glued, _operator, _assignment, _comma, _capitals, _unit)
     found = next((found for look in looks if (found := look(place)) is not None), None)
     if found is not None:
         return found
@@ -316,6 +325,33 @@ def _token(place: Place, kind: str) -> Diagnostic:
         fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
         return place.unexpected(f"write `{quoted[1]}`, without quotes", fix=fix)
     return place.unexpected(advice)
+
+
+_ROLE_NUMBER = re.compile(r"(?:\bwith|,)\s*(\d+)\s+$")
+_ROLE_LABEL = re.compile(r"(?:\bwith|,)\s*(?:pod\s+)?(?:label\s+)?([A-Za-z][\w./-]*)\s*$")
+_SELECTOR = re.compile(r"(?:pod\s+)?(?:label\s+)?([A-Za-z][\w./-]*(?:\s*==?\s*[\w.-]+)?)")
+
+
+def _role(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of a role of a gang without its number, without `of`, or without a comma before it."""
+    if place.keyword != "gang" or not re.search(r"\bwith\b", place.before):
+        return None
+    text, at = place.line.text, place.at
+    selector = _SELECTOR.match(text, at)
+    if (number := _ROLE_NUMBER.search(place.near)) and selector is not None:
+        written = f"{number[1]} of {selector[1]}"
+        fix = Fix(f"write {written}", (Edit(place.range(*selector.span()), f"of {selector[1]}"),))
+        return codes.UNEXPECTED.at(place.span, "a role needs `of` after its number", help=f"write `{written}`", fix=fix)
+    label = _ROLE_LABEL.search(place.near)
+    if label is not None and not place.word.isalnum():
+        start = at - len(place.near) + label.start(1)
+        selector = _SELECTOR.match(text, start)
+        shown = selector[1] if selector is not None else label[1]
+        span = place.range(start, start + len(label[1]))
+        return codes.UNEXPECTED.at(span, "a role needs its number of pods", help=f"write `with 1 of {shown}`")
+    if re.search(r"\bof\s+\S+\s+$", place.near) and place.word.isdigit():
+        return place.unexpected("separate roles with a comma: `with 1 of role=driver, 2 of role=worker`")
+    return None
 
 
 _FIELD_CALLED = re.compile(r"\b(?:node|pod)\.[A-Za-z_]\w*$")

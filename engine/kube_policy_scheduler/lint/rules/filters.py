@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Severity, Span
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Preemption, Test
 from kube_policy_scheduler.lang.typed import key
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.lint.facts import Facts, always, assume, known_of, never, nothing_of
@@ -20,7 +20,8 @@ def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
 
 @rule("P0301", severity=Severity.ERROR)
 def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition is never true, so no node passes and no pod of this policy is placed.
+    """The condition is never true, so no node passes and no pod of this policy is placed. The same is true for a `hold`
+    whose condition is always true: it never releases a pod.
 
     Avoid::
 
@@ -37,6 +38,10 @@ def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
                 yield Finding(test.value.span, f"`{short(test.value.span)}` is never true", _DELETE)
         elif never(test.value, given=given):
             yield Finding(test.value.span, f"`{short(test.value.span)}` is never true", _DELETE)
+    for test in _tests(policy, ClauseKind.HOLD):
+        if always(test.value, given) and (test.condition is None or always(test.condition, given)):
+            message = f"`{short(test.value.span)}` is always true, so no pod is ever released"
+            yield Finding(test.value.span, message, _DELETE)
 
 
 _DELETE = "correct the condition, or remove the statement"
@@ -147,7 +152,7 @@ def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @rule("P0305")
 def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition after `if` is never true for a pod of this policy, so the statement has no effect.
+    """The condition after `if`, `evict where` or `of pods where` is never true, so the statement has no effect.
 
     Avoid::
 
@@ -167,6 +172,12 @@ def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in _tests(policy, ClauseKind.HOLD):
         if never(test.value, given=given):
             yield Finding(test.value.span, f"`{short(test.value.span)}` is never true here", _DELETE)
+    for clause in policy.clauses:
+        of_others = clause.evict if isinstance(clause, Preemption) else getattr(clause, "of_pods", None)
+        if of_others is not None and never(of_others, given=nothing_of(policy)):
+            what = "no pod can be evicted" if isinstance(clause, Preemption) else "no pod counts"
+            message = f"`{short(of_others.span)}` is never true, so {what}"
+            yield Finding(of_others.span, message, _DELETE)
 
 
 @rule("P0306", severity=Severity.ERROR)

@@ -155,8 +155,9 @@ def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
 
 @rule("P0348")
 def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The file contains no statements, but it is a policy: it governs all pods of its scheduler and places them as
-    Kubernetes does. It may be truncated or commented out by mistake. If you want such a policy, write `use kubernetes`.
+    """The file contains no rules, only comments or its version of the language. But it is a policy: it governs all pods
+    of its scheduler and places them as Kubernetes does. It may be truncated or commented out by mistake. If you want
+    such a policy, write `use kubernetes`.
 
     Avoid::
 
@@ -167,7 +168,7 @@ def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
         use kubernetes
     """
     if not policy.statements:
-        message = f"`{policy.name}` has no statements, so it governs all pods and places them as Kubernetes does"
+        message = f"`{policy.name}` contains no rules, so it governs all pods and places them as Kubernetes does"
         yield Finding(_place(policy), message, "write `use kubernetes` if you want this; otherwise remove the file")
 
 

@@ -407,7 +407,7 @@ class _Watched:
                         there = [Item(template) for template in (*templates(frame), frame.template)]
                         self._answers.over(over, frame, there)
             case checked.Gang(key=key, size=size, roles=roles):
-                for value in (key, size, *(role.number for role in roles)):
+                for value in (key, size, *(value for role in roles for value in (role.number, role.test))):
                     self._answers.visit(value, frame, active)
             case checked.Preemption(evict=evict):
                 if evict is not None:

@@ -173,7 +173,7 @@ def _of_clause(clause: checked.Clause) -> Iterator[Site]:
         case checked.Quota(measure=measure, key=key, bound=bound, of_pods=of_pods):
             below = (measure, key, bound, of_pods)
         case checked.Gang(key=key, size=size, roles=roles):
-            below = (key, size, *(role.number for role in roles))
+            below = (key, size, *(value for role in roles for value in (role.number, role.test)))
         case checked.Preemption(evict=evict):
             below = (evict,)
     for value_below in below:

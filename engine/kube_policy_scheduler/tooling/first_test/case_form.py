@@ -25,7 +25,13 @@ from kube_policy_scheduler.tooling.first_test.search_space import (
     Assignment,
 )
 from kube_policy_scheduler.tooling.first_test.written_facts import SHORT_KEYS, write_fact
-from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object, topology_object
+from kube_policy_scheduler.tooling.short_forms import (
+    Json,
+    node_object,
+    pod_object,
+    topology_object,
+    volume_room_objects,
+)
 
 _OTHERS_MEASURE = 10.0
 """Of a metric on the nodes that do not vary."""
@@ -97,6 +103,9 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
     assert isinstance(decided, objects.Pod)
     topologies = [topology_object(node["name"], node["numa"]) for node in form.nodes if "numa" in node]
     cluster = cluster_state([*placed, *topologies]).cluster
+    for node in form.nodes:
+        for one in volume_room_objects(cluster, node["name"], node.get("volume_room", {})):
+            cluster.set_object(one)
     now = unix_seconds(form.now) or 0.0
     readings = [
         Reading(
@@ -153,6 +162,8 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
                 form.setdefault("status", {})["images"] = [{"names": names, "sizeBytes": _IMAGE_BYTES}]
             case ("node", "numa") if at == 0 and value is not ABSENT:
                 form["numa"] = _NUMA_NODES[value]
+            case ("node", "volume_room", storage_class) if at == 0 and value is not ABSENT:
+                form.setdefault("volume_room", {})[storage_class] = value
             case ("node", "fact", *what) if at == 0 and value is not ABSENT:
                 write_fact(form, "node", tuple(what), value, now=unix_seconds(now) or 0.0)
             case ("node", "age"):

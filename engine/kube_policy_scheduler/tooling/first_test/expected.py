@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,9 +11,11 @@ import numpy as np
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder
+from kube_policy_scheduler.lang.formatting.show import clause_text
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause
 from kube_policy_scheduler.policy.groupings import SpreadFilter
@@ -22,6 +24,7 @@ from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
+from kube_policy_scheduler.tooling.tester.outcome import gang_answer
 
 Goal: TypeAlias = tuple[Any, Outcome | None]
 """A site's key and an outcome; or a clause's span and None: that it has a say."""
@@ -58,7 +61,11 @@ def written(case: CoveringCase, frame: Frame, policy: Policy) -> Written | None:
     if found is None:
         return None
     expect, tie = found
-    return Written(case, expect, tie, reads_clock=any(clause.depends & Depends.CLOCK for clause in policy.clauses))
+    return Written(case, expect, tie, reads_clock=_reads_clock(policy))
+
+
+def _reads_clock(policy: Policy) -> bool:
+    return any(clause.depends & Depends.CLOCK for clause in policy.clauses)
 
 
 def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
@@ -66,10 +73,13 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
     if policy.hold_reason(frame) is not None:
         return {"held": True}, False
     try:
-        policy.gang_requirements(frame)
+        requirements = policy.gang_requirements(frame)
     except ValueError:
         return None
     decision = Cycle(seed=0).decide(frame, policy.profile)
+    answer = gang_answer(requirements, frame.cluster.counters.group_size)
+    if decision.host is not None and answer is not None and not answer.takes_node:
+        return {"unschedulable": {"message": answer.text}}, False
     evaluation = evaluate(frame, policy.profile)
     names = frame.cluster.nodes.names
     totals = {names[row]: float(total) for row, total in zip(evaluation.feasible, evaluation.totals, strict=True)}
@@ -85,6 +95,8 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
         expect["node_in"] = tied
     else:
         expect["node"] = decision.host
+    if decision.host is not None and answer is not None:
+        expect["waits"] = answer.text
     if totals:
         expect["feasible"] = sorted(totals)
     refused = _refused(frame, policy)
@@ -176,6 +188,79 @@ def queues(
                 (forms[0].pod, forms[1].pod),
                 (forms[0].queued_seconds, forms[1].queued_seconds),
             )
+
+
+@dataclass(frozen=True, slots=True)
+class GangStart:
+    """The pods with which a gang starts: those of each role, and any that it needs besides."""
+
+    name: str
+    form: CaseForm
+    """Of the first pod, with the cluster."""
+    pods: tuple[tuple[Json, int], ...]
+    """Pods, and how many of each."""
+    reads_clock: bool
+
+    def sequence(self) -> list[Json]:
+        """Return the steps; all pods but the last one wait."""
+        steps = [{"pod": pod, **({"count": number} if number > 1 else {})} for pod, number in self.pods]
+        last, number = self.pods[-1]
+        steps[-1:] = [{"pod": last, **({"count": number - 1} if number > 2 else {})}] if number > 1 else []
+        steps = [{**step, "expect": {"waits": True}} for step in steps]
+        return [*steps, {"pod": last, "expect": {"waits": False}}]
+
+
+_LARGEST_GANG = 12
+
+
+def gang_starts(
+    policy: Policy, space: SearchSpace, *, start: Assignment, frame_of: Callable[[Assignment], Frame | None]
+) -> Iterator[GangStart]:
+    """Yield the start of each gang of a policy; arguments as of `queues`."""
+    for clause in policy.compiled.checked.clauses:
+        if not isinstance(clause, checked.Gang):
+            continue
+        sizes = space.read_by(clause.size)
+        found = next(_sized(clause, policy, sizes, start, space, frame_of), None)
+        if found is None:
+            continue
+        chosen, requirement = found
+        by_role: dict[str, Assignment] = {}
+        places = [place for role in clause.roles for place in space.read_by(role.test)]
+        for one, its in _sized(clause, policy, places, chosen, space, frame_of):
+            by_role.setdefault(its.role.text if its.role is not None else "", one)
+        pods = [(by_role[role.text], role.number) for role in requirement.roles if role.text in by_role and role.number]
+        left = requirement.size - sum(number for _, number in pods)
+        if left > 0:
+            pods.append((by_role.get("", chosen), left))
+        forms = [(case_form(one, topologies=space.topologies), number) for one, number in pods]
+        text = " ".join(clause.tree.span.text.split())
+        pods_of = tuple((form.pod, number) for form, number in forms)
+        yield GangStart(f"{text}: starts with all of its pods", forms[0][0], pods_of, _reads_clock(policy))
+
+
+def _sized(
+    clause: checked.Gang,
+    policy: Policy,
+    places: Sequence[Place],
+    start: Assignment,
+    space: SearchSpace,
+    frame_of: Callable[[Assignment], Frame | None],
+) -> Iterator[tuple[Assignment, GangRequirement]]:
+    """Yield assignments that differ in one of some variables, with what the clause asks for their pod."""
+    text = clause_text(clause.tree)
+    variables = (space.variables[place] for place in dict.fromkeys(places) if place in space.variables)
+    for one in (start, *({**start, each.place: value} for each in variables for value in each.values)):
+        frame = frame_of(one)
+        if frame is None or not policy.governs(frame) or policy.hold_reason(frame) is not None:
+            continue
+        try:
+            requirements = policy.gang_requirements(frame)
+        except ValueError:
+            continue
+        for requirement in requirements:
+            if requirement.text == text and requirement.size <= _LARGEST_GANG:
+                yield one, requirement
 
 
 def _keys(order: CompiledOrder) -> tuple[typed.Typed, ...]:

@@ -33,10 +33,12 @@ from kube_policy_scheduler.tooling.coverage.sites import (
 from kube_policy_scheduler.tooling.first_test.case_form import case_form, inputs_of
 from kube_policy_scheduler.tooling.first_test.expected import (
     CoveringCase,
+    GangStart,
     Goal,
     Queue,
     Written,
     expectation,
+    gang_starts,
     queues,
     written,
 )
@@ -65,6 +67,8 @@ class Found:
     """Outcomes that no assignment showed, with their clause; without a site: the clause never had a say."""
     queues: tuple[Queue, ...] = ()
     """What shows `order by`."""
+    gangs: tuple[GangStart, ...] = ()
+    """What shows that a `gang` starts."""
     not_varied: tuple[Span, ...] = ()
     """Where the policy reads what is the same in all cases: this may be why an outcome was not seen."""
 
@@ -122,9 +126,10 @@ class Search:
         free = next((chosen for chosen in assignments if not self._held(chosen)), start)
         found_queues = tuple(queues(self._policy, self._space, start=free, frame_of=self._frame))
         done |= self._ordered(found_queues)
+        gangs = tuple(gang_starts(self._policy, self._space, start=free, frame_of=self._frame))
         unseen = tuple(self._unseen(done))
         not_varied = self._space.not_varied([clause.span if site is None else site.span for clause, site, _ in unseen])
-        return Found(tuple(cases), self._clauses, unseen, found_queues, not_varied)
+        return Found(tuple(cases), self._clauses, unseen, found_queues, gangs, not_varied)
 
     def cases(self, found: Found) -> list[Written]:
         """Return the cases with what is expected of them."""

@@ -138,6 +138,8 @@ class Values:
                 values = (ABSENT, f"kubernetes.io/hostname={NODES[0]}", *pairs)
             case ("node", "numa"):
                 values = (ABSENT, "all", "half", "little")
+            case ("node", "volume_room", _):
+                values = (ABSENT, "100Gi", "1Gi", *self._amounts("memory"), *self._doubled())
             case ("node" | "pod" | "pods", "fact", *_):
                 values = tuple(self._of_field(place, self._facts[place]))
             case _:
@@ -175,6 +177,10 @@ class Values:
         if resource in ("memory", "ephemeral-storage"):
             return tuple(f"{int(n) >> 20 >> half}Mi" for n in self._numbers if n >= 2 << 20 for half in (0, 1))
         return tuple(int(n) >> half for n in self._numbers if 1 < n <= 1000 and n == int(n) for half in (0, 1))
+
+    def _doubled(self) -> tuple[str, ...]:
+        """Return twice the constants that can be amounts of bytes."""
+        return tuple(f"{int(n) >> 19}Mi" for n in self._numbers if 2 << 20 <= n <= 1e18)
 
     def _words(self, place: Place) -> tuple[Any, ...]:
         beside = (*self._beside.get(place, ()), *self._beside.get(("pod", *place[1:]), ()))
@@ -391,6 +397,9 @@ class SearchSpace:
                     if isinstance(query, Query):
                         yield (_METRICS[query.about], query.promql)
                 for path in builtin.reads:
+                    if path == "node.volume_room":
+                        yield from (("node", "volume_room", word) for word in _QUOTED.findall(part.span.text))
+                        continue
                     start, _, resource = path.rpartition(".")
                     asked = (start, resource_name(resource)) if start.count(".") else (path, "")
                     yield from _field(*asked, of_existing=False)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
-from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, Written
+from kube_policy_scheduler.tooling.first_test.case_form import CaseForm
+from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, GangStart, Written
 from kube_policy_scheduler.tooling.first_test.search import Found
 from kube_policy_scheduler.tooling.short_forms import Json
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
@@ -25,12 +26,14 @@ def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str,
         found: what the search came to, for what it did not show.
         policy: path of the policy as the file names it.
         name: of the policy.
-        without: names of queues to leave out.
+        without: names of queues and gangs to leave out.
     """
-    forms = [one.case.form for one in written]
+    gangs = [gang for gang in found.gangs if gang.name not in without]
+    forms = [*(one.case.form for one in written), *(gang.form for gang in gangs)]
     nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
     metrics = common([form.metrics for form in forms]) if forms else {}
     cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
+    cases += [_gang_case(gang, nodes, metrics) for gang in gangs]
     cases += [queue.case() for queue in found.queues if queue.name not in without]
     form: Json = {"policy": policy, "nodes": nodes, "metrics": metrics, "cases": cases}
     return suite_text({key: value for key, value in form.items() if value}, comment="\n".join(_comment(found, name)))
@@ -55,23 +58,33 @@ def _comment(found: Found, name: str) -> Iterator[str]:
 
 def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json:
     form = one.case.form
+    case = _around(form, name, nodes, metrics, tie=one.tie, reads_clock=one.reads_clock)
+    return {**case, "pod": form.pod, "expect": one.expect}
+
+
+def _gang_case(gang: GangStart, nodes: Sequence[Json], metrics: Json) -> Json:
+    case = _around(gang.form, gang.name, nodes, metrics, tie=True, reads_clock=gang.reads_clock)
+    return {**case, "sequence": gang.sequence()}
+
+
+def _around(form: CaseForm, name: str, nodes: Sequence[Json], metrics: Json, *, tie: bool, reads_clock: bool) -> Json:
+    """Return a case without its pods: what differs from what the cases share."""
     changed = [
         {"name": node["name"], **difference(node, base)}
         for node, base in zip(form.nodes, nodes, strict=True)
         if node != base
     ]
-    measured = {query: values for query, values in form.metrics.items() if metrics.get(query) != values}
     case: Json = {
         "name": name,
-        "now": form.now if one.reads_clock else "",
-        "tie": "ok" if one.tie else "",
+        "now": form.now if reads_clock else "",
+        "tie": "ok" if tie else "",
         "queued": f"{form.queued_seconds}s" if form.queued_seconds else "",
         "attempts": form.attempts,
         "nodes": changed,
         "pods": list(form.pods),
-        "metrics": measured,
+        "metrics": {query: values for query, values in form.metrics.items() if metrics.get(query) != values},
     }
-    return {**{key: value for key, value in case.items() if value}, "pod": form.pod, "expect": one.expect}
+    return {key: value for key, value in case.items() if value}
 
 
 # --- names -----------------------------------------------------------------------------------------------

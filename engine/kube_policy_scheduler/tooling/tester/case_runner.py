@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.defaulting import AdmissionError
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeInfo
+from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
@@ -44,11 +45,19 @@ from kube_policy_scheduler.tooling.short_forms import (
     node_object,
     pod_object,
     topology_object,
+    volume_room_objects,
 )
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
 from kube_policy_scheduler.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
-from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy, Warned, decide
+from kube_policy_scheduler.tooling.tester.outcome import (
+    Outcome,
+    TestedPolicies,
+    TestedPolicy,
+    Warned,
+    decide,
+    gang_answer,
+)
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
 
 
@@ -93,14 +102,14 @@ class CaseCluster:
             else:
                 self._undo.callback(self.cluster.remove_object, now)
 
-    def set_topology(self, topology: objects.NodeResourceTopology) -> None:
-        """Say what the NUMA nodes of a node have."""
-        before = self.cluster.get(objects.NodeResourceTopology, topology.metadata.name)
-        self.cluster.set_object(topology)
+    def set_object(self, made: Any) -> None:
+        """Add or change an object other than a node or a pod."""
+        before = self.cluster.get(type(made), object_key(made.metadata))
+        self.cluster.set_object(made)
         if before is not None:
             self._undo.callback(self.cluster.set_object, before)
         else:
-            self._undo.callback(self.cluster.remove_object, topology)
+            self._undo.callback(self.cluster.remove_object, made)
 
     def place(
         self,
@@ -188,6 +197,8 @@ class CaseClusterBuilder:
                 add_devices(cluster, node.name, device_kinds(part.value.get("devices") or {}))
                 if "numa" in part.value:
                     topologies.append(topology_object(node.name, part.value["numa"]))
+                for made in volume_room_objects(cluster, node.name, part.value.get("volume_room") or {}):
+                    cluster.set_object(made)
         for name in _shuffled(list(nodes)) if shuffled else nodes:
             with _reporting(found, nodes[name]):
                 cluster.set_node(self._stored(nodes[name]).convert(objects.Node))
@@ -221,6 +232,8 @@ class CaseClusterBuilder:
                 case_cluster.set_devices(node.name, device_kinds(part.value.get("devices") or {}))
                 if "numa" in part.value:
                     topologies[node.name] = topology_object(node.name, part.value["numa"])
+                for made in volume_room_objects(case_cluster.cluster, node.name, part.value.get("volume_room") or {}):
+                    case_cluster.set_object(made)
                 case_cluster.set_node(self._stored(node).convert(objects.Node), node)
         for part in case.pods:
             with self._reporting(found, part):
@@ -231,7 +244,7 @@ class CaseClusterBuilder:
                     if known is not None:
                         topologies.setdefault(pod.node_name, known)
         for topology in topologies.values():
-            case_cluster.set_topology(topology)
+            case_cluster.set_object(topology)
         if found:
             raise DocumentError(found)
 
@@ -673,24 +686,15 @@ class CaseRunner:
             return Outcome(frame.pod.name, nodes=nodes, error=str(error))
         outcome = decide(frame, policy, self._cycle, in_full=in_full)
         self.open_to |= outcome.totals.keys()
-        short = [each for each in requirements if self._members(each, joining=1) < each.size]
-        if outcome.host is None or not short:
+        answer = gang_answer(requirements, self._case_cluster.cluster.counters.group_size)
+        if outcome.host is None or answer is None:
             return outcome
-        for each in short:
-            if each.roles and self._members(each, joining=1) == self._members(each):
-                mine = f"with {each.role.text} " if each.role is not None else ""
-                waits = f"enough members {mine}have a node, so this one waits until the gang is complete"
-                return Outcome(frame.pod.name, nodes=nodes, message=f'gang "{each.group}": {waits}')
-        first, size_of = short[0], self._case_cluster.cluster.counters.group_size
-        number = size_of(first.group_of, first.group) + 1
-        waits = f'gang "{first.group}": {number} of {first.size} members have a node'
-        for role in first.roles:
-            there = size_of(role.group_of, role.group) + (role is first.role)
-            waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
-        return replace(outcome, waits=waits)
+        if not answer.takes_node:
+            return Outcome(frame.pod.name, nodes=nodes, message=answer.text)
+        return replace(outcome, waits=answer.text)
 
-    def _members(self, requirement: GangRequirement, *, joining: int = 0) -> int:
-        return requirement.filled(self._case_cluster.cluster.counters.group_size, joining=joining)
+    def _members(self, requirement: GangRequirement) -> int:
+        return requirement.filled(self._case_cluster.cluster.counters.group_size)
 
     # --- what follows from it ------------------------------------------------------------------------
 

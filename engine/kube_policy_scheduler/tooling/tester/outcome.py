@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
@@ -292,3 +292,39 @@ def _verdict(plugin: FilterPlugin, frame: Frame) -> ClauseVerdict | None:
     missing = undefined_nodes(plugin, frame)
     undefined = frozenset(names[row] for row in np.flatnonzero(missing)) if missing is not None else frozenset[str]()
     return ClauseVerdict(plugin.name, refused, undefined)
+
+
+# --- gangs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GangAnswer:
+    """Why a pod that fits a node does not start at once."""
+
+    text: str
+    takes_node: bool
+    """Whether it has a node while it waits; otherwise the gang needs others first."""
+
+
+def gang_answer(requirements: Sequence[GangRequirement], number_of: NumberOf) -> GangAnswer | None:
+    """Return why a pod that fits a node does not start at once; None if it does.
+
+    Args:
+        requirements: the gangs of the pod.
+        number_of: counts their members on nodes, without the pod.
+    """
+    short = [each for each in requirements if each.filled(number_of, joining=1) < each.size]
+    for each in short:
+        if each.roles and each.filled(number_of, joining=1) == each.filled(number_of):
+            mine = f"with {each.role.text} " if each.role is not None else ""
+            waits = f"enough members {mine}have a node, so this one waits until the gang is complete"
+            return GangAnswer(f'gang "{each.group}": {waits}', takes_node=False)
+    if not short:
+        return None
+    first = short[0]
+    number = number_of(first.group_of, first.group) + 1
+    waits = f'gang "{first.group}": {number} of {first.size} members have a node'
+    for role in first.roles:
+        there = number_of(role.group_of, role.group) + (role is first.role)
+        waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
+    return GangAnswer(waits, takes_node=True)
