@@ -245,7 +245,12 @@ def running(frame: Frame) -> Duration:
     return running_seconds(frame.pod.started, frame.now)
 
 
-@pod_field("pod.breaks_budget", depends=_RUN | Depends.CLUSTER)
+@pod_field(
+    "pod.breaks_budget",
+    depends=_RUN | Depends.CLUSTER,
+    foreign=("pdb", "budget", "disruption_budget", "protected"),
+    advice="write `pod.breaks_budget`",
+)
 def breaks_budget(frame: Frame) -> Truth:
     """Only `victim.breaks_budget`: whether a PodDisruptionBudget does not allow the eviction of the pod."""
     return Budgets(frame.cluster).forbid(frame.pod)

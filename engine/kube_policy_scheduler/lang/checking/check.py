@@ -19,6 +19,7 @@ from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
 from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
+from kube_policy_scheduler.wording import one_line
 
 OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
 """The fields of a running pod that might be evicted."""
@@ -515,8 +516,13 @@ class _Checker:
                 if not operators.has_unknown(value) and value.info.type.kind is not Kind.NUMBER:
                     self.found.append(operators.wrong_type(value, "a number"))
                 return value
-        message = "`limit` adds up `sum(…)` or `count()` over pods"
-        self.found.append(codes.MEASURE.at(tree.span, message, help="write `limit sum(request.cpu) by … to …`"))
+        message, measure = "`limit` adds up `sum(…)` or `count()` over pods", "sum(request.cpu)"
+        counted = tree.function if isinstance(tree, expressions.Call | expressions.Aggregate) else tree.span.text
+        if counted in ("count", "pods"):
+            measure = "count()"
+        elif isinstance(tree, expressions.Member):
+            measure = f"sum({one_line(tree.span.text, 40)})"
+        self.found.append(codes.MEASURE.at(tree.span, message, help=f"write `limit {measure} by … to …`"))
         return operators.unknown(tree.span)
 
     def _gang(self, tree: syntax.Gang, name: str) -> checked.Clause:

@@ -271,7 +271,10 @@ class Inference:
             return unknown(span)
         kinds = {item.info.type.kind for item in items}
         if len(kinds) > 1 or kinds - {Kind.TEXT, Kind.NUMBER}:
-            advice = "join conditions with `and` or `or`" if kinds == {Kind.TRUTH} else ""
+            advice = {
+                Kind.TRUTH: "join conditions with `and` or `or`",
+                Kind.VERSION: "compare with each of them, joined with `or`",
+            }.get(items[-1].info.type.kind, "")
             self.found.append(operators.wrong_type(items[-1], "list items of one type, text or numbers", advice=advice))
             return unknown(span)
         info = Info(Type(Kind.LIST, item=next(iter(kinds), None)))
@@ -290,6 +293,12 @@ class Inference:
         if scope.bare_item and expr.subject == "pod":
             info = replace(info, shape=Shape.ITEM)
         value: typed.Typed = typed.Read(info, expr.span, source, expr.key)
+        if expr.subject == "node" and not scope.nodes and not scope.node_items:
+            shown = one_line(expr.span.text, 40)
+            message = f"`{shown}` depends on the node, but `{scope.statement}` can use only pods"
+            advice = f"for the label of the pod write `pod {shown}`"
+            self.found.append(codes.NO_NODE.at(expr.span, message, help=advice))
+            return unknown(expr.span)
         if not self.allowed(value, scope):
             return unknown(expr.span)
         truth = Info(TRUTH, info.shape, False, info.depends)
@@ -369,6 +378,17 @@ class Inference:
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
             )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
+            if scope.statement in _GROUPING:
+                advice = (
+                    "group by a text of the pod, such as a label; for each node or zone, add `over node` or `over zone`"
+                )
+            elif scope.statement == "order by":
+                advice = "the queue is ordered before there is a node: use a `score`"
+            if value.info.depends & Depends.SIGNAL and not scope.items:
+                advice = (
+                    'name it: `metric NAME = promql("…") for cluster` is one value, and'
+                    " `… by LABEL as pod.label.KEY` one for each pod"
+                )
             for name in scope.node_items:
                 message = f"`{one_line(value.span.text, 40)}` is about the candidate node, not about `{name}`"
                 advice = f"write `{name}.…`; for the nodes in the zone of the candidate node, write `zone.nodes`"
@@ -452,6 +472,11 @@ def read_member(
     of_node = root.name in scope.node_items
     item = root.name in scope.items
     subject = "pod" if item else "node" if of_node else root.name
+    is_bare = scope.bare_item and not item and subject not in ("node", "pod") and steps
+    if is_bare and not _begins_field(inference, "pod", root.name) and _begins_field(inference, "pod", steps[0].text):
+        advice = f"each of these pods is `pod`: write `pod{one_line(_shown(expr)[len(root.name) :], 40)}`"
+        inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
+        return unknown(expr.span)
     if scope.bare_item and not item and subject not in ("node", "pod"):
         item, subject = True, "pod"
         steps = [Step(root.name, root.span, False), *steps]
@@ -472,6 +497,10 @@ def read_member(
         if counted:
             example = f"count(p in node.pods where p.{name}{_BOUND.get(name, '')})"
             advice = f"write `{example}`, or `victim.{name}` after `evict where`"
+            if "victim" in scope.items:
+                advice = f"write `victim.{name}`"
+            elif scope.statement == "of pods where":
+                advice = f"a limit counts by what does not change: write `filter {example} < …`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     if item and found.depends & ~scope.item_depends:
@@ -559,11 +588,20 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
             inference.found.append(operators.wrong_type(value, "a value with fields", advice=advice))
         return unknown(expr.span)
     if root.name in ("zone", "region", "cluster", *inference.environment.topologies):
-        message = f"`{_shown(expr)}` is not a value"
+        shown = one_line(_shown(expr), 40)
+        message, path = f"`{shown}` is not a value", shown.partition(".")[2]
         advice = f"count its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
+        if path == "nodes":
+            advice = f"count them: `count(n in {shown} where …)`"
+        elif _begins_field(inference, "node", path.partition(".")[0]):
+            advice = f"add it up over nodes: `sum(n.{path} for n in {root.name}.nodes)`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     if root.name in inference.unread_names:
+        return unknown(expr.span)
+    if _is_item_path(inference, root.name, scope):
+        advice = f"write `{_item(scope)}.{one_line(_shown(expr), 40)}`"
+        inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
         return unknown(expr.span)
     meant = closest(root.name, ("node", "pod", *scope.bound))
     advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
@@ -643,6 +681,12 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
     advice = "only `node` and `pod` have fields"
     if step.position is not None:
         message, advice = f"{value.info.type} has no elements", "only lists have"
+    elif step.text.lower() in ("age", "since", "lasttransitiontime") and operators.is_status(value):
+        condition = value.span.source.text[value.span.start : step.span.start].rstrip(".[").rpartition(".")[2]
+        advice = f"write `node.condition_age.{one_line(condition, 40)}`"
+    elif step.text in inference.environment.builtins and value.info.type.kind is Kind.TEXT:
+        shown = value.span.source.text[value.span.start : step.span.start].rstrip(".[ ")
+        advice = f"write `{step.text}({one_line(shown, 40)})`"
     elif operators.is_status(value):
         status = value.span.source.text[value.span.start : step.span.start].rstrip(".[")
         advice = f'it is the status itself: write `{one_line(status, 60)}`, or compare that with `"True"`'
@@ -652,6 +696,7 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
 
 # --- dashes ----------------------------------------------------------------------------------------------
 
+_DATE = re.compile(r"[12]\d{3}-\d{2}-\d{2}")
 _DASHED = re.compile(r"[A-Za-z]\w*(-\w+)+")
 
 
@@ -688,6 +733,12 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
     left, right = expr.left, expr.right
     if _report_key(inference, expr) or _report_comment(inference, expr):
+        return True
+    if expr.operator == "-" and _DATE.fullmatch(expr.span.text):
+        written = f'time("{expr.span.text}")'
+        fix = Fix(f"write {written}", (Edit(expr.span, written),))
+        message = f"`-` means minus here, so `{expr.span.text}` is not a date"
+        inference.found.append(codes.DASH.at(expr.span, message, help=f"write `{written}`", fix=fix))
         return True
     if expr.operator == "-" and _bare_text(inference, expr, scope):
         return True
@@ -759,20 +810,30 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
         message = "a metric is `for cluster` or `by` a label, not both"
         advice = "for one value of the cluster remove `by …`; for one of each node or tenant remove `for cluster`"
         inference.found.append(codes.PART.at(tree.by.span, message, help=advice))
-    elif tree.by is not None and tree.by.value is None and tree.by.label.startswith(("pod.", "node.")):
+    elif tree.by is not None and tree.by.label.startswith(("pod.", "node.")):
         field, name = tree.by.label, tree.by.label.rpartition(".")[2]
+        if isinstance(tree.by.value, expressions.Name):
+            name = tree.by.value.name
         message = f"`{field}` is a field, and `by` names a label of the series"
         advice = f"write the label first, as in `by {name} as {field}`"
         inference.found.append(codes.BAD_ARGUMENT.at(tree.by.span, message, help=advice))
         return unknown(tree.span)
     elif tree.by is not None:
-        label = "by"
+        label, text = "by", tree.by.value
+        if isinstance(text, expressions.Name) and text.name not in {*inference.definitions, *inference.unread_names}:
+            message, advice = f"unknown name `{text.name}`", f"did you mean `pod.label.{text.name}`?"
+            inference.found.append(codes.UNKNOWN_NAME.at(text.span, message, help=advice))
+            return unknown(tree.span)
         if tree.by.value is not None:
             builtin, label, arguments = environment.queries["value"], "label", (*arguments[:1], tree.by.value)
         named.append(expressions.Named(label, expressions.Text(tree.by.label, tree.by.span), tree.by.span))
     value = Binding(inference, builtin, replace(query, arguments=arguments, named=tuple(named)), ANYWHERE).apply()
     if tree.default is None:
         return value
+    if isinstance(tree.default, expressions.Name) and tree.default.name.lower() in ("none", "null", "nil", "missing"):
+        message, advice = f"unknown name `{tree.default.name}`", "leave out `default`: without it the value is missing"
+        inference.found.append(codes.UNKNOWN_NAME.at(tree.default.span, message, help=advice))
+        return unknown(tree.span)
     default = inference.infer(tree.default, ANYWHERE)
     return operators.otherwise(value, default, inference.found, span=tree.span, at=tree.default.span)
 
@@ -846,7 +907,11 @@ class Binding:
                 named[_python_name(self.builtin, parameter)] = bound
             else:
                 positional.append(bound)
-        if len(self.inference.found) > before or operators.has_unknown(*values):
+        if (
+            len(self.inference.found) > before
+            or operators.has_unknown(*values)
+            or any(each is None for each in (*positional, *named.values()))
+        ):
             return unknown(self.expr.span)
         return self._typed(positional, named, values, unit)
 
@@ -882,6 +947,9 @@ class Binding:
             problem = f"`{self.builtin.name}` also needs `{lacking[0]}`"
         if problem:
             advice = self._named_argument() or f"write it as `{self.builtin.signature}`"
+            names = {each.name for each in self.expr.named}
+            if self.builtin.name == QUERY_FUNCTION and names & {"for", "cluster", "as"}:
+                advice = 'write `metric NAME = promql("…") for cluster`, or `… by LABEL as pod.label.KEY`'
             self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, problem, help=advice))
             return None
         return assigned
@@ -916,11 +984,23 @@ class Binding:
                 advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
                 found.append(operators.wrong_type(value, "a text after `as`", advice=advice))
             else:
-                found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`"))
+                advice = self._argument_advice(value, argument)
+                found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`", advice=advice))
             return unknown(argument.span)
         if takes.kind is Kind.NUMBER and takes.unit is not None:
             return self._in_unit(value, takes.unit)
         return value
+
+    def _argument_advice(self, value: typed.Typed, argument: expressions.Expr) -> str:
+        """Return what to write for an argument of the wrong type; "" if nothing special is known."""
+        shown, name = one_line(" ".join(argument.span.text.split()), 40), self.builtin.name
+        if value.info.type.kind is Kind.LIST:
+            return f"test each item: `any({name}(i, …) for i in {shown})`"
+        if self.builtin.reads_text and isinstance(value, typed.Constant) and value.info.type.kind is Kind.NUMBER:
+            if name in ("quantity", "duration"):
+                return f"write the amount itself, `{shown}`"
+            return f'write it in quotes: `{name}("{shown}")`'
+        return ""
 
     def _in_unit(self, value: typed.Typed, unit: Unit) -> typed.Typed:
         found = self.inference.found
@@ -939,9 +1019,16 @@ class Binding:
         """Return the kernel's value for a constant argument, or None after reporting."""
         takes, found = parameter.takes, self.inference.found
         defined = {*self.inference.definitions, *self.inference.unread_names}
-        if takes.word and isinstance(argument, expressions.Name) and argument.name not in defined:
+        if takes.word and isinstance(argument, expressions.Logical):
+            written = f"{self.builtin.name}({', '.join(one_line(each.span.text, 30) for each in argument.operands)})"
+            message = "resources are separated with commas"
+            found.append(codes.ARGUMENTS.at(argument.span, message, help=f"write `{written}`"))
+            return None
+        # a metric may have the name of a resource
+        words = frozenset(RESOURCE_WORDS) - self.scope.parameters.keys()
+        if takes.word and isinstance(argument, expressions.Name) and argument.name not in defined - words:
             if argument.name not in RESOURCE_WORDS:
-                meant = closest(argument.name, RESOURCE_WORDS)
+                meant = closest(argument.name, RESOURCE_WORDS) if argument.name not in ("gpu", "gpus") else None
                 advice = f"did you mean `{meant}`?" if meant else 'write other resources in quotes: "nvidia.com/gpu"'
                 found.append(codes.UNKNOWN_NAME.at(argument.span, f"unknown resource `{argument.name}`", help=advice))
                 return None
@@ -1151,6 +1238,10 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         return unknown(span)
     if not isinstance(collection, _Collection):
         return _list_aggregate(inference, expr, collection, scope)
+    if expr.function == "count" and isinstance(expr.value, expressions.Name) and expr.value.name == expr.variable:
+        advice = f"write `count({expr.variable} in {one_line(expr.collection.span.text, 40)} where …)`"
+        found.append(codes.ARGUMENTS.at(span, f"`count` needs no value for each `{expr.variable}`", help=advice))
+        return unknown(span)
     topology, where = collection.topology, expr.where
     if collection.of_nodes and topology == CLUSTER:
         topology, where = _same_domain(inference, expr)
@@ -1255,9 +1346,31 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
     advice = f'use {names}, `domain("LABEL").pods`, `cluster.nodes`, `zone.nodes`, or a list such as `pod.images`'
     if isinstance(collection, expressions.Member) and collection.name == "nodes":
         advice = 'use `cluster.nodes`, `zone.nodes`, `region.nodes` or `domain("LABEL").nodes`'
+    advice = _collection_advice(collection, topologies) or advice
     message = "expected a collection of pods or nodes, or a list"
     inference.found.append(codes.WRONG_TYPE.at(collection.span, message, help=advice))
     return None
+
+
+_COLLECTIONS = {
+    "nodes": "`cluster.nodes`", "pods": "`node.pods` or `cluster.pods`", "cluster": "`cluster.nodes` or `cluster.pods`",
+    "zone": "`zone.nodes` or `zone.pods`", "region": "`region.nodes` or `region.pods`", "node": "`node.pods`",
+}  # fmt: skip
+
+
+def _collection_advice(collection: expressions.Expr, topologies: Mapping[str, str | None]) -> str:
+    """Return which collection is probably intended; "" if that is not clear."""
+    match collection:
+        case expressions.Name(name=name) if name in _COLLECTIONS:
+            return f"write {_COLLECTIONS[name]}"
+        case expressions.Member(name="nodes" | "pods" as what, base=base):
+            if isinstance(base, expressions.Call) and base.function == "domain" and len(base.arguments) == 1:
+                base = base.arguments[0]
+            if isinstance(base, expressions.Name) and base.name not in topologies:
+                return f'write `domain("{base.name}").{what}`'
+            if isinstance(base, expressions.Member) and base.name in topologies:
+                return f"write `{base.name}.{what}`"
+    return ""
 
 
 def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> bool:
@@ -1399,6 +1512,22 @@ class Step:
     position: int | None = None
 
 
+def _item(scope: Scope) -> str:
+    """Return the name of what an aggregate iterates over, or of the victim."""
+    return next(iter((*scope.items, *scope.node_items)))
+
+
+def _begins_field(inference: Inference, subject: str, name: str) -> bool:
+    return any(path.split(".")[:2] == [subject, name] for path in inference.environment.fields)
+
+
+def _is_item_path(inference: Inference, name: str, scope: Scope) -> bool:
+    """Return whether a name is a field of what an aggregate iterates over, written without its variable."""
+    if len(scope.items) + len(scope.node_items) != 1:
+        return False
+    return _begins_field(inference, "pod" if scope.items else "node", name)
+
+
 def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
     """Return the diagnostic of an unknown bare name."""
     name = expr.name
@@ -1407,6 +1536,11 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         message = f"`{name}` is not a value"
         advice = f"use a field, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
+    if name == "strict" and scope.statement == "order by":
+        advice = "`strict` stands at the end, without a comma: `order by pod.queued strict`"
+        return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
+    if _is_item_path(inference, name, scope):
+        return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=f"write `{_item(scope)}.{name}`")
     if name in inference.environment.builtins:
         advice = f"call it: `{inference.environment.builtins[name].signature}`"
         return codes.UNKNOWN_NAME.at(expr.span, f"`{name}` is a function", help=advice)
@@ -1445,6 +1579,8 @@ def unknown_field(
         message = f"`{root.name}.{first.text}` is not available for running pods"
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         advice = f"did you mean `{root.name}.{meant}`?" if meant else advice
+        known = foreign.field_advice("pod", first.text, inference.environment.fields.values())
+        advice = known.replace("`pod.", f"`{root.name}.") if known and " or " not in known else advice
         if first.text not in ("labels", "annotations"):
             return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
     names = sorted({f.path.split(".")[1] for f in fields})
@@ -1459,6 +1595,7 @@ def unknown_field(
         return codes.WRONG_TYPE.at(first.span, message, help=advice)
     meant = closest(first.text, names)
     advice, fix = foreign.field_advice(subject, first.text, inference.environment.fields.values()), None
+    advice = advice.replace(f"`{subject}.", f"`{root.name}.")
     if first.text in ("labels", "annotations"):
         meant, rest = first.text[:-1], root.span.source.text[first.span.end : steps[-1].span.end]
         advice = f"write `{root.name}.{meant}{rest}{']' if rest.startswith('[') else ''}`"
@@ -1472,6 +1609,37 @@ def unknown_field(
     return codes.UNKNOWN_FIELD.at(first.span, message, help=advice, fix=fix)
 
 
+_OF_COLLECTION = re.compile(r"(\w+\.(node|pod)s)\.(.{1,60})")
+
+
+def _aggregate_advice(inference: Inference, expr: expressions.Call) -> str:
+    """Return how to write an aggregate whose argument shows what it is to iterate over; "" if that is not clear."""
+    name, given = expr.function, expr.arguments
+    first = given[0] if given else None
+    over = given[1] if len(given) == 2 else first
+    if isinstance(over, expressions.Member) and over.name in ("pods", "nodes"):
+        item, shown = over.name[0], one_line(over.span.text, 40)
+        if name == "count":
+            return f"write `count({item} in {shown} where …)`"
+        value = one_line(given[0].span.text, 40) if len(given) == 2 else f"{item}.…"
+        return f"write `{name}({value} for {item} in {shown})`"
+    match first:
+        case expressions.Binary(operator="in", left=left, right=right) if (path := _path(left)) is not None:
+            shown, item = one_line(right.span.text, 40), path[0].name
+            return f"write `{name}({one_line(left.span.text, 40)} for {item} in {shown})`"
+        case expressions.Binary(operator=operator, left=left, right=right) if name in ("any", "all"):
+            before = len(inference.found)
+            listed = inference.infer(left, ANYWHERE)
+            del inference.found[before:]
+            if listed.info.type.kind is Kind.LIST:
+                shown = one_line(left.span.text, 40)
+                return f"write `{name}(i {operator} {one_line(right.span.text, 40)} for i in {shown})`"
+        case expressions.Member() if (found := _OF_COLLECTION.fullmatch(first.span.text)) is not None:
+            item = found[2][0]
+            return f"write `{name}({item}.{found[3]} for {item} in {found[1]})`"
+    return ""
+
+
 def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic:
     """Return the diagnostic of an unknown function."""
     name = expr.function
@@ -1482,9 +1650,11 @@ def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic
             "all": "write `all(CONDITION for p in node.pods)`",
         }.get(name, f"write `{name}(p.request.cpu for p in node.pods)`")
         first = expr.arguments[0] if expr.arguments else None
+        shown = _aggregate_advice(inference, expr)
+        advice = shown or advice
         if isinstance(first, expressions.Call) and first.function == QUERY_FUNCTION:
             advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
-        elif name == "sum" and len(expr.arguments) > 1:
+        elif name == "sum" and len(expr.arguments) > 1 and not shown:
             advice = "add with `+`"
         return codes.ARGUMENTS.at(expr.span, f"`{name}` aggregates pods, nodes or lists", help=advice)
     known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checking import intervals
-from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
+from kube_policy_scheduler.lang.types import BYTES, Depends, Info, Kind, Shape
 
 Known: TypeAlias = frozenset[tuple[str, Hashable]]
 """Facts about values from the conditions around them, by `typed.key`: ("present", key), ("nonzero", key)."""
@@ -139,8 +139,10 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
 def remedy(cause: typed.Typed) -> str:
     """Return the value with a place for a default: `promql("…") ?? …`."""
     shown = " ".join(cause.span.text.split())
-    bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
-    default = {Kind.NUMBER: "…", Kind.VERSION: 'version("0")'}.get(cause.info.type.kind, "true")
+    aggregates = typed.Aggregate | typed.NodeAggregate | typed.ListAggregate
+    bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference | typed.Element | aggregates)
+    number = "0Gi" if cause.info.type.unit.same_dimension(BYTES) else "…"
+    default = {Kind.NUMBER: number, Kind.VERSION: 'version("0")'}.get(cause.info.type.kind, "true")
     return f"{shown if bare else f'({shown})'} ?? {default}"
 
 

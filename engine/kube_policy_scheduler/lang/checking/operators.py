@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Span
@@ -160,8 +161,9 @@ def comparison(
             return unknown(span)
         return typed.Compare(Info(TRUTH, shape, maybe, depends), span, operator, left, right)
     if operator not in ("==", "!="):
-        value = left if a is not Kind.NUMBER else right
-        found.append(wrong_type(value, f"a number as operand of `{operator}`"))
+        value, other = (left, right) if a is not Kind.NUMBER else (right, left)
+        advice = _text_advice(value, other) if value.info.type.kind is Kind.TEXT else ""
+        found.append(wrong_type(value, f"a number as operand of `{operator}`", advice=advice))
         return unknown(span)
     if a is b is Kind.LIST:
         found.append(codes.WRONG_TYPE.at(span, "lists can't be compared", help=_compare_advice(left, right)))
@@ -199,6 +201,34 @@ def _as_truth(value: typed.Typed) -> typed.Typed:
     return typed.Same(Info(TRUTH, value.info.shape, False, value.info.depends), value.span, False, value, true)
 
 
+_CLOCK_TIME = re.compile(r"(\d{1,2}):\d\d")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d.*")
+_VERSION_TEXT = re.compile(r"v?\d+(\.\d+)+.*")
+
+
+def _text_advice(value: typed.Typed, other: typed.Typed) -> str:
+    """Return how to compare a text with another value by order; "" if nothing special is known."""
+    constants = (value, other)
+    text = next((v.value for v in constants if isinstance(v, typed.Constant) and isinstance(v.value, str)), "")
+    shown, unit = " ".join(value.span.text.split()), other.info.type.unit
+    if clock := _CLOCK_TIME.fullmatch(text):
+        return f'write the hour as a number, `{int(clock[1])}`, or `between("{text}", "…")`'
+    if other.info.type.kind is Kind.TEXT and _VERSION_TEXT.fullmatch(text):
+        sides = (f"version({' '.join(v.span.text.split())})" for v in constants)
+        return f"compare versions: `{' … '.join(sides)}`"
+    if other.info.type.kind is not Kind.NUMBER:
+        return ""
+    if unit.seconds and not isinstance(value, typed.Constant):
+        return f"read the text: `duration({shown})`, or `time({shown})`"
+    if unit.seconds:
+        return f'write `time("{text}")`' if _DATE.fullmatch(text) else "write a duration such as `5min`, without quotes"
+    if not isinstance(value, typed.Constant) and (unit.bytes or not unit.plain):
+        return f"read the text: `quantity({shown})`"
+    if isinstance(value, typed.Read) and value.field.path in ("node.kernel", "node.kubelet", "node.container_runtime"):
+        return f'compare versions: `version({shown})` and `version("{other.span.text}")`'
+    return ""
+
+
 _VERSION = 'write `version("…")`; a version compares only with versions'
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -206,7 +236,7 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
     kinds = {left.info.type.kind, right.info.type.kind}
     if kinds == {Kind.TEXT, Kind.NUMBER}:
-        literal = next((v for v in (left, right) if v.info.literal), None)
+        literal = next((v for v in (left, right) if v.info.literal and isinstance(v, typed.Constant)), None)
         if literal is not None:
             return f'write "{literal.span.text}" in quotes, or number(…) around the text'
         text = next(
@@ -216,6 +246,8 @@ def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
         if day is not None:
             return f"write {day}: Monday is 1, Sunday 7"
         return "turn the text into a number with number(…)" if text is None else "write the number without quotes"
+    if kinds == {Kind.NUMBER, Kind.TRUTH} and any(isinstance(v, typed.Constant) for v in (left, right)):
+        return "write `true` or `false`"
     if kinds == {Kind.TEXT, Kind.TRUTH}:
         return 'labels are texts: write "true" in quotes'
     if Kind.LIST in kinds:

@@ -54,6 +54,9 @@ def _percent(literal: typed.Typed, other: typed.Typed) -> Diagnostic:
         advice = "compare a share: divide it by the total, such as node.allocatable.cpu"
         return codes.UNIT.at(literal.span, message, help=advice)
     value = constant_number(literal) or 0.0
+    if other.span == literal.span:
+        message = f"{literal.span.text} is a share, but a plain number is expected"
+        return codes.PERCENT.at(literal.span, message, help=f"write a number, such as `{max(1, round(value)):g}`")
     message = f"{literal.span.text} is {value:g}, but `{other.span.text}` is a plain number"
     advice = f"write {value * 100:g} if it ranges from 0 to 100, {value:g} if from 0 to 1"
     return codes.PERCENT.at(literal.span, message, help=advice)

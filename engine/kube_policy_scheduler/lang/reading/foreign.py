@@ -82,18 +82,50 @@ WORDS = {
 """By a word where an operator or a part is possible, in lower case."""
 
 _OF_PODS = "which pods count is said at the end with `of pods where …`"
+_FOR_CLUSTER = "for one value of the cluster, write `for cluster` behind the query"
+_BY_TEXT = "write the label first, then the text: `by tenant as pod.label.tenant`"
+_NO_RACK = "a gang has no domains: add `pack by pod.label.job over rack`"
 IN_STATEMENTS = {
     ("limit", "where"): f"{_OF_PODS}, to which pods it applies with `if …`",
     **dict.fromkeys((("limit", word) for word in ("of", "for", "among")), _OF_PODS),
-    **dict.fromkeys((("limit", word) for word in ("on", "per", "across", "each", "in")), "write the domains at the end with `over node`"),
-    **dict.fromkeys((("limit", word) for word in ("at", "max", "min", "most", "under", "below", "size")), "write the limit with `to`: `limit count() by pod.label.app to 4`"),
-    ("order", "limit"): "the first pod of the order is tried first; to wait for it, write `strict` at the end",
+    **dict.fromkeys(
+        (("limit", word) for word in ("over", "on", "per", "across", "each", "in")), "write the domains at the end: `limit count() to 4 over node`"
+    ),
+    **dict.fromkeys(
+        (("limit", word) for word in ("=", "==", "at", "max", "min", "most", "under", "below", "size")),
+        "write the limit with `to`: `limit count() by pod.label.app to 4`",
+    ),
+    ("limit", ","): "a limit has one key: for two keys write two statements",
+    **dict.fromkeys((("order", word) for word in ("descending", "decreasing", "reverse", "highest")), "write `desc`"),
+    **dict.fromkeys((("order", word) for word in ("ascending", "increasing", "lowest")), "write `asc`"),
+    **dict.fromkeys((("order", word) for word in ("asc", "desc")), "`strict` stands at the end, behind `desc`"),
+    ("hold", "for"): "write the time as a condition: `hold if … and pod.waiting < 5min`",
+    ("hold", "until"): "write the time as a condition: `hold if … and pod.waiting < 5min`",
     ("gang", "timeout"): "write the timeout with `within 5min`",
     ("gang", "roles"): "write roles with `with 1 of role=driver, 2 of role=worker`",
     ("gang", "and"): "separate roles with a comma: `with 1 of role=driver, 2 of role=worker`",
+    ("gang", "with"): "write the size before the roles: `size 3 with 1 of role=driver`",
+    **dict.fromkeys((("gang", word) for word in ("of", "min", "minmember", "count", "minimum")), "write the size of a gang with `size 4`"),
+    **dict.fromkeys((("gang", word) for word in ("on", "over", "across", "in")), _NO_RACK),
+    ("preempt", "evict"): "write who may preempt, too: `preempt if pod.priority > 0 evict where …`",
+    ("spread", "and"): "separate with a comma: `target spot 70%, od 30%`, `counting tainted, filtered nodes`",
     **dict.fromkeys((("spread", word) for word in ("ratio", "targets", "share", "to")), "write the shares with `target spot 70%`, after `over`"),
+    **dict.fromkeys((("metric", word) for word in ("cluster", "global")), _FOR_CLUSTER),
+    **dict.fromkeys((("metric", word) for word in ("as", "=", "on", "per", "join")), _BY_TEXT),
+    ("metric", ","): "a metric is joined by one label: `by tenant as pod.label.tenant`",
 }  # fmt: skip
 """By the keyword of a statement and a word in it, in lower case, where `WORDS` has another meaning or none."""
+
+AGGREGATES = {
+    **dict.fromkeys(("distinct", "unique", "uniq", "nunique", "set", "count_distinct", "countdistinct"), "count(distinct"),
+    **dict.fromkeys(("mean", "average"), "avg("),
+    **dict.fromkeys(("total", "add"), "sum("),
+    **dict.fromkeys(("exists", "some", "contains"), "any("),
+    **dict.fromkeys(("every", "forall", "each"), "all("),
+    **dict.fromkeys(("highest", "maximum"), "max("),
+    **dict.fromkeys(("lowest", "minimum"), "min("),
+}  # fmt: skip
+"""Names of aggregates in other languages, and how ours begin."""
 
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
@@ -146,6 +178,7 @@ FUNCTIONS = {
     **dict.fromkeys(("label", "labels", "nodelabel", "getlabel"), "write `label KEY=VALUE`, or `node.label[\"KEY\"]`"),
     **dict.fromkeys(("power", "pow"), "write `x * x`"),
     **dict.fromkeys(("mean", "average"), "write `avg(p.request.cpu for p in node.pods)`"),
+    "model": "this is an extension: write `policies: {extensions: [onnx]}` in the configuration, and use `--config`",
 }  # fmt: skip
 """By the name of a function that no builtin is either (`Builtin.foreign`), in lower case."""
 
@@ -162,6 +195,7 @@ FIELDS = {
         **dict.fromkeys(("gpu", "gpus", "accelerator"), 'write `node.free["nvidia.com/gpu"] ?? 0`, or `label gpu`'),
         **dict.fromkeys(("tenant", "team", "type", "pool", "rack", "role", "disk_type"), "for a label write `node.label.{name}`"),
         **dict.fromkeys(("instance_type", "instancetype"), 'write `node.label["node.kubernetes.io/instance-type"]`'),
+        **dict.fromkeys(("numa", "numa_nodes"), "write `fits_numa(cpu, mem)`"),
         **dict.fromkeys(("ip", "address", "addresses"), "addresses are not available: write `node.name` or a label"),
     },
     "pod": {

@@ -22,6 +22,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Spa
 from kube_policy_scheduler.lang import codes, expressions, syntax
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.lang.language_versions import NEWEST
+from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import label_problem, number, string
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
 from kube_policy_scheduler.wording import one_line
@@ -230,6 +231,11 @@ class Expressions:
         found = self._membership(inside, where)
         if found is None:
             advice = 'write `count(p in node.pods where p.label.app == "web")`'
+            if isinstance(inside, expressions.Member):
+                name = {"nodes": "n", "pods": "p"}.get(inside.name, "i")
+                advice = (
+                    f"write `count({name} in {one_line(inside.span.text, 40)} where …)`, and `{name}` in the condition"
+                )
             current().report(codes.UNEXPECTED, inside.span, "`where` belongs after `NAME in PODS`", help=advice)
             return expressions.Truth(True, whole(items))
         return found
@@ -271,6 +277,9 @@ class Expressions:
         for argument in arguments:
             if isinstance(argument, _Members):
                 advice = f"{', '.join(sorted(AGGREGATES))} aggregate pods, nodes or lists"
+                if (meant := foreign.AGGREGATES.get(function.lower())) is not None:
+                    shown = one_line(argument.span.text, 60)
+                    advice = f"write `{meant}{'' if meant.endswith('(') else ' '}{shown})`"
                 message = f"`{function}` does not aggregate pods, nodes or lists"
                 lowering.report(codes.UNEXPECTED, argument.span, message, help=advice)
         named = tuple(a for a in arguments if isinstance(a, expressions.Named))
@@ -286,6 +295,12 @@ class Expressions:
 
     def label_key(self, items: list[Any]) -> _Label:
         key = text_or_word(items[0])
+        bare = next((key.removeprefix(path) for path in ("pod.label.", "node.label.") if key.startswith(path)), None)
+        if bare:
+            fix = Fix(f"write {bare}", (Edit(at(items[0]), bare),))
+            message = f"`{key}` is a value, and a selector names the key of the label alone"
+            current().report(codes.LABEL, at(items[0]), message, help=f"write `{bare}`", fix=fix)
+            return _Label(bare, at(items[0]))
         problem = label_problem(key, of="key")
         if problem:
             current().report(codes.LABEL, at(items[0]), f"`{key}` cannot be a label key", help=problem)

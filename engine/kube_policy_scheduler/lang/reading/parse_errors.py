@@ -162,6 +162,11 @@ def advice_for(place: Place) -> str:
     if place.word == "(" and (method := _METHOD.search(place.near)):
         if method[1].endswith(".pods"):
             return f"there are no methods: write `any(p in {method[1]} where …)`"
+        if method[1].endswith(".nodes"):
+            return f"there are no methods: write `count(n in {method[1]} where …)`"
+        if method[1] in ("node", "pod") and not text[place.at :].startswith("()"):
+            key = _FIRST_TEXT.match(text, place.at)
+            return f'write `{method[1]}.{method[2]}["{key[1] if key is not None else "KEY"}"]`'
         if method[2] in ("any", "all", "filter", "count", "exists", "contains", "includes", "has"):
             return f'there are no methods: write `"…" in {method[1]}`'
         if method[2] == "label":
@@ -170,8 +175,22 @@ def advice_for(place: Place) -> str:
         return f"there are no methods: write `{method[2].lower()}({method[1]}{more})`"
     if place.keyword == "score" and "THEN" in place.accepts:
         return "write `score 10 if …`, or `score if COND then A else B`"
+    if place.keyword == "metric" and place.accepts == {"ASSIGN"} and word in ("for", "by", "every", "stale", "default"):
+        return f'the query comes first: `metric {last} = promql("…") {word} …`'
     if place.keyword in ("let", "metric") and place.accepts == {"ASSIGN"}:
         return f"write `{place.keyword} {last} = {one_line(text[place.at :].strip(), 40)}`"
+    if place.keyword == "spread" and (meant := _target_advice(place)):
+        return meant
+    if "WHERE" in place.accepts and word in ("if", "with", "when") and last != "evict":
+        return "write `where …`"
+    if word == "for" and "RSQB" in place.accepts:
+        return "there are no list comprehensions: write `sum(… for n in …)`, without brackets"
+    if ("FOR" in place.accepts and _DISTINCT.search(place.near)) or word == "distinct":
+        return "write `count(distinct p.label.app for p in node.pods)`"
+    if last == "for" and place.keyword == "metric":
+        return "write `for cluster`; without it, the metric has one value for each node"
+    if last == "by" and place.keyword == "metric" and (label := _FIRST_TEXT.match(text, place.at - 1)):
+        return f"write the label without quotes: `by {label[1]}`"
     if place.keyword == "spread" and word in ("count", "counted"):
         return "which nodes count is said with `counting all nodes`"
     if last == "is" and word not in foreign.WORDS:
@@ -192,6 +211,8 @@ def advice_for(place: Place) -> str:
         return "a policy is for pods, and its statements for every node: `for pods where …`, `filter …`"
     if place.keyword == "for" and "WHERE" in place.accepts:
         return "write `for pods where …`, such as `for pods where pod label app=web`"
+    if place.keyword == "hold" and last == "hold" and (time := _TIME_BEHIND.fullmatch(text[place.at :].strip())):
+        return f"write `hold if pod.waiting < {time[1]}`"
     if place.keyword == "hold" and "NUMBER" not in place.accepts and last == "hold":
         rest = one_line(text[place.at :].strip(), 40) if word not in ("until", "while", "when", "for") else "…"
         return f"write `hold if {'not ' if word == 'until' else ''}{rest}`"
@@ -207,7 +228,7 @@ def advice_for(place: Place) -> str:
     if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha():
         return f"write `{place.keyword} by {text[place.at :].strip()}`"
     if last == "evict":
-        return f"write `evict where {text[place.at :].strip()}`"
+        return f"write `evict where {text[place.at :].strip().removeprefix('if ')}`"
     if last == "stale":
         return f"write `stale after {text[place.at :].strip()}`"
     if last == "label" and place.word == "(":
@@ -221,6 +242,25 @@ def advice_for(place: Place) -> str:
     if (place.keyword, word) in foreign.IN_STATEMENTS:
         return foreign.IN_STATEMENTS[place.keyword, word]
     return foreign.WORDS.get(word, "") if "AND" in place.accepts or "$END" in place.accepts else ""
+
+
+_FIRST_TEXT = re.compile(r'.?"([^"\\]*)"')
+_DISTINCT = re.compile(r"\bdistinct\b[^()]*$")
+_TIME_BEHIND = re.compile(r"for\s+([\d.]+(?:ms|min|s|h|d|w))")
+_SHARE_BEHIND = re.compile(r"[\w.-]+\s*[:=]?\s*\d+(?:\.\d+)?\s*%")
+
+
+def _target_advice(place: Place) -> str:
+    """Return how to write the targets of a `spread`; "" if something else is wrong."""
+    if re.search(r"\btarget\b", place.near):
+        return "write each value with its share: `target spot 70%, on-demand 30%`"
+    if _SHARE_BEHIND.match(place.line.text, place.at) and "TARGET" in place.accepts:
+        return "write `target` before the shares: `over lifecycle target spot 70%`"
+    if re.search(r"\bcounting\b", place.near):
+        return "write `counting tainted, filtered nodes`, or `counting all nodes`"
+    if place.word == "=" and "TARGET" in place.accepts:
+        return "write the key of the label alone: `over lifecycle`; the share of a value with `target spot 70%`"
+    return ""
 
 
 # --- diagnostics -----------------------------------------------------------------------------------------
@@ -304,7 +344,16 @@ def _unfinished(place: Place) -> Diagnostic:
         message = f"the value of this `{place.keyword}` is missing before `if`"
         return codes.UNEXPECTED.at(span, message, help=place.example())
     message = f"this `{place.keyword}` is incomplete: {place.expected()}"
-    return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=place.example())
+    advice = place.example()
+    if place.keyword == "spread":
+        advice = _target_advice(place) or advice
+    elif place.keyword == "limit" and (bound := _BOUND.search(place.near)):
+        advice = f"write the limit with `to`: `{place.before[: len(place.before) - len(bound[0])]} to {bound[1]}`"
+    return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=advice)
+
+
+_BOUND = re.compile(r"\s*<=?\s*(\S+)$")
+_MEMBERS = re.compile(r"\b(any|all)\((\w+) in ([\w.]+)\s*$")
 
 
 def _token(place: Place, kind: str) -> Diagnostic:
@@ -318,6 +367,9 @@ def _token(place: Place, kind: str) -> Diagnostic:
         return found
     if kind in _COMPARATORS and "AND" in place.accepts and not place.accepts & _COMPARATORS:
         advice = "join two comparisons with `and`: `1 < x and x < 5`"
+        if members := _MEMBERS.search(place.near):
+            test = one_line(text[at:].partition(")")[0].strip(), 40)
+            advice = f"write `{members[1]}({members[2]} {test} for {members[2]} in {members[3]})`"
         return codes.CHAIN.at(place.span, "a comparison cannot be compared again", help=advice)
     advice = advice_for(place) or place.example()
     quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
@@ -343,7 +395,7 @@ def _role(place: Place) -> Diagnostic | None:
         fix = Fix(f"write {written}", (Edit(place.range(*selector.span()), f"of {selector[1]}"),))
         return codes.UNEXPECTED.at(place.span, "a role needs `of` after its number", help=f"write `{written}`", fix=fix)
     label = _ROLE_LABEL.search(place.near)
-    if label is not None and not place.word.isalnum():
+    if label is not None and (not place.word.isalnum() or "OF" in place.accepts):
         start = at - len(place.near) + label.start(1)
         selector = _SELECTOR.match(text, start)
         shown = selector[1] if selector is not None else label[1]
@@ -425,6 +477,8 @@ def _operator(place: Place) -> Diagnostic | None:
         span = place.range(at - 1, at + 1)
         sure = Fix("write !=", (Edit(span, "!="),))
         return codes.FOREIGN_OPERATOR.at(span, "`<>` is no operator here", help="write `!=`", fix=sure)
+    if (place.keyword, place.word) in foreign.IN_STATEMENTS:
+        return None
     for operator in sorted(foreign.OPERATORS, key=len, reverse=True):
         if not text.startswith(operator, at):
             continue
@@ -504,6 +558,9 @@ def _unit(place: Place) -> Diagnostic | None:
     unit = foreign.UNITS.get(place.word.lower())
     if number is None or unit is None:
         return None
+    if place.keyword == "limit" and place.before.split() == ["limit", number[1]]:
+        rest = place.line.text[place.at + len(place.word) :].rstrip()
+        return place.unexpected(f"write `limit count(){rest} to {number[1]}`")
     span = place.range(place.at - len(place.near) + number.start(1), place.at + len(place.word))
     written = f"{number[1]}{unit}"
     message = f"`{span.text}` is not a number or quantity"
@@ -556,6 +613,8 @@ def _block(place: Place, char: str) -> Diagnostic:
             advice = "write `def NAME(a, b) = …`"
     elif re.search(r"\b\d{1,2}$", place.near):
         advice = 'times of day stand in quotes: `between("22:00", "06:00")`'
+    elif re.search(r"\w+ in [\w.]+$", place.near):
+        advice = "write the value first: `sum(n.free.cpu for n in cluster.nodes)`"
     elif place.keyword == "let":
         advice = "types are inferred: write `let NAME = …`"
     elif place.keyword == "def":

@@ -82,3 +82,40 @@ def _too_many_cores(value: typed.Compare) -> Iterator[Finding]:
             yield Finding(literal.span, message, f"write `{written}` for thousandths", fix=fix)
         else:
             yield Finding(literal.span, message, "write the number of cpus, or thousandths like `500m`")
+
+
+@rule("P0315")
+def moment_as_duration(policy: CheckedPolicy) -> Iterator[Finding]:
+    """`now()`, `time(…)`, `pod.created` and `pod.queued` are times: durations since 1970. A comparison of one with a
+    few minutes or days always has the same result. For the time since then, subtract it from `now()`.
+
+    Avoid::
+
+        hold if pod.created < 10min
+
+    Prefer::
+
+        hold if now() - pod.created < 10min
+    """
+    for value in _comparisons(policy):
+        for moment, literal in ((value.left, value.right), (value.right, value.left)):
+            constant = constant_number(literal)
+            if constant is not None and 0 < constant < _EARLIEST and _is_moment(moment):
+                shown = short(moment.span)
+                message = f"`{shown}` is a time, and `{short(literal.span)}` is a duration"
+                since = "time(…) - now()" if shown == "now()" else f"now() - {shown}"
+                yield Finding(value.span, message, f"compare how long ago it is, `{since}`, or how far off")
+
+
+_EARLIEST = 3e8
+"""Seconds: nine and a half years, which no duration in a policy reaches, and no time that matters precedes."""
+_MOMENTS = ("now", "time")
+
+
+def _is_moment(value: typed.Typed) -> bool:
+    value = typed.inner(value)
+    if isinstance(value, typed.Otherwise):
+        return _is_moment(value.left)
+    if isinstance(value, typed.Read):
+        return value.field.path in ("pod.created", "pod.queued")
+    return isinstance(value, typed.Apply) and value.builtin.name in _MOMENTS

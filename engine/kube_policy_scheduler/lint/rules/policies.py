@@ -222,8 +222,9 @@ _TOPOLOGIES = ("node", "zone", "region")
 
 @rule("P0345")
 def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
-    """After `over`, write `node`, `zone`, `region` or a label key. This key is similar to one of these words and is
-    probably a spelling mistake. No node has such a label, so the statement would have no effect.
+    """After `over`, write `node`, `zone`, `region` or a label key of nodes. This key is similar to one of these words,
+    or is written like a field (`node.zone`), and is probably a mistake. No node has such a label, so the statement
+    would have no effect.
 
     Avoid::
 
@@ -237,10 +238,16 @@ def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
         topology = getattr(clause.tree, "topology", None)
         if topology is None or topology.key in _TOPOLOGIES or "/" in topology.key:
             continue
+        subject, _, field = topology.key.partition(".")
         meant = closest(topology.key, _TOPOLOGIES)
+        if subject == "node" and field:
+            meant = {"name": "node"}.get(field, field.removeprefix("label."))
         if meant is not None:
             message = f"`{topology.key}` is interpreted as a label key"
             yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
+        elif subject == "pod" and field:
+            message = f"`{topology.key}` is interpreted as a label key of nodes"
+            yield Finding(topology.span, message, "write a label of the nodes that defines the domains: `over rack`")
 
 
 def _word(span: Span, word: str) -> Fix:

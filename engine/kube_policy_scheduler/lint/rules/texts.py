@@ -58,12 +58,31 @@ def _never_equal(part: typed.Typed) -> Iterator[Finding]:
                 words, constant = _words(value), _inner(other)
                 if words and isinstance(constant, typed.Constant) and constant.value not in words:
                     yield _none_of(value, words, constant.value, part.span, constant.span)
+            yield from _other_form(part)
         case typed.Contained(item=item, list=items):
             words, constant = _words(item), _inner(items)
             if words and isinstance(constant, typed.Constant):
                 for text in constant.value:
                     if text not in words:
                         yield _none_of(item, words, text, part.span, constant.span)
+
+
+_BEGINNINGS = {
+    "node.container_runtime": (re.compile(r".*://.*"), 'begins with the name, as in "containerd://2.1.4"'),
+    "node.kubelet": (re.compile(r"v.*"), 'begins with v, as in "v1.36.2"'),
+}
+"""Of fields: what each of their texts looks like."""
+
+
+def _other_form(part: typed.Same) -> Iterator[Finding]:
+    """Yield a finding for a text that a field never has, because all of its texts look otherwise."""
+    for value, other in ((part.left, part.right), (part.right, part.left)):
+        read, constant = _inner(value), _inner(other)
+        known = _BEGINNINGS.get(read.field.path) if isinstance(read, typed.Read) else None
+        if known is not None and isinstance(constant, typed.Constant) and not known[0].fullmatch(str(constant.value)):
+            shown = short(value.span)
+            advice = f'it {known[1]}: write `startswith({shown}, "…")`, or compare `version({shown})`'
+            yield Finding(constant.span, f'`{shown}` is never "{constant.value}"', advice)
 
 
 def _words(value: typed.Typed) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json
 
 def _gang_case(gang: GangStart, nodes: Sequence[Json], metrics: Json) -> Json:
     case = _around(gang.form, gang.name, nodes, metrics, tie=True, reads_clock=gang.reads_clock)
-    return {**case, "sequence": gang.sequence()}
+    return {**case, "sequence": gang.sequence(), "expect": {"schedulable": True}}
 
 
 def _around(form: CaseForm, name: str, nodes: Sequence[Json], metrics: Json, *, tie: bool, reads_clock: bool) -> Json:
