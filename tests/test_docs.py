@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.transcript import command, played
+from tests.lang.texts import sources
 
 ROOT = Path(__file__).parents[1]
 ENGINE = ROOT / "engine/kube_policy_scheduler"
@@ -79,7 +80,8 @@ def test_policies_have_no_errors(page: Path, tmp_path: Path) -> None:
         if block.language == "policy":
             folder = tmp_path / str(number)
             folder.mkdir()
-            (folder / "shown.policy").write_text(block.text + "\n")
+            for source in sources(block.text + "\n", name="shown.policy"):
+                (folder / source.name).write_text(source.text)
             printed, code = command(f"policyctl lint {folder}", folder)
             assert code == 0, printed
 

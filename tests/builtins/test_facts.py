@@ -11,7 +11,7 @@ from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
 from tests.lang.texts import said
 
 BUILTINS, FIELDS = environment().builtins, environment().fields
-WITHOUT_A_FIELD = {"node.pods", "node.devices"}
+WITHOUT_A_FIELD = {"node.pods", "node.devices", "node.volume_room"}
 
 
 def test_opposites_are_builtins_whose_opposite_they_are() -> None:

@@ -358,6 +358,9 @@ def _clauses(keyword: str, items: list[Any]) -> dict[str, Any]:
     return found
 
 
+_SUFFIXES = frozenset(word.split()[0] for word in CLAUSES)
+
+
 class Statements:
     """Rules of statements and their parts."""
 
@@ -538,7 +541,11 @@ class Statements:
         value, token = items
         text = str(token)
         share, suffix, problem = number(text)
-        if problem:
+        if value.key in _SUFFIXES and not value.span.text.startswith('"'):
+            message = f"`{value.key}` behind a comma is read as a domain"
+            advice = f'remove the comma before `{value.key}`, or write a domain of this name in quotes: `"{value.key}"`'
+            current().report(codes.PART, value.span, message, help=advice)
+        elif problem:
             current().report(codes.NUMBER, at(token), f"`{text}` is not a share", help="write a share such as `70%`")
         return syntax.Target(
             value.key, expressions.Number(share, suffix, text, at(token)), current().span(value, token)

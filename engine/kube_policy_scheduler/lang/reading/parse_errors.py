@@ -343,6 +343,8 @@ def _unfinished(place: Place) -> Diagnostic:
         span = place.range(second.start(), second.end())
         message = f"the value of this `{place.keyword}` is missing before `if`"
         return codes.UNEXPECTED.at(span, message, help=place.example())
+    if (comma := _comma_before_clause(place)) is not None:
+        return comma
     message = f"this `{place.keyword}` is incomplete: {place.expected()}"
     advice = place.example()
     if place.keyword == "spread":
@@ -361,7 +363,18 @@ def _token(place: Place, kind: str) -> Diagnostic:
     text, at = place.line.text, place.at
     if text.startswith("//", at - 1):
         return _comment(place.source, place.line.start + at - 1, advice="comments start with `#`; divide with `/`")
-    looks = (_role, _field_called, _dashes, _glued, _operator, _assignment, _comma, _capitals, _unit)
+    looks = (
+        _comma_before_clause,
+        _role,
+        _field_called,
+        _dashes,
+        _glued,
+        _operator,
+        _assignment,
+        _comma,
+        _capitals,
+        _unit,
+    )
     found = next((found for look in looks if (found := look(place)) is not None), None)
     if found is not None:
         return found
@@ -377,6 +390,27 @@ def _token(place: Place, kind: str) -> Diagnostic:
         fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
         return place.unexpected(f"write `{quoted[1]}`, without quotes", fix=fix)
     return place.unexpected(advice)
+
+
+_COMMA_BEFORE = re.compile(r",\s*([a-z]+)\b[^,]*$")
+
+
+def _comma_before_clause(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of a comma before a clause: `score 10 if node.ready, weight 5`."""
+    statement = BY_KEYWORD.get(place.keyword)
+    words = {clause.split()[0] for clause in statement.clauses} if statement is not None else set()
+    behind = WORD_OF_KEY.match(place.line.text, place.at + 1)
+    start, word = place.at, behind[1] if behind is not None else ""
+    if place.word != ",":
+        found = _COMMA_BEFORE.search(place.near)
+        if found is None or found[1] == place.word or re.search(r"\bthen\b", found[0]):
+            return None
+        start, word = place.at - len(place.near) + found.start(), found[1]
+    if word not in words:
+        return None
+    span = place.range(start, start + 1)
+    fix = Fix("remove the comma", (Edit(span, ""),))
+    return codes.UNEXPECTED.at(span, f"no comma is allowed before `{word}`", help="remove it", fix=fix)
 
 
 _ROLE_NUMBER = re.compile(r"(?:\bwith|,)\s*(\d+)\s+$")

@@ -79,7 +79,7 @@ def score_without_weight(policy: CheckedPolicy) -> Iterator[Finding]:
         score node.free.cpu weight 2
     """
     for clause in policy.clauses:
-        if isinstance(clause, Test | Grouping) and clause.weight == 0:
+        if isinstance(clause, Test | Grouping) and clause.weight == 0 and getattr(clause, "max_skew", None) is None:
             yield Finding(clause.tree.span, "with weight 0, this has no effect", "remove it, or raise the weight")
 
 
