@@ -174,6 +174,28 @@ class Shadow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """The devices of one driver on one node."""
+
+    node: str
+    driver: str
+    devices: int
+    used: int
+    by: str
+    """Who has some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices that pods claim."""
+
+    text: str
+    rows: Sequence[DeviceRow]
+    left_out: int
+    """Nodes that are not among the rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Everything on the page."""
 
@@ -200,6 +222,8 @@ class Status:
     """Name and value of what there is to know about this process."""
     shadow: Shadow | None = None
     """None where pods are placed, not only looked at."""
+    devices: Devices | None = None
+    """None where drivers publish none."""
 
 
 @dataclass(frozen=True, slots=True)

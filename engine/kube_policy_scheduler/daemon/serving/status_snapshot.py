@@ -21,6 +21,7 @@ from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState, SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
+from kube_policy_scheduler.daemon.serving.device_uses import DeviceUses, device_uses
 from kube_policy_scheduler.framework.gang_state import GangState
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
@@ -130,6 +131,8 @@ class Snapshot:
     decided: int
     """Decisions since the start."""
     shadow: Mapping[str, Any] | None = None
+    devices: DeviceUses | None = None
+    """None if drivers publish none."""
 
 
 class PolicyStatus(Observer):
@@ -228,6 +231,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
         metrics=tuple(sources.metrics()),
         decided=log.decided,
         shadow=sources.shadow() if sources.shadow is not None else None,
+        devices=device_uses(sources.cluster),
     )
 
 

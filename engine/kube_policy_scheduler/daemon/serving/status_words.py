@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, refused
 from kube_policy_scheduler.daemon.observing.live_metrics import described
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.daemon.serving.device_uses import section as devices_section
 from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
 from kube_policy_scheduler.daemon.serving.status_policies import counted, policies, rules
 from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
@@ -63,6 +64,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         ],
         replica=_replica(taken),
         shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
+        devices=devices_section(taken.devices) if taken.devices is not None else None,
     )
 
 
