@@ -136,6 +136,7 @@ class Daemon:
                 clock=clock,
                 pending=self._writers.reporter.devices_pending,
                 observe=self.observers.on_claims_bound,
+                view=self._view,
             ),
             reporter=self._writers.reporter,
             observer=self.observers,

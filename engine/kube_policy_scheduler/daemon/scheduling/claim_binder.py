@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_claims import gives_the_same
 from kube_policy_scheduler.daemon.observing.observers import ClaimsBound
+from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS, AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.claim_reservation import (
     ClaimReservation,
     ReservedClaim,
@@ -87,6 +88,7 @@ class ClaimBinder:
         clock: Callable[[], float],
         pending: Callable[[PodInfo, str], None] = lambda pod, node_name: None,
         observe: Callable[[ClaimsBound], None] = lambda bound: None,
+        view: ClusterView | None = None,
         poll_seconds: float = CONDITIONS_POLL_SECONDS,
     ) -> None:
         """Make one.
@@ -97,6 +99,7 @@ class ClaimBinder:
             clock: unix seconds.
             pending: called with a pod that waits for conditions of its devices, and of its node.
             observe: called with the result of each `bind`.
+            view: whether the watches are current; None: they always are.
             poll_seconds: how often these are looked at.
         """
         self._writer = writer
@@ -104,6 +107,7 @@ class ClaimBinder:
         self._clock = clock
         self._pending = pending
         self._observe = observe
+        self._view: ClusterView = view or AlwaysCurrent()
         self._poll_seconds = poll_seconds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By uid of the claim: members of a gang write a claim that they share one after the other."""
@@ -225,6 +229,7 @@ class ClaimBinder:
             if self._cluster.resource_claims.stored(key) is not None:
                 self._cluster.resource_claims.assume(written)
             return written
+        losses = self._view.losses
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._awaited[claim.metadata.uid] = shown
         try:
@@ -232,6 +237,8 @@ class ClaimBinder:
             written = await self._writer.reserve(claim, user=user, allocation=allocation)
             async with asyncio.timeout(WATCH_SECONDS):  # until then its devices count as in flight
                 why = await shown
+                if not why and self._view.losses != losses:
+                    why = await self._look_again(written)
         except TimeoutError:
             why = f"the watch does not show the allocation of claim {key}"
         finally:
@@ -241,6 +248,15 @@ class ClaimBinder:
             await self._withdraw(written, pod)
             raise ClaimChanged(why)
         return written
+
+    async def _look_again(self, claim: objects.ResourceClaim) -> str:
+        """Return why an allocation does not stand, once all is known: a list does not say what was written first."""
+        while not self._view():  # noqa: ASYNC110 (asked by turns, as the scheduling loop does)
+            await asyncio.sleep(STALE_POLL_SECONDS)
+        now = self._cluster.resource_claims.stored(object_key(claim.metadata))
+        if now is None or now.metadata.uid != claim.metadata.uid:
+            return f"claim {object_key(claim.metadata)} got deleted in the meantime"
+        return contention(now, self._cluster)
 
     async def _withdraw(self, claim: objects.ResourceClaim, pod: PodInfo) -> None:
         """Take back an allocation that does not stand. Never raises."""

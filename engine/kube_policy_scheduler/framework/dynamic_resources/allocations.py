@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, Rows
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
 from kube_policy_scheduler.framework.dynamic_resources.allocator import INVALID_POOLS, NodeAllocation, allocate
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, is_by_pod, ranks
@@ -47,6 +47,10 @@ class Outcome(IntEnum):
     ERROR = 4
 
 
+_UNKNOWN = int(Outcome.UNKNOWN)
+"""Compared with columns, which is slow with a member of an enumeration."""
+
+
 class Allocations:
     """What one kind of claims gets on every node."""
 
@@ -63,19 +67,29 @@ class Allocations:
         self._devices = cluster.resource_claims.allocated.changed.end
         self._found: NDArray[Any] = np.empty(0, object)
         self._outcomes: NDArray[np.int8] = np.empty(0, np.int8)
+        self._stale: set[int] | None = None
+        """The rows that must be searched again; None: those whose outcome is UNKNOWN."""
         self._ordered: dict[DeviceOrder, dict[int, NodeAllocation]] = {}
 
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
         """Return `int8[rows]`: the result of the search on each node, an `Outcome`."""
         self._refresh()
-        outcomes: NDArray[np.int8] = self._outcomes[rows]
-        unknown = np.flatnonzero(outcomes == Outcome.UNKNOWN)
-        if len(unknown):
-            numbers = unknown if isinstance(rows, slice) else rows[unknown]
-            for row in numbers.tolist():
+        if self._stale is None or self._stale:
+            for row in self._unknown(rows):
                 self._search(row)
-            outcomes = self._outcomes[rows]
-        return outcomes
+        return self._outcomes[rows]
+
+    def _unknown(self, rows: Rows) -> list[int]:
+        """Return which of some rows must be searched."""
+        is_all = rows is ALL_ROWS
+        if is_all and self._stale is not None:
+            unknown = sorted(self._stale)
+        else:
+            found = np.flatnonzero(self._outcomes[rows] == _UNKNOWN)
+            unknown = (found if isinstance(rows, slice) else rows[found]).tolist()
+        if is_all:
+            self._stale = set()
+        return unknown
 
     def on(self, row: int) -> NodeAllocation:
         """Return what the claims get on one node."""
@@ -153,11 +167,14 @@ class Allocations:
             self._forget(slice(None) if rows is None else rows)
 
     def _forget(self, rows: slice | Sequence[int]) -> None:
-        self._outcomes[rows] = Outcome.UNKNOWN
+        self._outcomes[rows] = _UNKNOWN
         self._found[rows] = None
         if isinstance(rows, slice):
+            self._stale = None
             self._ordered.clear()
             return
+        if self._stale is not None:
+            self._stale.update(rows)
         for kept in self._ordered.values():
             for row in rows:
                 kept.pop(row, None)
@@ -166,6 +183,7 @@ class Allocations:
         nodes = self._cluster.nodes
         before = {name: row for row, name in enumerate(self._names)}
         self._ordered.clear()
+        self._stale = None
         found, outcomes = self._found, self._outcomes
         self._identity, self._names = nodes.identity_version, list(nodes.names)
         self._found = np.full(nodes.size, None, object)
@@ -202,6 +220,8 @@ class Allocations:
                 labels=info.labels,
             )
         self._found[row] = found
+        if self._stale:
+            self._stale.discard(row)
         if found.claims is not None:
             self._outcomes[row] = Outcome.ALLOCATED
         elif found.error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -15,6 +15,7 @@ from kube_policy_scheduler.cluster.device_classes import class_by_resource
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
 from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
@@ -61,12 +62,15 @@ class ClaimOutcome(IntEnum):
     CANNOT_FIT = 7
 
 
-_REASONS: Mapping[ClaimOutcome, str] = {
-    ClaimOutcome.CANNOT_ALLOCATE: CANNOT_ALLOCATE,
-    ClaimOutcome.INVALID_POOLS: INVALID_POOLS,
-    ClaimOutcome.NOT_AVAILABLE: NOT_AVAILABLE,
-    ClaimOutcome.STALE_EXTENDED_CLAIM: STALE_EXTENDED_CLAIM,
-    ClaimOutcome.CANNOT_FIT: CANNOT_FIT,
+# compared with columns, which is slow with members of an enumeration
+_FITS, _ERROR, _NOT_AVAILABLE = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.NOT_AVAILABLE)
+_STALE = int(ClaimOutcome.STALE_EXTENDED_CLAIM)
+_REASONS: Mapping[int, str] = {
+    int(ClaimOutcome.CANNOT_ALLOCATE): CANNOT_ALLOCATE,
+    int(ClaimOutcome.INVALID_POOLS): INVALID_POOLS,
+    int(ClaimOutcome.NOT_AVAILABLE): NOT_AVAILABLE,
+    int(ClaimOutcome.STALE_EXTENDED_CLAIM): STALE_EXTENDED_CLAIM,
+    int(ClaimOutcome.CANNOT_FIT): CANNOT_FIT,
 }
 
 
@@ -88,6 +92,8 @@ class ClaimState:
     """The claims that have no devices yet."""
     judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
     """The last query about nodes, and its result."""
+    group: _Group | None = None
+    """What all nodes need, if they all need the same."""
 
     def __post_init__(self) -> None:
         self.unallocated = tuple(claim for claim in self.claims if claim.status.allocation is None)
@@ -101,6 +107,15 @@ class ClaimState:
     def stale(self) -> bool:
         """Return whether the claim for extended resources is left from an earlier attempt."""
         return self.extended is not None and self.extended.spec.devices.requests is not None
+
+
+@dataclass(slots=True)
+class _LastPrepared:
+    """The last result of PreFilter: of one pod it is asked several times."""
+
+    pod: PodInfo | None = None
+    stamp: Hashable = None
+    result: PreFilterResult = SKIP
 
 
 class DynamicResources(Filter, Score):
@@ -130,6 +145,18 @@ class DynamicResources(Filter, Score):
         resources = provided_resources(frame.template, frame.cluster.store)
         if not frame.template.spec.resource_claims and not resources:
             return SKIP
+        cluster = frame.cluster
+        last: _LastPrepared = cluster.store.keep("last-prepared-claims", None, _LastPrepared)
+        stamp = (cluster.resource_claims.version, cluster.store.version(objects.DeviceClass), frame.groups)
+        if last.pod is frame.pod and last.stamp == stamp:
+            return last.result
+        result = self._prepare(frame, resources)
+        is_kept = isinstance(result, Ready) and len(result.state.unallocated) == len(result.state.claims)
+        # what is allocated may depend on the time
+        last.pod, last.stamp, last.result = frame.pod if is_kept else None, stamp, result
+        return result
+
+    def _prepare(self, frame: Frame, resources: tuple[str, ...]) -> PreFilterResult:
         try:
             found = find_claims(frame.pod, frame.cluster)
             extended = self._extended_claim(frame) if resources else None
@@ -163,26 +190,29 @@ class DynamicResources(Filter, Score):
 
     def filter(self, frame: Frame, state: ClaimState) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        return np.equal(self.verdicts(frame, state), ClaimOutcome.FITS)
+        return np.equal(self.verdicts(frame, state), _FITS)
 
     def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
         """Return why nodes do not pass; an error on one ends the attempt for all."""
         verdicts = self.verdicts(frame, state)
+        counts = np.bincount(verdicts, minlength=_ERROR + 1)
         found = [
             Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, verdicts == verdict)
             for verdict, reason in _REASONS.items()
+            if verdict < len(counts) and counts[verdict]
         ]
+        if not counts[_ERROR]:
+            return found
         rows = frame.index()
         texts: dict[str, BoolArray] = {}
-        for position in np.flatnonzero(verdicts == ClaimOutcome.ERROR).tolist():
+        for position in np.flatnonzero(verdicts == _ERROR).tolist():
             text = self.error(frame, state, int(rows[position]))
             texts.setdefault(text, np.zeros(frame.size, np.bool_))[position] = True
-        found += [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
-        return [refusal for refusal in found if refusal.where.any()]
+        return found + [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
         """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None if there are none."""
-        wrong = np.equal(self.verdicts(frame, state), ClaimOutcome.ERROR)
+        wrong = np.equal(self.verdicts(frame, state), _ERROR)
         return wrong if wrong.any() else None
 
     def error(self, frame: Frame, state: ClaimState, row: int) -> str:
@@ -203,22 +233,30 @@ class DynamicResources(Filter, Score):
         return known[2]
 
     def _judge(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
-        result: NDArray[np.int8] = np.full(frame.size, ClaimOutcome.FITS, np.int8)
+        groups = self._groups(frame, state)
+        if len(groups) == 1 and groups[0] is not None and groups[0].where is None and not state.stale:
+            result = groups[0].found.outcomes(frame.rows).copy()
+        else:
+            result = self._judge_groups(frame, state, groups)
+        away = None if state.stale else self._away(frame, state)
+        if away is not None:
+            searched = self._searched(frame, state)
+            result[away & searched & (result == _FITS)] = _NOT_AVAILABLE
+        return result
+
+    @staticmethod
+    def _judge_groups(frame: Frame, state: ClaimState, groups: Sequence[_Group | None]) -> NDArray[np.int8]:
+        result: NDArray[np.int8] = np.full(frame.size, _STALE if state.stale else _FITS, np.int8)
         if state.stale:
-            result[:] = ClaimOutcome.STALE_EXTENDED_CLAIM
             return result
         rows = frame.index()
-        for group in self._groups(frame, state):
+        for group in groups:
             if group is None:
                 continue
             if group.where is None:
                 result[:] = group.found.outcomes(frame.rows)
             else:
                 result[group.where] = group.found.outcomes(rows[group.where])
-        away = self._away(frame, state)
-        if away is not None:
-            searched = self._searched(frame, state)
-            result[away & searched & (result == ClaimOutcome.FITS)] = ClaimOutcome.NOT_AVAILABLE
         return result
 
     def unavailable(self, frame: Frame, state: ClaimState) -> frozenset[int]:
@@ -228,7 +266,7 @@ class DynamicResources(Filter, Score):
         """
         if state.stale:
             return frozenset()
-        reached = self.verdicts(frame, state) == ClaimOutcome.NOT_AVAILABLE
+        reached = self.verdicts(frame, state) == _NOT_AVAILABLE
         found = set()
         if reached.any():
             for place in range(len(state.claims)):
@@ -275,7 +313,10 @@ class DynamicResources(Filter, Score):
         if not state.unallocated:
             return [None]
         if state.extended is None:
-            return [_Group(None, allocations(frame.cluster).of([claim.spec for claim in state.unallocated]), None)]
+            if state.group is None:
+                specs = [claim.spec for claim in state.unallocated]
+                state.group = _Group(None, allocations(frame.cluster).of(specs), None)
+            return [state.group]
         names, bits = self._by_node(frame, state)
         done: list[_Group | None] = []
         for value in np.unique(bits).tolist():
@@ -287,7 +328,7 @@ class DynamicResources(Filter, Score):
 
     def _group_of(self, frame: Frame, state: ClaimState, row: int) -> _Group | None:
         """Return what one node needs; None if nothing is to be allocated."""
-        groups = self._groups(frame.at(np.array([row])), state)
+        groups = self._groups(frame if state.extended is None else frame.at(np.array([row])), state)
         return groups[0] if groups else None
 
     @staticmethod
