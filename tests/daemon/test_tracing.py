@@ -8,7 +8,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan
 from kube_policy_scheduler.daemon.observing import tracing as tracing_module
-from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, ClaimsBound, PodBound
 from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer, trace_of
 from tests.daemon.deciding_stage import NOW, Stage, policies
 
@@ -85,6 +85,19 @@ def test_a_refused_binding_is_an_error(stage: Stage) -> None:
     assert span.attributes["scheduler.result"] == "error"
     assert span.error == span.children[-1].error
     assert len(span.error) == 500
+
+
+def test_the_claims_of_a_pod_are_a_span_before_its_binding(stage: Stage) -> None:
+    sink, pod = Sink(), stage.pod()
+    tracing = DecisionTracer(sink, share=1.0)
+
+    stage.decide(pod, tracing)
+    tracing.on_claims_bound(ClaimsBound(pod, "n0", NOW, 1.5, claims=2, conditions="success", conditions_seconds=1.0))
+    tracing.on_bound(PodBound(pod, "n0", at=NOW + 2, seconds=2.0, attempts=1, queued=NOW))
+
+    *_, claims, binding = sink.only().children
+    assert (claims.name, claims.ended, binding.name) == ("bind claims", NOW + 1.5, "bind")
+    assert claims.attributes == {"scheduler.claims": 2, "scheduler.binding_conditions": "success"}
 
 
 def test_a_gang_waits_in_its_own_words(stage: Stage) -> None:
