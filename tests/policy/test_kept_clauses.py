@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
@@ -51,6 +51,13 @@ spread by pod.label.app
 filter fits(cpu)
 score node.free.cpu
 pack by pod.label.app weight 2
+""",
+    "compared": """
+filter fits(cpu) and not label quarantine
+score normalize(promql("cpu_usage") ?? 20)
+score rank(promql("memory_usage") ?? 20) if pod.label.app == "web"
+spread by pod.label.app over disk weight 2
+score normalize(node.free.cpu)
 """,
     "both": """
 spread by pod.label.app weight 3

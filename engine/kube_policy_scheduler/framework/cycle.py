@@ -13,7 +13,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.devices import Chosen
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
@@ -136,8 +136,13 @@ class Cycle:
             tied = maxima.tied(highest)
             row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
             return row, highest + constant, len(tied)
-        rows = cache.passing() if feasible is None else feasible
-        totals = _totals(frame.at(rows), cache)
+        if feasible is not None:
+            rows, totals = feasible, _totals(frame.at(feasible), cache)
+        elif cache.count == nodes.size:
+            rows, totals = cache.passing(), _totals(frame.at(ALL_ROWS), cache, all_passing=True)
+        else:
+            rows = cache.passing()
+            totals = _totals(frame.at(rows), cache, all_passing=True)
         top = best(totals)
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
@@ -242,10 +247,13 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
     return bool(passing.any())
 
 
-def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
-    """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows."""
-    rows = chosen.index()
-    totals: FloatArray = cache.maxima.totals(rows)
+def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -> FloatArray:
+    """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows.
+
+    all_passing: whether these are all rows that pass the kept filters.
+    """
+    rows = chosen.rows
+    totals: FloatArray = cache.maxima.totals(rows) + 0.0
     for kept in cache.normalizing:
         if kept.constant is not None:
             totals += kept.constant
@@ -256,7 +264,10 @@ def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
         prepared = plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
             cache.live_scores_added |= not isinstance(plugin, ScoresByCount)
-            raw = plugin.score(chosen, prepared.state)
+            if all_passing and plugin.scope is Scope.FEASIBLE:
+                raw = cache.feasible_score(plugin, chosen, prepared)
+            else:
+                raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
     return totals
 

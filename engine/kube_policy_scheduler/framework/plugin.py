@@ -28,6 +28,8 @@ class Scope(Enum):
     """As TEMPLATE, and on readings of metrics: the plugin has `readings`."""
     ROW_SIGNAL = "row and signal"
     """As ROW, and on readings of metrics."""
+    FEASIBLE = "feasible"
+    """For scores: as SIGNAL, and on which nodes are feasible. They count as live ones, see `TemplateCache`."""
     CLUSTER = "cluster"
     """Also on other nodes, on the pod beyond its template or on the clock: not cached."""
 
@@ -70,7 +72,7 @@ class Default(NamedTuple):
 
 
 class ReadsMetrics(Protocol):
-    """A plugin of scope SIGNAL or ROW_SIGNAL."""
+    """A plugin of scope SIGNAL, ROW_SIGNAL or FEASIBLE."""
 
     def readings(self, frame: Frame) -> Sequence[object]:
         """Return the same objects as before while the metrics that it reads have the same values."""

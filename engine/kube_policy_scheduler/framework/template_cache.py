@@ -41,11 +41,13 @@ _MAX_TEMPLATES = 256
 _MAX_BYTES = 256 * 2**20
 """Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes and 50 at
 130,000. Shared results are counted for each template."""
+_MAX_FEASIBLE_SCORES = 16
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
 
 _KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL)
+_LIVE_SCOPES = frozenset({Scope.CLUSTER, Scope.FEASIBLE})
 _BY_ROW = frozenset({Scope.ROW, Scope.ROW_SIGNAL})
 _BY_READING = frozenset({Scope.SIGNAL, Scope.ROW_SIGNAL})
 _FEW_ROWS = 8
@@ -75,7 +77,7 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
     whole = frame.at(slice(None))
     filters: list[tuple[FilterPlugin, Ready]] = []
     for plugin in profile.filters:
-        if plugin.scope is Scope.CLUSTER:
+        if plugin.scope in _LIVE_SCOPES:
             continue
         result = plugin.pre_filter(whole)
         if isinstance(result, Status):
@@ -84,7 +86,7 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
             filters.append((plugin, result))
     scores: list[tuple[ScorePlugin, float, Ready]] = []
     for weighted in profile.scores:
-        if weighted.plugin.scope is Scope.CLUSTER:
+        if weighted.plugin.scope in _LIVE_SCOPES:
             continue
         prepared = weighted.plugin.pre_score(whole)
         if not isinstance(prepared, Skip):
@@ -239,9 +241,12 @@ class TemplateCache:
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
         """Filters of scope CLUSTER, which run each time."""
-        self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope is Scope.CLUSTER]
+        self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope in _LIVE_SCOPES]
+        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
         self.live_scores_added = False
         """Whether one of them was active the last time."""
+        self._feasible_scores: dict[Hashable, tuple[int, list[object], FloatArray | IntArray]] = {}
+        """By plugin and its key: the version of the nodes, what else the scores depend on, and the scores."""
 
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
@@ -271,6 +276,21 @@ class TemplateCache:
         if self._passing is None:
             self._passing = self.ok.nonzero()[0]
         return self._passing
+
+    def feasible_score(self, plugin: ScorePlugin, passing: Frame, prepared: Ready) -> FloatArray | IntArray:
+        """Return `[rows]`: the scores of a plugin of scope FEASIBLE for the rows that passed every kept filter.
+
+        They are kept while the same rows pass and it reads the same.
+        """
+        key = plugin, passing.template if prepared.key is None else prepared.key
+        version = passing.cluster.nodes.version
+        read = [self.passing(), *cast("ReadsMetrics", plugin).readings(passing)]
+        known = self._feasible_scores.get(key)
+        if known is None or known[0] != version or any(a is not b for a, b in zip(known[1], read, strict=True)):
+            if len(self._feasible_scores) >= _MAX_FEASIBLE_SCORES:
+                self._feasible_scores.clear()
+            known = self._feasible_scores[key] = version, read, plugin.score(passing, prepared.state)
+        return known[2]
 
     def refresh(self, frame: Frame, profile: Profile) -> bool:
         """Evaluate the rows that changed since the last time; return whether this still fits the template."""

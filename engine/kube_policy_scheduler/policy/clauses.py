@@ -28,7 +28,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
-_OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES | Depends.FEASIBLE
+_OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
 
 
 def scope_of(clause: CompiledClause) -> Scope:
@@ -37,10 +37,12 @@ def scope_of(clause: CompiledClause) -> Scope:
     if depends & _OTHERS:
         return Scope.CLUSTER
     by_row = bool(depends & (Depends.ROW | Depends.OFFER | Depends.NUMA))
+    read = queries(clause.inputs)
+    if depends & Depends.SIGNAL and (not read or any(query.about is not About.NODES for query in read)):
+        return Scope.CLUSTER
+    if depends & Depends.FEASIBLE:
+        return Scope.CLUSTER if by_row else Scope.FEASIBLE
     if depends & Depends.SIGNAL:
-        read = queries(clause.inputs)
-        if not read or any(query.about is not About.NODES for query in read):
-            return Scope.CLUSTER
         return Scope.ROW_SIGNAL if by_row else Scope.SIGNAL
     return Scope.ROW if by_row else Scope.TEMPLATE
 

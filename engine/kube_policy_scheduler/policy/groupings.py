@@ -22,7 +22,7 @@ import numpy as np
 from kube_policy_scheduler.builtins.pods import MemberSet
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.domains import topology
+from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
@@ -63,13 +63,23 @@ class _Grouping:
 
         None stands for all: every node is a domain.
         """
-        per_node = self._per_node(frame)
         if self.clause.topology is None:
-            return per_node[frame.rows].astype(np.float64), None
-        domains = topology(frame.cluster.nodes, self.clause.topology)
-        totals: FloatArray = np.bincount(domains.index, weights=per_node, minlength=domains.slots).astype(np.float64)
+            return self._per_node(frame)[frame.rows].astype(np.float64), None
+        domains, totals = self._domain_totals(frame, self.clause.topology)
         index: IntArray = domains.index[frame.rows]
         return totals[index], index != domains.nothing
+
+    def _domain_totals(self, frame: Frame, key: str) -> tuple[Topology, FloatArray]:
+        """Return the domains of a label, and `float64[slots]`, the pods of the key in each."""
+        nodes, counter = frame.cluster.nodes, self._counter(frame)
+        domains = topology(nodes, key)
+        kept: BoundedCache[tuple[Counter, str], DomainTotals] = nodes.attach("totals of groupings", _kept_totals)
+        totals = kept.get((counter, key))
+        if totals is None or totals.topology is not domains or not totals.sync():
+            totals = DomainTotals(domains, [(counter, 1)])
+            totals.sync()
+            kept.set((counter, key), totals)
+        return domains, totals.totals.astype(np.float64)
 
 
 class GroupingScore(_Grouping, ScoresByCount):
@@ -85,11 +95,21 @@ class GroupingScore(_Grouping, ScoresByCount):
         """Return `float64[rows]`, 0 to 100."""
         if self.clause.targets and self.clause.topology is not None:
             return self._by_target(frame, self.clause.topology)
-        counts, inside = self.domain_counts(frame)
-        known = counts if inside is None else counts[inside]
-        most = float(known.max()) if len(known) else 0.0
-        scores = self.of_counts(counts, most=most, fewest=float(known.min()) if len(known) else 0.0)
-        return scores if inside is None or len(known) == len(counts) else np.where(inside, scores, 0.0)
+        if self.clause.topology is None:
+            counts = self._per_node(frame)[frame.rows].astype(np.float64)
+            known = counts
+        else:
+            domains, counts = self._domain_totals(frame, self.clause.topology)
+            index = domains.index[frame.rows]
+            feasible = np.zeros(domains.slots, np.bool_)
+            feasible[index] = True
+            known = counts[: domains.size][feasible[: domains.size]]
+        most, fewest = (float(known.max()), float(known.min())) if len(known) else (0.0, 0.0)
+        scores = self.of_counts(counts, most=most, fewest=fewest)
+        if self.clause.topology is None:
+            return scores
+        scores[domains.size :] = 0.0
+        return scores[index]
 
     def counter(self, frame: Frame) -> Counter | None:
         """Return what counts the pods if each node is a domain."""
@@ -104,8 +124,8 @@ class GroupingScore(_Grouping, ScoresByCount):
     def _by_target(self, frame: Frame, key: str) -> FloatArray:
         """Return `float64[rows]`, 0 to 100: how far each row's domain is below its share of the pods."""
         nodes, targets = frame.cluster.nodes, self.clause.targets
-        domains, column = topology(nodes, key), nodes.label(key)
-        totals = np.bincount(domains.index, weights=self._per_node(frame), minlength=domains.slots)[: domains.size]
+        (domains, totals), column = self._domain_totals(frame, key), nodes.label(key)
+        totals = totals[: domains.size]
         there = {value: code for value in targets if (code := column.index.get(value)) is not None}
         rest = max(0.0, 1.0 - sum(targets.values())) / max(domains.size - len(there), 1)
         wanted = np.full(domains.size, rest)
@@ -124,6 +144,11 @@ class GroupingScore(_Grouping, ScoresByCount):
         return raw
 
 
+def _kept_totals() -> BoundedCache[tuple[Counter, str], DomainTotals]:
+    return BoundedCache(most=_KEPT_TOTALS, most_bytes=_KEPT_BYTES, size_of=lambda _, totals: totals.totals.nbytes)
+
+
+_KEPT_TOTALS = 1024
 _KEPT_TEMPLATES, _KEPT_BYTES = 256, 8 * 2**20
 _BY_TAINTS = (NodeUnschedulable, TaintToleration)
 _MOMENTARY = Depends.ROW | Depends.CLUSTER | Depends.SIGNAL | Depends.FEASIBLE
