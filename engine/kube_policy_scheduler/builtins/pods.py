@@ -181,24 +181,26 @@ class CountedPods:
         pods = _state_set(members, value)
         if pods is None or function == "distinct":
             return _fold_each_pod(frame, members, value, function=function, topology=topology)
+        if function in ("sum", "avg"):
+            number, sums = frame.cluster.pod_states().sums(pods, now=frame.now)
+            rows = frame.rows if topology is None and not isinstance(frame.rows, slice) else slice(size)
+            total: Any = sums.values(rows).copy()
+            if topology is not None:
+                total = _by_domain(frame, total, topology)
+            return total if function == "sum" else _mean(total, _by_domain(frame, number[:size], topology))
         groups = frame.cluster.pod_states().per_node(pods, now=frame.now)
-        return self._fold_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
+        return _extreme_of_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
 
-    def _fold_groups(
-        self, frame: Frame, groups: Iterable[tuple[float, Any]], function: str, topology: str | None
-    ) -> FloatArray | float:
-        """Return `fold` of values, each with how many pods on each node have it."""
-        size = frame.size if topology != CLUSTER else 1
-        total, number = np.zeros(size), np.zeros(size)
-        low, high = np.full(size, np.inf), np.full(size, -np.inf)
-        for worth, per_node in groups:
-            counts = np.asarray(_by_domain(frame, per_node, topology))
-            total += counts * worth
-            number += counts
-            low = np.where(counts > 0, np.minimum(low, worth), low)
-            high = np.where(counts > 0, np.maximum(high, worth), high)
-        result = _folded(function, number, total, low, high)
-        return float(result[0]) if topology == CLUSTER else result
+
+def _extreme_of_groups(
+    frame: Frame, groups: Iterable[tuple[float, Any]], function: str, topology: str | None
+) -> FloatArray | float:
+    """Return the smallest or largest of values, each with how many pods on each node have it; NaN where none has."""
+    found: Any = np.full(frame.size, np.nan) if topology != CLUSTER else np.nan
+    merge = np.fmin if function == "min" else np.fmax
+    for worth, per_node in groups:
+        found = merge(found, np.where(np.asarray(_by_domain(frame, per_node, topology)) > 0, worth, np.nan))
+    return float(found) if topology == CLUSTER else found
 
 
 def _folded(function: str, number: FloatArray, total: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from kube_policy_scheduler.cluster.counter import CountArray, Tally
+from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
@@ -159,6 +160,8 @@ class _StateCounter:
     """Pods on all nodes, likewise."""
     starts: _Starts | None = None
     """When they started, once that was requested."""
+    sums: tuple[Tally, ExactSums] | None = None
+    """How many count on each node, and for how much together, once that was requested."""
     counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = field(default_factory=dict)
     """Pods of templates that may match by uid, with what their kinds count for, and what they count for."""
     changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
@@ -188,11 +191,24 @@ class _StateCounter:
         total = self.totals[worth] = self.totals.get(worth, 0) + step
         if not total:
             del self.tallies[worth], self.totals[worth]
+        if self.sums is not None:
+            self.sums[0].add(placed.row, step)
+            self.sums[1].add(placed.row, worth, step)
         if self.starts is not None:
             if step > 0:
                 self.starts.add(placed)
             else:
                 self.starts.drop(placed)
+
+    def follow_sums(self) -> tuple[Tally, ExactSums]:
+        """Return how many pods count on each node and their sum, followed from now on."""
+        if self.sums is None:
+            self.sums = number, sums = Tally(self.capacity), ExactSums(self.capacity)
+            for placed, _, worth in self.counted.values():
+                if worth is not None:
+                    number.add(placed.row, 1)
+                    sums.add(placed.row, worth)
+        return self.sums
 
     def follow_starts(self) -> _Starts:
         """Return when pods started, followed from now on."""
@@ -242,6 +258,9 @@ class _StateCounter:
         """Follow a node to another row, which is empty."""
         for tally in self.tallies.values():
             tally.move(source, target)
+        if self.sums is not None:
+            for each in self.sums:
+                each.move(source, target)
         if self.starts is not None:
             self.starts.move(source, target)
 
@@ -250,6 +269,9 @@ class _StateCounter:
         self.capacity = capacity
         for tally in self.tallies.values():
             tally.extend(capacity)
+        if self.sums is not None:
+            for each in self.sums:
+                each.extend(capacity)
         if self.starts is not None:
             self.starts.extend(capacity)
 
@@ -272,6 +294,14 @@ class PodStates:
         now: Unix seconds.
         """
         return [(worth, tally.column()) for worth, tally in self._counter(pods, now).tallies.items()]
+
+    def sums(self, pods: StateSet, *, now: float) -> tuple[CountArray, ExactSums]:
+        """Return `int32[capacity]`, how many pods of a set are on each node, and what they count for together by row.
+
+        now: Unix seconds.
+        """
+        number, sums = self._counter(pods, now).follow_sums()
+        return number.column(), sums
 
     def running(self, pods: StateSet, *, now: float, longest: bool) -> FloatArray:
         """Return `float64[capacity]`: for how many seconds the pods of a set have run on each node, NaN without pods.
