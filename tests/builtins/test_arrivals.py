@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kube_policy_scheduler.builtins.metrics import arrivals
 from kube_policy_scheduler.cluster.cluster import Cluster

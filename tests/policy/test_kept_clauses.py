@@ -36,6 +36,13 @@ limit sum(request.cpu) by pod.label.app to 3 over node
 limit count() by pod.label.app to 60 over disk
 limit sum(request.cpu) to 100 over disk of pods where pod.label.app == "web"
 """,
+    "texts": """
+filter (quantity(node.annotation.owner) ?? 1) < 3
+score number(node.label.disk) ?? 7
+score -(count(p in node.pods) * (number(node.annotation.owner) ?? 0))
+score if startswith(node.label.disk, "s") then 5 else 0
+filter now() - (time(node.annotation.owner) ?? 0s) > 0s
+""",
     "nodes": """
 filter "spot" not in node.taints and not label quarantine
 score least_allocated(cpu)
@@ -84,7 +91,8 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
     def set_node(which: str) -> None:
         labels = {"disk": rng.choice(("ssd", "hdd"))} | ({"quarantine": "x"} if rng.random() < 0.1 else {})
         made = node(which, cpu=rng.choice("248"), **labels)
-        made.metadata.annotations = {"owner": rng.choice("ab")}
+        owners = ("a", "b", "1", str(rng.randrange(100)), "2026-01-01T00:00:00Z")
+        made.metadata.annotations = {"owner": rng.choice(owners)}
         cluster.set_node(made)
 
     def reading(query: str, oldest: float) -> Reading:

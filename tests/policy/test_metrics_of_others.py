@@ -101,6 +101,19 @@ def test_new_nodes_and_new_answers_are_seen() -> None:
     assert fits(r1=60, r2=10) == ["a", "b"]
 
 
+def test_a_label_value_that_takes_the_place_of_another_is_not_taken_for_it() -> None:
+    nodes = cluster(node("a", labels={"rack": "1"}), node("b", labels={"rack": "2"}))
+    hot, found = policy(WATTS + "score watts ?? 0 as heat"), signals(watts={"1": 10, "2": 20, "3": 30})
+
+    def heat() -> dict[str, float]:
+        return scores(decide(hot, pod(nodes, "p"), nodes, signals=found), nodes, "heat")
+
+    assert heat() == {"a": 10, "b": 20}
+    nodes.set_node(node("a", labels={"rack": "2"}))
+    nodes.set_node(node("b", labels={"rack": "3"}))
+    assert heat() == {"a": 20, "b": 30}
+
+
 @settings(max_examples=60)
 @given(
     racks=st.lists(st.sampled_from(["1", "2", "3", None]), min_size=1, max_size=8),

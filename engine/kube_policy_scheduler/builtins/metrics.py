@@ -25,7 +25,7 @@ from kube_policy_scheduler.cluster.signals import (
 )
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.columns import as_texts
-from kube_policy_scheduler.lang.environment import Item, QueryInput, QueryKey, Texts
+from kube_policy_scheduler.lang.environment import Item, QueryInput, QueryKey, TextChanges, Texts
 from kube_policy_scheduler.lang.queries import size_problem
 from kube_policy_scheduler.lang.signature import (
     Builtin,
@@ -224,7 +224,7 @@ class ValueReader:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.inputs = (query,)
-        self._of_texts: tuple[ValueTable, list[str], int, IntArray, FloatArray] | None = None
+        self._of_texts: tuple[ValueTable, TextChanges | None, int, IntArray, FloatArray] | None = None
         """For a column of texts: what its values were made from, the row of each text in the table, and
         `float64[texts + 1]`; the last one stands for an absent text."""
 
@@ -250,11 +250,12 @@ class ValueReader:
 
     def _values(self, table: ValueTable, usable_age: float, texts: Texts) -> FloatArray:
         """Return `float64[texts + 1]`: by code; looked up once as long as neither texts nor reading change."""
-        known = self._of_texts
-        if known is None or known[0] is not table or known[1] is not texts.values or known[2] != len(texts.values):
+        known, end = self._of_texts, texts.changes.end if texts.changes is not None else 0
+        if known is None or known[0] is not table or known[1] is not texts.changes or known[2] != end:
             rows = np.array([*(table.rows.get(text, -1) for text in texts.values), -1], np.int64)
             values = np.append(table.values, np.nan)[rows]  # row -1 is the last one
-            known = self._of_texts = (table, texts.values, len(texts.values), rows, values)
+            known = (table, texts.changes, end, rows, values)
+            self._of_texts = known if texts.changes is not None else None
         if table.oldest_sample_age <= usable_age:
             return known[4]
         found: FloatArray = np.where(np.append(table.sample_ages, 0.0)[known[3]] > usable_age, np.nan, known[4])

@@ -43,7 +43,7 @@ _MOST = 1e19
 
 
 def _texts(column: LabelColumn, frame: Frame) -> Texts:
-    return Texts(column.codes[frame.rows], column.values, column.index)
+    return Texts(column.codes[frame.rows], column.values, column.index, column.changes)
 
 
 def _label(frame: Frame, key: str) -> Texts:

@@ -184,9 +184,8 @@ class CountedPods:
         if function in ("sum", "avg"):
             number, sums = frame.cluster.pod_states().sums(pods, now=frame.now)
             rows = frame.rows if topology is None and not isinstance(frame.rows, slice) else slice(size)
-            total: Any = sums.values(rows).copy()
-            if topology is not None:
-                total = _by_domain(frame, total, topology)
+            on_nodes = sums.values(rows).copy()
+            total = on_nodes if topology is None else _by_domain(frame, on_nodes, topology)
             return total if function == "sum" else _mean(total, _by_domain(frame, number[:size], topology))
         groups = frame.cluster.pod_states().per_node(pods, now=frame.now)
         return _extreme_of_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
@@ -332,7 +331,7 @@ def _sums(frame: Frame, counter: RowAmountCounter, topology: str | None) -> Floa
     return result
 
 
-def _mean(total: Any, number: Any) -> Any:
+def _mean(total: FloatArray | float, number: Any) -> FloatArray | float:
     if isinstance(total, float):
         return total / number if number else np.nan
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)

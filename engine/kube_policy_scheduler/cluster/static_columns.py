@@ -8,6 +8,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from kube_policy_scheduler.cluster.journal import Journal
+
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int64]
 CodeArray: TypeAlias = NDArray[np.int32]
@@ -60,13 +62,15 @@ class ValueColumn:
 class CodedColumn(Generic[T]):
     """One value or None per row, dictionary coded."""
 
-    __slots__ = ("_codes", "_free", "_uses", "index", "state", "values")
+    __slots__ = ("_codes", "_free", "_uses", "changes", "index", "state", "values")
 
     def __init__(self, values: Iterable[T | None]) -> None:
         self.values: list[T] = []
         """By code. Codes that no row has any more keep their last value until another takes its place."""
         self.index: dict[T, int] = {}
         """Codes by value, of values that some row has."""
+        self.changes: Journal[int] = Journal()
+        """Codes whose value is new: it was appended, or replaced one that no row had any more."""
         self.state = object()
         """Another object after each change: what is derived from the column is true while it is the same."""
         self._uses: list[int] = []
@@ -118,6 +122,7 @@ class CodedColumn(Generic[T]):
                 self._uses.append(0)
             else:
                 self.values[code] = value
+            self.changes.note(code)
         self._uses[code] += 1
         return code
 

@@ -41,15 +41,29 @@ class Frame(Protocol):
         ...
 
 
+class TextChanges(Protocol):
+    """A journal of the places in a list of texts that have another text than before."""
+
+    @property
+    def end(self) -> int:
+        """Return the position after the last change."""
+        ...
+
+    def since(self, position: int) -> Sequence[int] | None:
+        """Return the places that changed after a position; None if that is too long ago to know."""
+        ...
+
+
 class Texts(NamedTuple):
     """One text per row, dictionary coded."""
 
     codes: NDArray[np.int32]
     """`int32[rows]`, an index into `values`; -1 is absent."""
     values: list[str]
-    """The same list as long as no text changes: what follows from it is kept by its identity."""
     places: dict[str, int]
     """The index of each text in `values`."""
+    changes: TextChanges | None = None
+    """Of a column that is kept: what changes in `values`. What follows from the texts is kept by this."""
 
 
 class Lists:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.environment import Lists, Texts
+from kube_policy_scheduler.lang.environment import Lists, TextChanges, Texts
 
 FALSE, MISSING, TRUE = 0, 1, 2
 TextValue: TypeAlias = Texts | str | None
@@ -96,6 +96,43 @@ def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype
     table[-1] = absent
     result: NDArray[Any] = table[texts.codes]
     return result
+
+
+class KeptTable:
+    """What a function makes of each text of a column: kept, and made again for the texts that changed."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: tuple[TextChanges, int, Sequence[Any], NDArray[Any]] | None = None
+        """Of the column asked about last: its changes, how many were seen, the other arguments, and the table."""
+
+    def by_value(
+        self, texts: Texts, function: Callable[[str], Any], *, others: Sequence[Any], absent: Any, dtype: Any
+    ) -> NDArray[Any]:
+        """Return `dtype[rows]`, as `by_value` does.
+
+        others: all besides the text that the result follows from.
+        """
+        changes, kept, size = texts.changes, self._kept, len(texts.values)
+        if changes is None:
+            return by_value(texts, function, absent=absent, dtype=dtype)
+        known = kept is not None and kept[0] is changes and kept[2] == others
+        places = changes.since(kept[1]) if known and kept is not None else None
+        if kept is None or places is None or len(places) > size:
+            made = [function(text) for text in texts.values]
+            table = np.array([*made, absent], dtype)
+        elif places or len(kept[3]) != size + 1:
+            table = np.empty(size + 1, dtype)
+            table[: len(kept[3]) - 1] = kept[3][:-1]
+            for place in set(places):
+                table[place] = function(texts.values[place])
+            table[-1] = absent
+        else:
+            table = kept[3]
+        self._kept = changes, changes.end, others, table
+        result: NDArray[Any] = table[texts.codes]
+        return result
 
 
 def map_texts(texts: Texts, function: Callable[[str], str | None]) -> Texts:

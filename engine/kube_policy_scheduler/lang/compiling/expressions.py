@@ -1,4 +1,4 @@
-"""Typed tree to one callable over columns. The callable takes a frame, and keeps nothing between calls.
+"""Typed tree to one callable over columns. The callable takes a frame; it keeps what functions make of texts.
 
 What is one value per decision is a Python number, bool or str; what is one per node is an array `[rows]`.
 """
@@ -22,6 +22,7 @@ from kube_policy_scheduler.lang.compiling.columns import (
     FALSE,
     MISSING,
     TRUE,
+    KeptTable,
     are_absent,
     as_texts,
     by_value,
@@ -433,6 +434,7 @@ def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> C
     gives = value.info.type.kind
     absent: Any = {Kind.TRUTH: False, Kind.NUMBER: float("nan"), Kind.LIST: ABSENT_LIST}.get(gives)
     frames = value.builtin.reads_frame
+    kept = KeptTable()
 
     def call(frame: Any) -> Any:
         given = [argument(frame) for argument in arguments]
@@ -442,6 +444,13 @@ def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> C
             return absent if any(given[at] is None for at in texts) else inner(*given)
         others = [value for at, value in enumerate(given) if at not in columns]
         if len(columns) == 1 and not any(other is None or isinstance(other, np.ndarray) for other in others):
+            if not frames and gives in (Kind.NUMBER, Kind.TRUTH):
+                dtype = np.bool_ if gives is Kind.TRUTH else np.float64
+                at = columns[0]
+                before, after = given[:at], given[at + 1 :]
+                return kept.by_value(
+                    given[at], lambda text: inner(*before, text, *after), others=others, absent=absent, dtype=dtype
+                )
             return _one_column(inner, given, columns[0], gives, absent)
         return _row_by_row(inner, given, texts, gives, absent, frame.size)
 
