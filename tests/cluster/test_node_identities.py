@@ -150,3 +150,31 @@ def test_a_series_that_comes_or_goes_does_not_hide_the_others(come: int) -> None
 
     assert other.places_in(one).tolist() == [names.index(name) if name in names else -1 for name in more]
     assert one.places_in(other).tolist() == [more.index(name) for name in names]
+
+
+def test_a_node_or_a_series_that_comes_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, columns, looked = NodeTable(), SignalColumns(), list[Any]()
+    identities, plain = TableIdentities(table), signal_join._row_of
+
+    def noted(texts: Any, *, index: NodeIndex) -> int:
+        looked.append(texts)
+        return plain(texts, index=index)
+
+    def answer(count: int) -> Reading:
+        return Reading(
+            "m", tuple(Series({"node": f"n{row}"}, float(row), 1000.0) for row in range(count)), 1000.0, 1000.0
+        )
+
+    monkeypatch.setattr(signal_join, "_row_of", noted)
+    for number in range(200):
+        table.set(node(f"n{number}", address=f"10.0.1.{number}"))
+    first = answer(201)
+    assert columns.joined(Query("m"), reading=first, nodes=identities).matched == 200
+    assert len(looked) == 201
+
+    table.set(node("n200", address="10.0.2.1"))
+    assert columns.joined(Query("m"), reading=first, nodes=identities).matched == 201
+    table.remove("n7")
+    assert columns.joined(Query("m"), reading=first, nodes=identities).matched == 200
+    columns.joined(Query("m"), reading=answer(202), nodes=identities)
+    assert len(looked) - 201 == 1 + 2 + 1, "the series of the node that came, of the two rows that changed, the new one"

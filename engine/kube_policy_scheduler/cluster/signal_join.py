@@ -122,22 +122,27 @@ class NodeIndex:
         rows = self._by_alias.get(text)
         return _UNMATCHED if rows is None else rows if isinstance(rows, int) else _AMBIGUOUS
 
-    def follow(self, changes: IdentityChanges) -> set[str]:
-        """Take over changes; return the texts that may identify other nodes than before."""
-        texts = set[str]()
+    def follow(self, changes: IdentityChanges) -> list[str]:
+        """Take over changes; return the texts that identify another node than before, or none, or one again."""
         before = len(self._names)
-        for row in {*changes.rows, *range(changes.size, before)}:
-            if row < before:
-                texts |= self._drop(row)
+        gone = [row for row in {*changes.rows, *range(changes.size, before)} if row < before]
+        texts = set[str]().union(*(self._texts(row) for row in gone))
+        texts.update(*(_aliases(hostname, addresses) | {name} for _, name, hostname, addresses in changes.now))
+        rows = {text: self.look_up(text) for text in texts}
+        for row in gone:
+            self._drop(row)
         del self._names[changes.size :], self._aliases[changes.size :]
         for row, name, hostname, addresses in sorted(changes.now):
-            texts |= self._add(row, name, hostname, addresses)
+            self._add(row, name, hostname, addresses)
         self._as_tuple = None
-        return texts
+        return [text for text, row in rows.items() if self.look_up(text) != row]
 
-    def _add(self, row: int, name: str, hostname: str | None, addresses: Iterable[str]) -> frozenset[str]:
-        """Add a node, on a row that has none or is the next one; return all that identifies it."""
-        aliases = frozenset(_canonical(text) for text in (hostname, *addresses) if text)
+    def _texts(self, row: int) -> frozenset[str]:
+        return self._aliases[row] | {self._names[row]}
+
+    def _add(self, row: int, name: str, hostname: str | None, addresses: Iterable[str]) -> None:
+        """Add a node, on a row that has none or is the next one."""
+        aliases = _aliases(hostname, addresses)
         if row == len(self._names):
             self._names.append(name)
             self._aliases.append(aliases)
@@ -150,13 +155,12 @@ class NodeIndex:
                 there.add(row)
             elif there != row:
                 self._by_alias[alias] = {there, row}
-        return aliases | {name}
 
-    def _drop(self, row: int) -> frozenset[str]:
-        name, aliases = self._names[row], self._aliases[row]
+    def _drop(self, row: int) -> None:
+        name = self._names[row]
         if self._by_name.get(name) == row:
             del self._by_name[name]
-        for alias in aliases:
+        for alias in self._aliases[row]:
             there = self._by_alias[alias]
             if isinstance(there, int):
                 del self._by_alias[alias]
@@ -164,7 +168,10 @@ class NodeIndex:
             there.discard(row)
             if len(there) == 1:
                 self._by_alias[alias] = there.pop()
-        return aliases | {name}
+
+
+def _aliases(hostname: str | None, addresses: Iterable[str]) -> frozenset[str]:
+    return frozenset(_canonical(text) for text in (hostname, *addresses) if text)
 
 
 @dataclass(frozen=True, slots=True)
