@@ -217,6 +217,36 @@ def test_parameters_for_a_driver_stay_as_they_are_byte_by_byte(cluster: Cluster,
     free(cluster, name, namespace="tuned")
 
 
+@pytest.mark.parametrize("what", ["changed", "deleted"])
+def test_a_claim_that_is_changed_or_deleted_meanwhile(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path, what: str
+) -> None:
+    two_gpus(cluster, "n1")
+    cluster.api.create("resourceclaims", claim("web"))
+    meanwhile: list[str] = []
+
+    def change_before_the_status(exchange: Exchange) -> Fault | None:
+        if exchange.is_about("patch", "resourceclaims/status") and not meanwhile:
+            meanwhile.append(what)
+            if what == "changed":
+                cluster.api.patch("resourceclaims", "web", {"metadata": {"annotations": {"example.com/a": "b"}}})
+            else:
+                cluster.api.delete("resourceclaims", "web")
+                cluster.api.patch("resourceclaims", "web", {"metadata": {"finalizers": None}})
+        return None
+
+    front.plan = change_before_the_status
+    scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    cluster.add_pods(claim_pod("web"))
+    eventually(lambda: meanwhile)
+    if what == "deleted":
+        eventually(lambda: not cluster.api.list("resourceclaims"))
+        assert not cluster.placements()["web"]
+        cluster.api.create("resourceclaims", claim("web"))
+    cluster.wait_bound("web")
+    assert len(taken(cluster)) == 1
+
+
 def test_of_two_schedulers_that_allocate_one_device_the_later_one_takes_it_back(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
