@@ -65,6 +65,13 @@ def test_devices_are_shown_by_node_with_those_who_use_them() -> None:
     ]
 
 
+def test_the_cluster_counts_devices_and_those_in_use() -> None:
+    cluster = used_cluster()
+    assert (cluster.resource_slices.device_count(), cluster.resource_claims.allocated.count()) == (7, 3)
+    cluster.resource_slices.remove(next(info.slice for info in cluster.resource_slices if info.name == "gpu-a"))
+    assert cluster.resource_slices.device_count() == 3
+
+
 def test_of_very_many_devices_the_first_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_DEVICES", 4)
     monkeypatch.setattr(module, "MOST_ROWS", 1)

@@ -231,6 +231,7 @@ CASES: dict[str, Sample] = {
     "scheduler_dra_bindingconditions_wait_duration_seconds": (Given.claim, f"_sum{CONDITIONS}", 600),
     "policy_scheduler_claims_binding_duration_seconds": (Given.claim, "_sum{result=success}", 0.5),
     "policy_scheduler_claims_contended": (Given.claim, "_total{}", 1),
+    "policy_scheduler_devices": lives("{state=allocated}", 6, devices={"published": 8, "allocated": 6}),
     # decisions and policies
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),
     "policy_scheduler_decisions": (Given.decide, "_total{policy=next,result=placed}", 1),

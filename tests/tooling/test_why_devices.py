@@ -10,6 +10,7 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
+from kube_policy_scheduler.tooling.why import devices
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
 from tests.policy.claimed_devices import FOUR, NOW, claiming, cluster_of, device, frame_of, place, profile_of
 
@@ -50,7 +51,7 @@ def test_the_selector_and_what_the_nearest_devices_have_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "claim", "lacks", "change"),
+    ("there", "claim", "lacks", "change"),
     [
         (EIGHT, {"count": 5, "constraint": "gpu/numa"},
          "5 devices must have the same gpu/numa: of 8 that fit, at most 4 have one value",
@@ -74,9 +75,9 @@ def test_the_selector_and_what_the_nearest_devices_have_are_named() -> None:
     ],
 )  # fmt: skip
 def test_a_node_says_what_its_devices_lack(
-    devices: list[dict[str, Any]], claim: dict[str, Any], lacks: str, change: str | None
+    there: list[dict[str, Any]], claim: dict[str, Any], lacks: str, change: str | None
 ) -> None:
-    found = ask(cluster_of(devices), **claim)
+    found = ask(cluster_of(there), **claim)
     assert lacks in nearest(found)
     if change is not None:
         assert change in [one.text for one in found.changes]
@@ -95,6 +96,18 @@ def _more(cluster: Cluster, name: str, count: int) -> None:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu", "nodeName": name, "pool": pool, "devices": [{"name": f"d{at}"} for at in range(count)]}
     cluster.set_object(msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.ResourceSlice))
+
+
+def test_of_very_many_devices_a_part_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of(FOUR)
+    for number in range(40):
+        _more(cluster, f"m{number}", 2)
+    frame = frame_of(cluster, "p", count=9)
+    state = devices.claim_state(frame)
+    assert state is not None
+    assert len(devices.unmet_on_nodes(frame, state)) == 41
+    monkeypatch.setattr(devices, "MOST_COMPARED", 20)
+    assert len(devices.unmet_on_nodes(frame, state)) < 12
 
 
 def test_the_cluster_is_as_before() -> None:

@@ -68,6 +68,10 @@ class AllocatedDevices:
         """Return whether a device is in use as a whole."""
         return device in self._whole
 
+    def count(self) -> int:
+        """Return how many devices are in use, be it as a whole or in shares."""
+        return len(self._whole.keys() | self._shares.keys())
+
     def is_allocated(self, device: DeviceID) -> bool:
         """Return whether a device is in use, be it as a whole or in shares."""
         return device in self._whole or device in self._shares

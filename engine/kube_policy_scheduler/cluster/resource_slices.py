@@ -198,6 +198,10 @@ class ResourceSlices:
     def __iter__(self) -> Iterator[SliceInfo]:
         return iter(self._slices.values())
 
+    def device_count(self) -> int:
+        """Return how many devices drivers publish."""
+        return sum(len(info.devices) for info in self._slices.values())
+
     @property
     def sees_labels(self) -> bool:
         """Return whether labels of nodes may decide which node sees which device."""

@@ -425,6 +425,7 @@ class Daemon:
                 "pods": len(scheduler.cluster.pods),
                 "assumed_pods": len(assumed),
             },
+            devices=self._devices(),
             unschedulable_pods=self._census.rejections(),
             watches=self._watches(),
             oldest_pods={
@@ -439,6 +440,12 @@ class Daemon:
             lease=self._coordinator.lease_state(),
             shard=self._coordinator.shard_state(),
         )
+
+    def _devices(self) -> dict[str, int]:
+        cluster = self._scheduler.cluster
+        published = cluster.resource_slices.device_count()
+        allocated = cluster.resource_claims.allocated.count()
+        return {"published": published, "allocated": allocated} if published or allocated else {}
 
     def _watches(self) -> list[WatchRow]:
         now = asyncio.get_running_loop().time()

@@ -119,6 +119,8 @@ class LiveState:
     """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
     cache_size: Mapping[str, int] = field(default_factory=dict)
     """By type: nodes, pods, assumed_pods."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """That pods can claim, by state: published, allocated; empty if drivers publish none."""
     unschedulable_pods: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By (plugin, profile) that rejected them."""
     watches: Sequence[WatchRow] = ()
@@ -296,6 +298,14 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Seconds since a loop last ran. A loop that waits for work can be idle for hours.",
         ("loop",),
         lambda live: (((loop.name,), loop.idle_seconds) for loop in live.loops),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_devices",
+        "Number of devices that pods can claim: published by drivers, and allocated to claims, in memory or in their"
+        " status.",
+        ("state",),
+        lambda live: _by_label(live.devices),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -66,7 +66,7 @@ def device_uses(cluster: Cluster) -> DeviceUses | None:
         DeviceUse(node, driver, devices, used, tuple(by.get((node, driver), ())))
         for (node, driver), (devices, used) in counts.items()
     ]
-    return DeviceUses(rows, sum(len(info.devices) for info in slices), looked_at)
+    return DeviceUses(rows, slices.device_count(), looked_at)
 
 
 def _users(cluster: Cluster) -> Mapping[DeviceID, tuple[str, ...]]:

@@ -29,6 +29,9 @@ _MOST_DEVICES = 2048
 """Devices of one node that are looked at."""
 _MOST_NODES = 256
 """Nodes whose devices are looked at for the cause."""
+MOST_COMPARED = 100_000
+"""Devices that are compared with requests on these nodes together: a claim may have 32 requests, a node any number of
+slices."""
 _MOST_TEXT = 120
 """Characters of a selector."""
 _BYTES = {"Ti": 2**40, "Gi": 2**30, "Mi": 2**20}
@@ -42,6 +45,8 @@ class RequestOnNode:
     claim: str
     """Name of the claim."""
     request: Request
+    compared: int = 0
+    """Devices that were looked at."""
     of_class: int = 0
     allocated: int = 0
     """Of the class and in use."""
@@ -183,6 +188,7 @@ def claims_on(frame: Frame, state: ClaimState, row: int) -> ClaimsOnNode | None:
 def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[SlicedDevice]) -> RequestOnNode:
     found = RequestOnNode(claim, request)
     allocated = frame.cluster.resource_claims.allocated
+    found.compared = len(devices)
     for device in devices:
         if not is_of_class(device, request.class_selectors):
             continue
@@ -285,8 +291,16 @@ def unmet_on_nodes(frame: Frame, state: ClaimState) -> dict[int, ClaimsOnNode]:
     refused = np.flatnonzero(_PLUGIN.verdicts(frame, state) != ClaimOutcome.FITS)
     if len(refused) > _MOST_NODES:
         refused = refused[np.linspace(0, len(refused) - 1, _MOST_NODES).astype(np.int64)]
-    found = ((row, claims_on(frame, state, row)) for row in refused.tolist())
-    return {row: one for row, one in found if one is not None}
+    found: dict[int, ClaimsOnNode] = {}
+    compared = 0
+    for row in refused.tolist():
+        one = claims_on(frame, state, row)
+        if one is not None:
+            found[row] = one
+            compared += sum(each.compared for alternatives in one.requests for each in alternatives)
+        if compared > MOST_COMPARED:
+            break
+    return found
 
 
 def cause(unmet: dict[int, ClaimsOnNode]) -> str:
