@@ -201,6 +201,24 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         assert 300 <= int(queries[2]["timeoutSeconds"]) <= 600
 
 
+async def test_pages_of_large_objects_have_fewer() -> None:
+    limits: list[int] = []
+    large = [pod(f"p{number}", annotations={"a": "x" * 100_000}) for number in range(10)]
+
+    def script(request: Request, peer: Peer) -> None:
+        if "watch" in request.query:
+            peer.begin_stream()
+            return
+        limits.append(int(request.query["limit"]))
+        peer.answer(200, pod_list(*large, continue_="" if "continue" in request.query else "more"))
+
+    async with mirrored(script) as (_, reflector, __):
+        await reflector.synced.wait()
+
+    assert limits[0] == 500
+    assert 70 < limits[1] < 90, "8 MiB of 100 kB each"
+
+
 async def test_a_list_is_read_before_there_are_handlers() -> None:
     asked: list[str | None] = []
 
