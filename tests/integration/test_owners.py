@@ -123,6 +123,9 @@ def test_a_restart_with_broken_scheduling_policies_starts_from_the_last_accepted
     assert process.policies()["owners"]["shop"]["policies"] == ["shop/web"]
     cluster.add_pods(pod("one", namespace="team-a"))
     assert cluster.wait_bound("one") == {"one": "in-b"}
+    why = ["why", "one", "-n", "team-a", "--policies", str(tmp_path / "admin"), *where[-2:]]
+    run([*why, "--config", str(tmp_path / "config.yaml")])
+    assert "the policies of owner shop may govern this pod, but are not on this machine" in capsys.readouterr().err
 
     said = rollout("undo")
     assert "more.policy is not in revision 1" in said

@@ -127,8 +127,11 @@ FORMS = {
     ),
     "product": Form("filter node.free.cpu >= 2core * (number(pod.label.needs) ?? 1)", "2 of 3 nodes fit"),
     "time": Form(
-        'filter (time(node.label["until"]) ?? 0s) < now() - 1d', "3 of 3 nodes fit", {"doctor": "node label until"}
+        'filter (time(node.label["until"]) ?? 0s) > now() + 30min',
+        'node.label["until"] is "2026-11-01T00:00:00Z", now() is 2026-11-22T12:00:00Z',
+        {"doctor": "node label until"},
     ),
+    "duration": Form("score 50 if pod.waiting > 20min", "pod.waiting = 30min"),
     "version": Form('filter (version(node.kernel) >= version("5.10")) ?? false', "2 of 3 nodes fit"),
     "cluster metric": Form(
         'metric grid = promql("grid_load") for cluster default 0\nhold if grid > 90 else "grid is full"',

@@ -112,6 +112,11 @@ class Owners:
             for name, owner in every
         ]
 
+    def absent(self, namespace: str, sources: Iterable[Source]) -> list[str]:
+        """Return the owners that may govern pods of a namespace, but whose policies are not on this machine."""
+        here = {part.name for part in self.parts(sources) if part.sources or part.given}
+        return [owner.name for owner in self.owners if owner.name not in here and owner.may_govern(namespace)]
+
     def left_out(self, part: Part) -> None:
         """Say once that the policies of an owner take no part because of their errors."""
         if part.name not in self._left_out:

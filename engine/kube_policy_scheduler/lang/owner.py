@@ -83,6 +83,10 @@ class Owner:
         namespaces = "" if "*" in self.namespaces else f"({' or '.join(tests)})"
         return " and ".join(part for part in (namespaces, f"({self.pods})" if self.pods else "") if part)
 
+    def may_govern(self, namespace: str) -> bool:
+        """Return whether the owner may govern pods of a namespace, judged by its name."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
     def may_meet(self, other: Owner) -> bool:
         """Return whether both may govern pods of one namespace, judged by the names."""
         return any(_may_meet(one, two) for one in self.namespaces for two in other.namespaces)

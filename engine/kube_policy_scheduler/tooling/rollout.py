@@ -49,15 +49,16 @@ class ReplicaState:
     report: ReplicaReport
     state: State
 
-    @property
-    def text(self) -> str:
-        """Return what people read about it."""
+    def text(self, *, mounted: bool) -> str:
+        """Return what people read about it. mounted: whether the policies come as a volume, which a kubelet writes."""
         report = self.report
         match self.state:
             case State.LIVE:
                 return "live"
             case State.WAITS:
-                return "waits for its kubelet to bring it" if report.active else "has no policies yet"
+                if not report.active:
+                    return "has no policies yet"
+                return "waits for its kubelet to bring it" if mounted else "does not use it yet"
             case State.REFUSED:
                 return f"{report.result}: {report.problem or 'see its log'}"
             case State.SILENT:
@@ -119,8 +120,15 @@ def _state(report: ReplicaReport, wanted: str, stale_seconds: float) -> State:
     return State.WAITS
 
 
-def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
-    """Yield a rollout as people read it. where: names the ConfigMap."""
+def lines(rollout: Rollout, *, where: str, to: Terminal, mounted: bool = True) -> Iterator[str]:
+    """Yield a rollout as people read it.
+
+    Args:
+        rollout: as judged.
+        where: names the ConfigMap, or what else contains the policies.
+        to: the terminal.
+        mounted: whether the policies come to the replicas as a volume.
+    """
     yield f"policy set {rollout.wanted} in {where}"
     if rollout.replicas:
         rows = [
@@ -128,7 +136,7 @@ def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
                 each.report.name,
                 each.report.active or "none",
                 each.report.active and short_duration(max(0, int(each.report.since_seconds))),
-                each.text,
+                each.text(mounted=mounted),
             )
             for each in rollout.replicas
         ]

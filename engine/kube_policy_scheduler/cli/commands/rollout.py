@@ -125,7 +125,7 @@ def status(*, lease: str, deployment: str, watch: bool, timeout: str, form: str,
     if form == "json":
         say_json(data(found))
     else:
-        say_lines(lines(found, where=str(place), to=terminal()))
+        say_lines(lines(found, where=str(place), to=terminal(), mounted=isinstance(place, _ConfigMap)))
     return 0 if found.is_done else 1
 
 
@@ -356,8 +356,12 @@ async def _follow(
     said = ""
     async with place.view(lease, deployment) as view:
         while True:
-            found = await _look(view, place.owner)
+            found, owners = await _look(view, place.owner)
             if found.is_done or found.is_refused or time.monotonic() >= ends:
+                if place.owner and found.replicas and place.owner not in owners:
+                    known = ", ".join(owners) or "none"
+                    text = f"no replica has reported policies of owner {place.owner}; the owners are: {known}"
+                    say(f"policyctl: {text}", err=True)
                 return found
             if shows_progress and (now := f"{found.wanted}: {verdict(found)}") != said:
                 say(now, err=True)
@@ -365,7 +369,8 @@ async def _follow(
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
-async def _look(view: RolloutView, owner: str) -> Rollout:
+async def _look(view: RolloutView, owner: str) -> tuple[Rollout, list[str]]:
+    """Return where the rollout stands, and the owners that replicas have reported."""
     from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS, SetReport
     from kube_policy_scheduler.tooling.rollout import ReplicaReport, judge
 
@@ -384,4 +389,5 @@ async def _look(view: RolloutView, owner: str) -> Rollout:
         )
         for each, about in told
     ]
-    return judge(reports, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)
+    rollout = judge(reports, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)
+    return rollout, sorted({name for each in published for name in each.owners})

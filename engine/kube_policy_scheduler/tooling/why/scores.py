@@ -16,18 +16,20 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import MISSING, TRUE
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Part
 from kube_policy_scheduler.lang.environment import Lists, Texts
-from kube_policy_scheduler.lang.types import BYTES, Kind, Shape
+from kube_policy_scheduler.lang.types import BYTES, SECONDS, Kind, Shape
 from kube_policy_scheduler.policy.clauses import ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.groupings import GroupingScore
 from kube_policy_scheduler.policy.readings import metric_ages
-from kube_policy_scheduler.times import duration
+from kube_policy_scheduler.times import duration, duration_text, rfc3339
 
 Value: TypeAlias = float | str | bool | list[Any] | None
 """None is missing."""
 
 _MOST_WHOLE = 1e15
 _AGE_SHOWN = 0.5  # seconds
+_TIMES = 1e9
+"""Seconds: no pod waits for 30 years, so what is larger is a time since 1970."""
 _BINARY = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
@@ -42,12 +44,13 @@ class PartValues:
     same: bool
     """Whether it is one value for the whole decision."""
     bytes: bool = False
+    seconds: bool = False
     ages: tuple[float | None, ...] = ()
     """Of a metric that had an answer: how old each value is, seconds; None where there is none."""
 
     def texts(self) -> list[str]:
         """Return the values for people, of a metric each with its age."""
-        texts = [shown(value, as_bytes=self.bytes) for value in self.values]
+        texts = [shown(value, as_bytes=self.bytes, as_seconds=self.seconds) for value in self.values]
         if not self.ages:
             return texts
         pairs = zip(texts, self.ages, strict=True)
@@ -72,6 +75,7 @@ def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -
             values,
             part.info.shape is Shape.DECISION,
             unit.kind is Kind.NUMBER and unit.unit.same_dimension(BYTES),
+            unit.kind is Kind.NUMBER and unit.unit.same_dimension(SECONDS),
             _ages(part, frame, positions),
         )
     return tuple(done.values())
@@ -115,8 +119,8 @@ def _value(part: Part, answer: Any, position: int) -> Value:
     return None if math.isnan(number) else number
 
 
-def shown(value: Value, *, as_bytes: bool = False) -> str:
-    """Return a value for people."""
+def shown(value: Value, *, as_bytes: bool = False, as_seconds: bool = False) -> str:
+    """Return a value for people. as_seconds: a duration, or a time since 1970."""
     match value:
         case None:
             return "missing"
@@ -125,6 +129,8 @@ def shown(value: Value, *, as_bytes: bool = False) -> str:
         case float():
             if as_bytes:
                 return amount_text("memory", int(value))
+            if as_seconds and abs(value) < _MOST_WHOLE:
+                return rfc3339(value) if value >= _TIMES else duration_text(round(value, 3))
             # seconds since 1970 are whole numbers of ten digits
             return f"{value:.0f}" if value.is_integer() and abs(value) < _MOST_WHOLE else f"{value:.6g}"
         case str():
