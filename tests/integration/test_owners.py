@@ -35,9 +35,11 @@ def test_each_team_places_its_own_pods_and_an_error_stays_with_its_team(
     cluster.use_namespaces("team-a", "team-b")
     cluster.add_nodes(node("in-a", labels={ZONE: "a"}), node("in-b", labels={ZONE: "b"}))
     process = scheduler(f"--config={tmp_path / 'config.yaml'}", f"--policies={tmp_path / 'admin'}").start_ready()
+    # a busy machine may take longer than the scheduler waits for owners
+    eventually(lambda: process.policies()["owners"]["team-a"]["policies"])
+    eventually(lambda: process.policies()["owners"]["team-b"]["problems"])
     cluster.add_pods(pod("one", namespace="team-a"), pod("two", namespace="team-b"), pod("three"))
 
-    eventually(lambda: process.policies()["owners"]["team-b"]["problems"])
     assert cluster.wait_bound("one", "two", "three") == {"one": "in-b", "two": "in-a", "three": "in-a"}
     owners = process.policies()["owners"]
     assert owners["team-a"]["policies"] == ["team-a/web"]
