@@ -104,7 +104,9 @@ GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (GANG_OF_2 | {"schedulingConstraints": RACK}, "wants all pods in one domain of topology.kubernetes.io/rack"),
+        (GANG_OF_2 | {"schedulingConstraints": RACK}, "no node has the label topology.kubernetes.io/rack"),
+        (GANG_OF_2 | {"schedulingConstraints": {"topology": [*RACK["topology"], {"key": "zone"}]}}, "it knows one"),
+        (GANG_OF_2 | {"schedulingConstraints": {"topology": [{"key": "rack", "mode": "near"}]}}, "it knows one"),
         (GANG_OF_2 | {"schedulingConstraints": {"power": {"max": "4"}}}, "does not know: power"),
         (GANG_OF_2 | {"resourceClaims": [{"name": "net"}]}, "shares resource claims among its pods (net)"),
         (GANG_OF_2 | {"parentCompositePodGroupName": "tree"}, "belongs to CompositePodGroup tree"),
@@ -112,7 +114,17 @@ GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
         ({}, "a scheduling policy other than `basic` and `gang`"),
         (GANG_OF_2 | {"disruptionMode": {"all": {}}, "priority": 7}, "has priority 7, but this pod has priority 0"),
     ],
-    ids=["topology", "constraint", "claims", "parent", "policy", "no policy", "priority of 1.37"],
+    ids=[
+        "topology",
+        "two",
+        "unknown mode",
+        "constraint",
+        "claims",
+        "parent",
+        "policy",
+        "no policy",
+        "priority of 1.37",
+    ],
 )
 def test_what_a_group_asks_for_and_is_not_done_holds_its_pods_with_the_reason(spec: dict[str, Any], why: str) -> None:
     async def tell(calm: Calm) -> None:
@@ -126,6 +138,73 @@ def test_what_a_group_asks_for_and_is_not_done_holds_its_pods_with_the_reason(sp
         assert calm.on_nodes() == ["a", "b"], "once the group asks for it no longer"
 
     story("", tell, cpus=(2,))
+
+
+def racks(calm: Calm, **racks: str) -> None:
+    for name, rack in racks.items():
+        calm.server.set_node(name, cpu=2, labels={"topology.kubernetes.io/rack": rack})
+
+
+def nodes_of(calm: Calm) -> dict[str, str]:
+    found = {name: pod["spec"].get("nodeName", "") for name, pod in calm.server.pods.items()}
+    return {name: node for name, node in found.items() if node}
+
+
+def test_a_group_with_a_topology_starts_whole_in_one_domain() -> None:
+    async def tell(calm: Calm) -> None:
+        racks(calm, a0="a", b0="b", b1="b")
+        near = native("near", schedulingPolicy={"gang": {"minCount": 3}}, schedulingConstraints=RACK)
+        exists(calm, near)
+        pods(calm, "near", "p", "q", "r")
+        await calm.after(10)
+        assert set(nodes_of(calm).values()) == {"b0", "b1"}
+        calm.restart()
+        exists(calm, near)
+        pods(calm, "near", "s", "t")
+        await calm.after(10)
+        later = {name for name in nodes_of(calm) if name in ("s", "t")}
+        assert len(later) == 1, "the members that run fix the domain, also after a restart"
+        assert set(nodes_of(calm).values()) == {"b0", "b1"}
+        (left,) = {"s", "t"} - later
+        assert "outside topology.kubernetes.io/rack=b" in calm.told.why[left]
+
+    story("", tell, cpus=())
+
+
+def test_a_group_that_no_domain_holds_says_what_is_missing_in_the_best_one() -> None:
+    async def tell(calm: Calm) -> None:
+        racks(calm, a0="a", b0="b", b1="b")
+        exists(calm, native("near", schedulingPolicy={"gang": {"minCount": 5}}, schedulingConstraints=RACK))
+        pods(calm, "near", *"pqrst")
+        await calm.after(10)
+        assert (calm.on_nodes(), calm.waiting()) == ([], [])
+        missing = "b (topology.kubernetes.io/rack) has room for 4 of 5 pods; 1 more request"
+        assert missing in calm.told.why["p"]
+        racks(calm, b2="b")
+        await calm.after(20)
+        assert len(calm.on_nodes()) == 5
+
+    story("", tell, cpus=())
+
+
+def test_evictions_make_room_in_one_domain_or_do_not_happen() -> None:
+    async def tell(calm: Calm) -> None:
+        racks(calm, a0="a", b0="b", b1="b")
+        for number in range(6):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        spec = {"priority": 10} | containers(1000)
+        for size in (5, 4):
+            exists(calm, native("near", schedulingPolicy={"gang": {"minCount": size}}, schedulingConstraints=RACK))
+            for number in range(5):
+                if f"high{number}" not in calm.server.pods:
+                    calm.server.create_pod(f"high{number}", {"schedulingGroup": {"podGroupName": "near"}} | spec, {})
+            await calm.after(120)
+            inside = {node for name, node in nodes_of(calm).items() if name.startswith("high")}
+            assert inside == (set() if size == 5 else {"b0", "b1"})
+            assert sum(name.startswith("low") for name in calm.server.pods) == (6 if size == 5 else 2)
+
+    story("", tell, cpus=())
 
 
 @pytest.mark.parametrize(

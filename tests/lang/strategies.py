@@ -205,6 +205,9 @@ _PARTS: dict[str, SearchStrategy[Tokens]] = {
         lambda roles: [f"with {roles}"]
     ),
     "within": expressions(0).map(lambda tokens: ["within", *tokens]),
+    "within one": st.sampled_from(["rack", '"a b" or zone', "rack or topology.kubernetes.io/block or any"]).map(
+        lambda levels: [f"within one {levels}"]
+    ),
     "every": expressions(0).map(lambda tokens: ["every", *tokens]),
     "stale after": expressions(0).map(lambda tokens: ["stale after", *tokens]),
     "default": expressions(1).map(lambda tokens: ["default", *tokens]),
@@ -273,7 +276,14 @@ def _one(draw: DrawFn) -> Tokens:
             if draw(st.booleans()):
                 evict = ["evict where", *_expr(draw, 2)] if draw(st.booleans()) else []
                 return draw(st.sampled_from([["preempt", "never"], ["preempt", "if", *_expr(draw, 2), *evict]]))
-            return ["gang", "by", *_expr(draw, 1), "size", *_expr(draw, 1), *_parts(draw, "with", "within", "as", "if")]
+            return [
+                "gang",
+                "by",
+                *_expr(draw, 1),
+                "size",
+                *_expr(draw, 1),
+                *_parts(draw, "with", "within", "within one", "as", "if"),
+            ]
 
 
 @st.composite

@@ -80,7 +80,7 @@ WHOLE = {
     ),
     "pack": "pack by pod.label.a over rack as tight if pod.label.b weight 2",
     "limit": 'limit count() by pod.qos to 3 over zone of pods where pod label b as quota if pod.label.b else "why"',
-    "gang": "gang by pod.label.a size 3 with 1 of b=c, 2 of d within 5min as team if pod.label.b",
+    "gang": "gang by pod.qos size 3 with 1 of b=c, 2 of d within 5min within one a or any as x if pod.label.b",
 }
 """Statements with all of their clauses."""
 

@@ -22,7 +22,8 @@ from tests.simulation.watch_stream import WATCH_FAULTS
 NAMES = frozenset({"policy-scheduler"})
 QUOTA = {"a": 5, "b": 3}
 BASE = """
-gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod.label.job
+gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod label job and not pod label near
+gang by pod.label.job size number(pod.label.size) ?? 1 within 40s within one rack if pod label near
 limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
 """
 WIDE = 64
@@ -39,6 +40,11 @@ SOLO: Json = {
 
 Action = tuple[int, Callable[[], None]]
 """How often something is to happen, and what."""
+
+
+def rack_of(node: str) -> str:
+    """Return the rack of a node, which never changes."""
+    return str(sum(map(ord, node)) % 2)
 
 
 class Violation(AssertionError):
@@ -162,6 +168,8 @@ class Chaos(ABC):
             return
         name, size = self._name(), random.randint(2, 4)
         labels = {"job": name, "size": str(size), "app": "db"}
+        if self._names % 5 < 2:
+            labels["near"] = "yes"
         spec = {"priority": random.choice((0, 0, 10))} | containers(random.choice((500, 1500)))
         loop = asyncio.get_running_loop()
         for number in range(size + random.choice((0, 0, 1))):
@@ -184,7 +192,7 @@ class Chaos(ABC):
     def _node(self, name: str, *, spare: bool = False) -> None:
         """Create or change a node; a spare one is cordoned."""
         random = self.random
-        labels = {"zone": random.choice("ab"), "disk": random.choice(("ssd", "hdd"))}
+        labels = {"zone": random.choice("ab"), "disk": random.choice(("ssd", "hdd")), "rack": rack_of(name)}
         if name in self._gone_nodes and name not in self.server.nodes:
             self._met("node recreated under its name")
         cpu = 2 + (sum(map(ord, name)) % 4)

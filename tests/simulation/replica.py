@@ -185,6 +185,17 @@ class Replica:
         if placed < int(pod.labels["size"]):
             self.server.violations.append(f"{name} binds, though only {placed} of its group have a place")
         self.server.met["gang bound"] += 1
+        if "near" in pod.labels:
+            racks = {self._rack(member.uid) for member in members} - {None}
+            if len(racks) > 1:
+                self.server.violations.append(f"{name} binds, though its gang is in the racks {racks}")
+            self.server.met["gang bound in one rack"] += 1
+
+    def _rack(self, uid: str) -> str | None:
+        """Return the rack that a pod counts in, None if its node is not known."""
+        nodes = self.scheduler.cluster.nodes
+        row = nodes.rows.get(self.scheduler.cluster.node_of(uid) or "")
+        return nodes.infos[row].labels.get("rack") if row is not None else None
 
     def _judge_fence(self, verb: str, path: str) -> None:
         """Check that the replica that changes a pod holds the Lease at that moment, by the API server's state."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of
+from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
+from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of, rack_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 
 POLICIES = (
@@ -203,19 +205,31 @@ class Simulation(Chaos):
         for members in jobs.values():
             job, size = members[0].labels["job"], int(members[0].labels["size"])
             count = sum(p.labels.get("job") == job and not p.terminating for p in cluster.pods.values())
-            placed = []
-            for pod in members:
-                host = self._fits(pod, cluster, cycle)
-                if host is not None:
-                    cluster.place(pod, host)
-                    placed.append(pod)
-            if placed and count + len(placed) >= size:
-                lost += [pod.name for pod in placed]
-            for pod in placed:
-                cluster.displace(pod.uid)
+            for rack in self._racks_of(job, cluster) if "near" in members[0].labels else (None,):
+                placed = []
+                for pod in members:
+                    host = self._fits(pod, cluster, cycle, rack=rack)
+                    if host is not None:
+                        cluster.place(pod, host)
+                        placed.append(pod)
+                if placed and count + len(placed) >= size:
+                    lost += [pod.name for pod in placed]
+                for pod in placed:
+                    cluster.displace(pod.uid)
         return lost
 
-    def _fits(self, pod: Any, cluster: Cluster, cycle: Cycle) -> str | None:
+    def _racks_of(self, job: str, cluster: Cluster) -> list[str]:
+        """Return the racks that a gang may be in: where its members run, or any."""
+        there = {
+            rack_of(node)
+            for pod in cluster.pods.values()
+            if pod.labels.get("job") == job and not pod.terminating and (node := cluster.node_of(pod.uid))
+        }
+        return [] if len(there) > 1 else sorted(there or set(map(rack_of, self.server.nodes)))
+
+    def _fits(self, pod: Any, cluster: Cluster, cycle: Cycle, *, rack: str | None = None) -> str | None:
         profile = self.policies.profile(pod)
         assert profile is not None
+        if rack is not None:
+            profile = replace(profile, filters=(GangTopology((Domain("rack", rack),)), *profile.filters))
         return cycle.decide(Frame(pod, cluster, self.server.now()), profile).host

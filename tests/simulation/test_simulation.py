@@ -27,6 +27,7 @@ FAULTS = {
     "cut off for minutes",
     "former leader goes on while another leads",
     "gang bound",
+    "gang bound in one rack",
     "killed",
     "leader lost together with nodes",
     "leader stopped",

@@ -6,23 +6,33 @@ The daemon, and everything that simulates it, asks the scheduling cycle through 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+_MOST_DOMAINS = 10_000
+"""Groups whose domain is kept; of others it follows from where their members are."""
+_MOST_PROFILES = 256
+"""Domains of a policy's gangs that are decided at the same time with kept answers."""
 
 
 class ClusterEvents(Protocol):
@@ -53,6 +63,8 @@ class ScheduleAlgorithm(ABC):
         self._cluster, self._events, self._clock = cluster, events, clock
         self._refused = RefusalMemo()
         self._placements = 0
+        self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
+        self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...]], Profile] = OrderedDict()
 
     @abstractmethod
     def profile(self, pod: PodInfo) -> Profile | None:
@@ -66,6 +78,55 @@ class ScheduleAlgorithm(ABC):
             MissingGroupError: a group of the API is not there.
             ValueError: a size has no value.
         """
+
+    def confine(self, group: Group, domain: Domain | None) -> None:
+        """Decide members of a group on the nodes of one domain from now on; None: on any nodes."""
+        self._domains[group] = domain
+        self._domains.move_to_end(group)
+        if len(self._domains) > _MOST_DOMAINS:
+            self._domains.popitem(last=False)
+
+    def is_confined(self, group: Group) -> bool:
+        """Return whether it was said where members of a group are decided."""
+        return group in self._domains
+
+    def domain(self, group: Group) -> Domain | None:
+        """Return the domain on whose nodes members of a group are decided; None: any nodes."""
+        return self._domains.get(group)
+
+    def release(self, group: Group) -> None:
+        """Decide members of a group on any nodes."""
+        self._domains.pop(group, None)
+
+    def forget_domains(self) -> None:
+        """Forget where groups are decided: the rules have changed."""
+        self._domains.clear()
+        self._confined.clear()
+
+    def _profile_for(self, queued: QueuedPod) -> Profile | None:
+        """Return the profile that places a pod, on the nodes where its groups are."""
+        profile = self.profile(queued.pod)
+        if profile is None or not self._domains:
+            return profile
+        domains = tuple(domain for group in queued.groups if (domain := self._domains.get(group)) is not None)
+        if not domains:
+            return profile
+        key = profile, domains
+        found = self._confined.get(key)
+        if found is None:
+            found = self._confined[key] = replace(profile, filters=(GangTopology(domains), *profile.filters))
+            if len(self._confined) > _MOST_PROFILES:
+                self._confined.popitem(last=False)
+        self._confined.move_to_end(key)
+        return found
+
+    def feasible(self, queued: QueuedPod) -> BoolArray:
+        """Return `bool[nodes]`: those that pass every filter for a pod, wherever its groups are."""
+        passing: BoolArray = np.zeros(self._cluster.nodes.size, np.bool_)
+        profile = self.profile(queued.pod)
+        if profile is not None:
+            passing[self.cycle.feasible(self.frame(queued), profile)] = True
+        return passing
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
@@ -85,7 +146,7 @@ class ScheduleAlgorithm(ABC):
             memo: where refusals are remembered, for callers that try placements out.
         """
         pod, memo = queued.pod, memo if memo is not None else self._refused
-        profile = self.profile(pod)
+        profile = self._profile_for(queued)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
         known = memo.get(pod, profile, self._events.changes, preempts=preempts)
@@ -120,5 +181,5 @@ class ScheduleAlgorithm(ABC):
 
     def passes(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a node passes every filter for a pod, as the cluster stands."""
-        row, profile = self._cluster.nodes.rows.get(host), self.profile(queued.pod)
+        row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
         return row is not None and profile is not None and passes(self.frame(queued), profile, row)

@@ -188,14 +188,21 @@ class GangTrial:
 
     # --- evictions -----------------------------------------------------------------------------------
 
-    def preempt(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, Decision] | None:
+    def preempt(
+        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False
+    ) -> dict[str, Decision] | None:
         """Return for whom others must be evicted so that the pod's group is complete, by uid; None: it would not be.
 
         Members take free nodes first, and only as many evict as the group needs. A member that waits for its victims
         to end counts as placed. With nobody in the answer there is nobody to evict: the group will be complete.
+
+        last: whether the pod itself leaves free nodes to the others that the group needs.
         """
         found: dict[str, Decision] = {}
         members = self._members(queued, requirement)
+        if last:
+            before = max(0, requirement.size - self.placed(requirement) - 1)
+            members = [*members[1 : 1 + before], queued, *members[1 + before :]]
         with self._attempt(self._stopwatch() + MOST_EVICTING_SECONDS) as attempt:
             for member in self._awaiting_victims(requirement):
                 if member is not queued:

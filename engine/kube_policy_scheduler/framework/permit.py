@@ -67,6 +67,9 @@ class GangRequirement:
     """They need at most `size` members together; the others can be any."""
     role: Role | None = None
     """The pod's own role; None if it has no role."""
+    levels: tuple[str | None, ...] = ()
+    """Keys of node labels in turn: all members are on nodes with one value of the first that has room for all of them.
+    None: any nodes. Empty: nothing is asked for."""
 
     def filled(self, number_of: NumberOf, *, joining: int = 0) -> int:
         """Return how many members there are, as far as the gang needs them.

@@ -6,17 +6,29 @@ once, out of turn. Where two groups hold room that only one of them can use, the
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.gang_domains import (
+    Domain,
+    Members,
+    Shortfall,
+    choose,
+    domain_of,
+    free_without,
+    rows_of,
+)
 from kube_policy_scheduler.framework.gang_pacing import GangPacing
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
@@ -33,6 +45,11 @@ REST_LOOK_SECONDS = 5.0
 """How often it is looked whether a group that rests would fit now."""
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 NOT_NEEDED = "preemption: not needed by the gang"
+MOST_DOMAINS_TRIED = 8
+"""Domains that a gang tries in one attempt, if not all of its members fit in those that have the room."""
+DOMAIN_RETRY_SECONDS = 10.0
+"""For so long a gang tries other domains first."""
+MOST_SHORTFALLS = 10_000
 RESTS = "gang that rests"
 """The rejector of pods whose gang waits before its next attempt. When the wait ends, one pod is retried for all."""
 NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
@@ -98,6 +115,10 @@ class WaitingPods(Generic[AssumedT]):
         )
         self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()
+        self._failed_domains: dict[Group, dict[Domain, float]] = {}
+        """By group: domains in which not all members fit, and until when others are tried first."""
+        self._shortfalls: dict[Group, tuple[Hashable, Shortfall]] = {}
+        """Groups for which no domain has room, and the state of everything for which that is so."""
         self._gathered_at: dict[Group, float] = {}
         """When the other pods of a group with waiting pods were last moved forward in the queue."""
 
@@ -169,7 +190,7 @@ class WaitingPods(Generic[AssumedT]):
         if not self.pacing.may_try(requirement.group, state, now):
             return False
         began = self._stopwatch()
-        if self.trial.fits(queued, requirement):
+        if not self._confine(queued, (requirement,)) if requirement.levels else self.trial.fits(queued, requirement):
             return True
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict="")
         return False
@@ -182,6 +203,8 @@ class WaitingPods(Generic[AssumedT]):
         These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
         group is complete then; whether that is so is tried for the group, not for each of its members.
         """
+        if any(requirement.levels or self._algorithm.is_confined(requirement.group) for requirement in requirements):
+            return self._decide_in_domain(queued, requirements)
         if all(self.trial.placed(requirement) >= requirement.size for requirement in requirements):
             return self._algorithm.decide(queued), ()  # one more of a group that is complete without it
         decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node))
@@ -207,6 +230,187 @@ class WaitingPods(Generic[AssumedT]):
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._with_verdict(decision, verdict), ()
+
+    # --- in one domain -------------------------------------------------------------------------------
+
+    def _decide_in_domain(
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Decide a member whose groups must be in one topology domain each; as `decide`.
+
+        A domain is chosen by how much room it has. If not all members fit there after all, they try the next one.
+        """
+        for _ in range(MOST_DOMAINS_TRIED):
+            why = self._confine(queued, requirements)
+            if why:
+                if self._leave_wider(requirements):
+                    continue
+                return self._evict_in_domain(queued, requirements, why)
+            short = [each for each in requirements if self.trial.placed(each) < each.size]
+            decision = self._algorithm.decide(queued, preempts=not short or bool(queued.pod.nominated_node))
+            waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
+            if decision.host is not None or waits_for_victims or not short:
+                return decision, ()
+            confined = [each for each in short if each.levels]
+            if not confined or any(self._nominated_rows(each.group) for each in confined):
+                break
+            for requirement in confined:
+                self._leave_domain(requirement.group)
+        return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
+
+    def _confine(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str:
+        """Choose the domains of a pod's groups, the largest group first; return why there is none, or ""."""
+        within: BoolArray | None = None
+        for requirement in sorted(requirements, key=lambda each: -each.size):
+            group = requirement.group
+            if not requirement.levels:
+                self._algorithm.release(group)
+                continue
+            found = self._domain(queued, requirement, within)
+            if isinstance(found, Shortfall):
+                if not self._has_members(requirement):
+                    self._algorithm.release(group)
+                return f"{requirement}: {found.message}"
+            self._algorithm.confine(group, found)
+            if found is not None:
+                mask = found.mask(self._cluster)
+                within = mask if within is None else within & mask
+        return ""
+
+    def _leave_wider(self, requirements: Sequence[GangRequirement]) -> bool:
+        """Leave the domains of larger groups that have no members yet, as a smaller one has no room there."""
+        if len(requirements) < 2:
+            return False
+        wider = [
+            each
+            for each in requirements
+            if each.levels and self._algorithm.domain(each.group) is not None and not self._has_members(each)
+        ]
+        for each in wider:
+            self._leave_domain(each.group)
+        return bool(wider)
+
+    def _has_members(self, requirement: GangRequirement) -> bool:
+        """Return whether members of a group have a node, or wait for victims on one."""
+        has_place = self._cluster.counters.group_size(requirement.group_of, requirement.group) > 0
+        return has_place or bool(self._nominated_rows(requirement.group))
+
+    def _domain(
+        self, queued: QueuedPod, requirement: GangRequirement, within: BoolArray | None
+    ) -> Domain | Shortfall | None:
+        """Return the domain of a group: where its members are, or the one that has room for those that it needs."""
+        group, now = requirement.group, self._clock()
+        failed = {domain for domain, until in self._failed_domains.get(group, {}).items() if until > now}
+        has_members = self._cluster.counters.group_size(requirement.group_of, group) > 0
+        nominated = self._nominated_rows(group)
+        if self._algorithm.is_confined(group) and (has_members or nominated):
+            known = self._algorithm.domain(group)
+            if known is None or nominated or known not in failed:
+                return known
+        if nominated:
+            return domain_of(self._cluster, requirement.levels, nominated)
+        state = self._algorithm.state, frozenset(failed)
+        before = self._shortfalls.get(group)
+        if before is not None and before[0] == state:
+            return before[1]
+        placed = rows_of(self._cluster, requirement) if has_members else ()
+        found = choose(
+            self._cluster,
+            requirement.levels,
+            self._unplaced(queued, requirement),
+            needed=max(1, requirement.size - self.trial.placed(requirement)),
+            placed=np.array(placed, np.intp) if placed else None,
+            within=within,
+            skipped=failed,
+        )
+        if isinstance(found, Shortfall):
+            if len(self._shortfalls) >= MOST_SHORTFALLS:
+                self._shortfalls.clear()
+            self._shortfalls[group] = state, found
+            if failed:
+                self.pacing.look_at(group, now + DOMAIN_RETRY_SECONDS)
+        return found
+
+    def _nominated_rows(self, group: Group) -> list[int]:
+        """Return the rows of the nodes on which members without a place wait for victims to end."""
+        rows = self._cluster.nodes.rows
+        names = (member.pod.nominated_node for member in self._queue.group(group).values() if not member.has_place)
+        return [rows[name] for name in names if name in rows]
+
+    def _unplaced(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> list[Members]:
+        """Return the members without a place by template; those that cannot be decided now count as the pod itself.
+
+        anywhere: whether nodes that are full, or refuse them for now, count too: victims may make room there.
+        """
+        pods = {queued.pod.template: queued}
+        numbers = Counter([queued.pod.template])
+        for other in self.trial.siblings((requirement,)):
+            if other is not queued:
+                pods.setdefault(other.pod.template, other)
+                numbers[other.pod.template] += 1
+        missing = requirement.size - self.trial.placed(requirement) - numbers.total()
+        numbers[queued.pod.template] += max(0, missing)
+        size = self._cluster.nodes.size
+        return [
+            Members(template, number, np.ones(size, np.bool_) if anywhere else self._algorithm.feasible(pods[template]))
+            for template, number in numbers.items()
+        ]
+
+    def _leave_domain(self, group: Group) -> None:
+        """Give back the places of a group in a domain in which not all of its members fit; try others first for now."""
+        domain = self._algorithm.domain(group)
+        if domain is not None:
+            now = self._clock()
+            if len(self._failed_domains) >= MOST_SHORTFALLS:
+                self._failed_domains.clear()
+            failed = {each: until for each, until in self._failed_domains.get(group, {}).items() if until > now}
+            self._failed_domains[group] = failed | {domain: now + DOMAIN_RETRY_SECONDS}
+        self._algorithm.release(group)
+        for uid in self.permit.members(group):
+            self._withdraw(self._waiting[uid])
+
+    def _evict_in_domain(
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], why: str
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Look for a domain in which evictions make room for all that a group needs; as `decide`."""
+        refusal = Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.")
+        if len(requirements) != 1 or self._nominated_rows(requirements[0].group):
+            return refusal, ()  # no others are evicted while victims end
+        (requirement,), now, state = requirements, self._clock(), self._algorithm.state
+        group = requirement.group
+        profile = self._algorithm.profile(queued.pod)
+        if profile is None or not profile.preempts or not self.pacing.may_try(group, state, now):
+            return refusal, ()
+        began, tried = self._stopwatch(), set[Domain]()
+        rows = rows_of(self._cluster, requirement)
+        members = self._unplaced(queued, requirement, anywhere=True)
+        for _ in range(MOST_DOMAINS_TRIED):
+            found = choose(
+                self._cluster,
+                requirement.levels,
+                members,
+                needed=max(1, requirement.size - self.trial.placed(requirement)),
+                placed=np.array(rows, np.intp) if rows else None,
+                skipped=tried,
+                free=free_without(self._cluster, queued.pod.priority),
+            )
+            if isinstance(found, Shortfall):
+                break
+            self._algorithm.confine(group, found)
+            victims = self.trial.preempt(queued, requirement, last=True)
+            if victims and queued.pod.uid in victims:
+                self.pacing.succeeded(group)
+                others = ((uid, other) for uid, other in victims.items() if uid != queued.pod.uid)
+                taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
+                return victims[queued.pod.uid], taken
+            self._algorithm.release(group)
+            if found is None:
+                break
+            tried.add(found)
+        self.pacing.failed(group, state, now, seconds=self._stopwatch() - began, verdict="")
+        return refusal, ()
+
+    # --- evictions for a group -----------------------------------------------------------------------
 
     def _preempt(self, queued: QueuedPod, requirement: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""

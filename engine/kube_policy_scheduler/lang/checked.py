@@ -132,6 +132,8 @@ class Gang:
     roles: tuple[Role, ...]
     """A pod has the first of them whose test it passes."""
     within_seconds: float
+    levels: tuple[str | None, ...]
+    """Keys of node labels in one domain of which all members are, in turn; None: on any nodes."""
     condition: Typed | None
 
 

@@ -62,6 +62,7 @@ CLAUSES: Mapping[str, str] = {
     "target": "targets",
     "with": "roles",
     "within": "within",
+    "within one": "levels",
     "every": "every",
     "stale after": "stale_after",
     "default": "default",
@@ -465,9 +466,17 @@ STATEMENTS: tuple[Statement, ...] = (
                 " `with`.",
                 "gang by pod.label.job size 4 within 5min",
             ),
+            StatementForm(
+                "gang by KEY size EXPR … within one TOPOLOGY [or TOPOLOGY …] [or any]",
+                "Filter",
+                "The same, and all members are on nodes of one domain. With several topologies, the gang uses the first"
+                " one that has a domain with enough room for it; `any` stands for all nodes. Of several such domains,"
+                " the gang gets the one that is fullest then.",
+                "gang by pod.label.job size 16 within 10min within one rack or block",
+            ),
         ),
         rules=("gang",),
-        clauses=("with", "within", "as", "if"),
+        clauses=("with", "within", "within one", "as", "if"),
         joins=("by", "size"),
         groups=True,
     ),

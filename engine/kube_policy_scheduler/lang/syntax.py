@@ -323,12 +323,14 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """`gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [as NAME] [if COND]`"""
+    """`gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [within one TOPOLOGY or …] …`"""
 
     key: expressions.Expr
     size: expressions.Expr
     roles: tuple[Role, ...] | None
     within: expressions.Expr | None
+    levels: tuple[Topology, ...] | None
+    """Those in one domain of which all members are, in turn."""
     name: str | None
     condition: expressions.Expr | None
     span: Span = field(compare=False, repr=False)

@@ -85,6 +85,7 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
         is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.QUEUE),
         roles=roles,
         role=roles[own] if own is not None else None,
+        levels=clause.levels,
     )
 
 

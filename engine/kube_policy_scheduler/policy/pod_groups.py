@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup, PodGroupSpec
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -76,10 +78,15 @@ def _native_requirement(group: Group, frame: Frame) -> GangRequirement | None:
         raise _missing(group)
     if (unmet := _not_done(there.spec, frame.pod.priority)) is not None:
         raise ValueError(f"PodGroup {group} {unmet}")
-    gang = there.spec.scheduling_policy.gang
-    return _requirement(
-        group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS
+    gang, key = there.spec.scheduling_policy.gang, _topology(there.spec.scheduling_constraints or {})
+    requirement = _requirement(
+        group,
+        NATIVE,
+        size=gang.min_count if gang is not None else 1,
+        within_seconds=NATIVE_WITHIN_SECONDS,
+        always=key is not None,
     )
+    return replace(requirement, levels=(key,)) if requirement is not None and key is not None else requirement
 
 
 def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
@@ -90,12 +97,8 @@ def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
     policy, constraints = spec.scheduling_policy, spec.scheduling_constraints or {}
     if policy.gang is None and policy.basic is None:
         return "has a scheduling policy other than `basic` and `gang`, which this scheduler does not know"
-    if topology := constraints.get("topology"):
-        keys = ", ".join(_key_of(constraint) for constraint in (topology if isinstance(topology, list) else [topology]))
-        return (
-            f"wants all pods in one domain of {keys}, which this scheduler does"
-            " not do; write it as a rule: required pod affinity, or `pack` in a policy"
-        )
+    if constraints.get("topology") and _topology(constraints) is None:
+        return "has a topology constraint that this scheduler does not know: it knows one, with a `key`"
     if unknown := sorted(kind for kind, value in constraints.items() if value and kind != "topology"):
         return f"has scheduling constraints that this scheduler does not know: {', '.join(unknown)}"
     if spec.parent_composite_pod_group_name:
@@ -110,8 +113,13 @@ def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
     return None
 
 
-def _key_of(constraint: object) -> str:
-    return str(constraint.get("key")) if isinstance(constraint, dict) else str(constraint)
+def _topology(constraints: Mapping[str, Any]) -> str | None:
+    """Return the label in one of whose domains all pods of a group must be; None if none, or if that is not all."""
+    match constraints.get("topology"):
+        case [{"key": str(key), **others}] if key and not others:
+            return key
+        case _:
+            return None
 
 
 def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | None:
@@ -125,7 +133,10 @@ def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | N
     return _requirement(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
 
 
-def _requirement(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> GangRequirement | None:
-    if size <= 1:
+def _requirement(
+    group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float, always: bool = False
+) -> GangRequirement | None:
+    """always: whether a group that one pod completes asks for something too."""
+    if size <= 1 and not always:
         return None
-    return GangRequirement(group, size, within_seconds, group_of, f"{group.rule} {group.key}")
+    return GangRequirement(group, max(1, size), within_seconds, group_of, f"{group.rule} {group.key}")

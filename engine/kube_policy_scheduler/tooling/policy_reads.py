@@ -111,6 +111,10 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span, values, needs_each=True)
         elif isinstance(clause, checked.Quota) and clause.topology is not None:
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span)
+        if isinstance(clause, checked.Gang):
+            for key, tree in zip(clause.levels, clause.tree.levels or (), strict=True):
+                if key is not None:
+                    yield KeyRead(policy.name, "node", "label", key, tree.span)
 
 
 def _compared(policy: Policy, value: typed.Typed, other: typed.Typed, negated: bool) -> Iterator[KeyRead]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided
@@ -30,6 +33,7 @@ class Algorithm(ScheduleAlgorithm):
     def use_policies(self, policies: Policies) -> None:
         """Decide by these policies."""
         self.policies = policies
+        self.forget_domains()
         if self._sharding is not None:
             self._sharding.use_policies(policies)
 
@@ -80,6 +84,14 @@ class Algorithm(ScheduleAlgorithm):
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
             return decision
         return self.cycle.decide(frame, profile, preempts=preempts)
+
+    def feasible(self, queued: QueuedPod) -> BoolArray:
+        """Return `bool[nodes]`: those that pass every filter for a pod, of this replica's."""
+        passing = super().feasible(queued)
+        if self._sharding is not None and not self._sharding.is_alone:
+            owns = self._sharding.owns_node
+            passing &= np.fromiter((owns(name) for name in self._cluster.nodes.names), np.bool_, len(passing))
+        return passing
 
     def would_decide(self, frame: Frame, profile: Profile) -> Decision:
         """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""

@@ -64,6 +64,10 @@ class Units(Protocol):
         ...
 
 
+_MOST_NARROWED = 1024
+"""Profiles that are kept narrowed; a policy has one for each domain that its gangs are decided in."""
+
+
 class Sharding:
     """One replica's part of the pods and nodes."""
 
@@ -118,6 +122,8 @@ class Sharding:
         """Return the profile for nodes of ours alone."""
         found = self._narrowed.get((profile, preempts))
         if found is None:
+            if len(self._narrowed) >= _MOST_NARROWED:
+                self._narrowed.clear()
             found = replace(profile, filters=(self._filter, *profile.filters), preempts=preempts)
             self._narrowed[profile, preempts] = found
         return found

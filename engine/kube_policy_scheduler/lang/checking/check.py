@@ -27,6 +27,8 @@ SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
 """The fields that do not change after the pod arrived."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
 """The fields that can order a queue: constant ones, and those whose changes the queue follows."""
+ANY_DOMAIN = "any"
+"""The topology of `within one` that stands for all nodes."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
 
@@ -531,8 +533,28 @@ class _Checker:
         roles = tuple(self._role(role, scope) for role in tree.roles or ())
         self._check_roles(roles, tree, size)
         within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
+        levels = self._levels(tree.levels or ())
         condition = self.condition(tree.condition, scope)
-        return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, roles, within, condition)
+        key = self.key(tree.key, "gang")
+        return checked.Gang(ClauseKind.GANG, tree, name, key, size, roles, within, levels, condition)
+
+    def _levels(self, trees: Sequence[syntax.Topology]) -> tuple[str | None, ...]:
+        """Return the labels of `within one`, None for `any`; report what comes twice, or can never be reached."""
+        found: list[str | None] = []
+        for number, tree in enumerate(trees):
+            key = None if tree.key == ANY_DOMAIN else self._topology(tree)
+            if key in found:
+                message, advice = f"`{tree.key}` appears twice", "keep the first of them"
+                self.found.append(codes.REPEATED.at(tree.span, message, help=advice))
+            elif key is None and number + 1 < len(trees):
+                message = "the topologies after `any` are never used"
+                self.found.append(codes.BAD_ARGUMENT.at(tree.span, message, help="write `any` as the last one"))
+            elif key is None and not number:
+                message = "`within one any` asks for nothing"
+                advice = "leave it out, or name a topology before it: `within one rack or any`"
+                self.found.append(codes.BAD_ARGUMENT.at(tree.span, message, help=advice))
+            found.append(key)
+        return tuple(found)
 
     def _number_of_pods(self, tree: expressions.Expr, what: str, scope: Scope) -> typed.Typed:
         value = self.inference.infer_root(tree, scope)

@@ -170,6 +170,8 @@ class CompiledGang(_Common):
     size: Evaluate
     roles: tuple[CompiledRole, ...]
     within_seconds: float
+    levels: tuple[str | None, ...]
+    """Keys of node labels in one domain of which all members are, in turn; None: on any nodes."""
     condition: Evaluate | None
 
 

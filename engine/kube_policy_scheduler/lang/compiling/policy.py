@@ -155,6 +155,7 @@ class _Maker:
                         for each in clause.roles
                     ),
                     within_seconds=clause.within_seconds,
+                    levels=clause.levels,
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Preemption():

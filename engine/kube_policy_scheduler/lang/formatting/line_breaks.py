@@ -95,6 +95,10 @@ class _Grouping:
             if word[0] == "counting":
                 while words and words.pop(0)[0] != "nodes":
                     pass
+            elif word[0] == "within" and words and words[0][0] == "one":
+                del words[:2]  # `one`, and the first topology
+                while words and words[0][0] == "or":
+                    del words[:2]
             elif word[0] in named and words:
                 words.pop(0)  # the part's own word, such as a name; another part may follow
             else:

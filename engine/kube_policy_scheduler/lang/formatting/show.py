@@ -192,8 +192,10 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def _member(self, role: syntax.Role | syntax.Target) -> str:
-        """Return the canonical text of a role or a target: `2 of role=worker`, `spot 70%`."""
+    def _member(self, role: syntax.Role | syntax.Target | syntax.Topology) -> str:
+        """Return the canonical text of a role, a target or a topology: `2 of role=worker`, `spot 70%`, `rack`."""
+        if isinstance(role, syntax.Topology):
+            return role.key if _BARE_KEY.fullmatch(role.key) else quoted(role.key)
         if isinstance(role, syntax.Target):
             value = role.value if _BARE_VALUE.fullmatch(role.value) else quoted(role.value)
             return f"{value} {self.show(role.share)}"
@@ -208,6 +210,7 @@ class _Printer:
         | syntax.SeriesKey
         | tuple[syntax.Role, ...]
         | tuple[syntax.Target, ...]
+        | tuple[syntax.Topology, ...]
         | str
         | bool
         | None,
@@ -218,11 +221,12 @@ class _Printer:
             case True:
                 return f" {word}"
             case tuple():
-                return f" {word} {', '.join(self._member(each) for each in value)}"
+                separator = " or " if word == "within one" else ", "
+                return f" {word} {separator.join(self._member(each) for each in value)}"
             case syntax.SeriesKey(label=label, value=key):
                 return f" {word} {label}" + (f" as {self.show(key)}" if key is not None else "")
-            case syntax.Topology(key=key):
-                return f" {word} {key if _BARE_KEY.fullmatch(key) else quoted(key)}"
+            case syntax.Topology():
+                return f" {word} {self._member(value)}"
             case syntax.Counting(words=words):
                 return f" {word} {', '.join(words)} nodes"
             case str():

@@ -566,6 +566,15 @@ class Statements:
     def part_within(self, items: list[Any]) -> Part:
         return Part("within", items[1], whole(items))
 
+    def part_within_one(self, items: list[Any]) -> Part:
+        return Part("within one", items[2], current().span(items[0], items[2][-1]))
+
+    def levels(self, items: list[Any]) -> tuple[syntax.Topology, ...]:
+        return tuple(items[::2])
+
+    def level(self, items: list[Any]) -> syntax.Topology:
+        return syntax.Topology(text_or_word(items[0]), at(items[0]))
+
     def part_every(self, items: list[Any]) -> Part:
         return Part("every", items[1], whole(items))
 

@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, t
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.gang_state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
@@ -239,7 +240,12 @@ class ReplayedPolicies:
             requirements = inputs.gang_requirements()
         except ValueError as error:
             return Placement(State.HELD, policy=rules.profile.name, message=str(error), gang="its gang"), _nothing
-        decision = inputs.decide(self._cycle)
+        inside = narrowed(inputs.frame(), inputs.profile, requirements, self._cycle) if requirements else rules.profile
+        if isinstance(inside, Shortfall):
+            return Placement(
+                State.UNSCHEDULABLE, policy=rules.profile.name, message=inside.message, gang=requirements[0].text
+            ), _nothing
+        decision = self._cycle.decide(inputs.frame(), inside)
         if decision.host is None:
             placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
             return placement, _nothing

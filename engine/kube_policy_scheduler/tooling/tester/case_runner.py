@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
@@ -684,7 +685,10 @@ class CaseRunner:
             requirements = policy.gang_requirements(frame)
         except ValueError as error:
             return Outcome(frame.pod.name, nodes=nodes, error=str(error))
-        outcome = decide(frame, policy, self._cycle, in_full=in_full)
+        profile = narrowed(frame, policy.profile, requirements, self._cycle) if requirements else policy.profile
+        if isinstance(profile, Shortfall):
+            return Outcome(frame.pod.name, nodes=nodes, message=profile.message)
+        outcome = decide(frame, policy, profile, self._cycle, in_full=in_full)
         self.open_to |= outcome.totals.keys()
         answer = gang_answer(requirements, self._case_cluster.cluster.counters.group_size)
         if outcome.host is None or answer is None:

@@ -202,6 +202,13 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
+class InDomain:
+    """`domain`: the gang of the pod is in the domain with this value of a label."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Warnings:
     """`warnings`: exactly these, each by code or by a part of its text."""
 
@@ -239,6 +246,7 @@ OfOne: TypeAlias = (
     | Unschedulable
     | Held
     | Waits
+    | InDomain
     | Evicts
     | Feasible
     | Filtered
@@ -349,6 +357,8 @@ class ExpectReader:
                 yield path, Turns(tuple(value))
             case "waits":
                 yield path, Waits(value is not False, self._text(value, path))
+            case "domain":
+                yield path, InDomain(value)
             case "placed":
                 if not isinstance(value, dict):
                     yield path, Placed(None, comparison(value))
@@ -525,6 +535,11 @@ def compare(
             return Mismatch(
                 f"waits: {message or 'for its gang'}" if wanted else "does not wait", describe_outcome(outcome)
             )
+        case InDomain(value=value):
+            if value in outcome.domains:
+                return None
+            there = f"domain: {', '.join(outcome.domains)}" if outcome.domains else "the pod's gang is in no domain"
+            return Mismatch(f"domain: {value}", there if outcome.domains else f"{there}; {describe_outcome(outcome)}")
         case Warnings(wanted=several):
             return _warnings(outcome, several)
         case Evicts(pods=pods):

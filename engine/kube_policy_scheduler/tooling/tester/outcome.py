@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.gang_domains import domains_of
 from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import probe
@@ -220,6 +221,8 @@ class Outcome:
     """The devices that it shares, by resource."""
     waits: str | None = None
     """What a pod with a node waits for; None if it does not wait."""
+    domains: tuple[str, ...] = ()
+    """The values of the labels of the domains that its gangs are in."""
     victims: frozenset[str] = frozenset()
     """Names of the pods that would be evicted to make room."""
     degraded: frozenset[str] = frozenset()
@@ -246,9 +249,12 @@ class Outcome:
                 yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.refused[node])})"
 
 
-def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -> Outcome:
-    """Decide a pod with the scheduling cycle; `in_full` also asks every filter alone."""
-    known, profile = frame.cluster.nodes.names, policy.profile
+def decide(frame: Frame, policy: TestedPolicy, profile: Profile, cycle: Cycle, *, in_full: bool) -> Outcome:
+    """Decide a pod with the scheduling cycle; `in_full` also asks every filter alone.
+
+    profile: the policy's, on the nodes where the pod's gangs are.
+    """
+    known = frame.cluster.nodes.names
     decision = cycle.decide(frame, profile)
     evaluation = evaluate(frame, profile)
     names = [known[row] for row in evaluation.feasible.tolist()]
@@ -268,6 +274,7 @@ def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -
         verdicts=verdicts,
         conjuncts=conjuncts,
         message=decision.message,
+        domains=tuple(domain.value for domain in domains_of(profile)),
         victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
         devices=names_of_devices(frame, decision),
         device_order=decision.device_order,

@@ -11,8 +11,9 @@ import numpy as np
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -135,6 +136,7 @@ def explain(
         pending: the pods that wait, for those of its gang.
         rivals: those of them that the same policy governs, for a strict order.
     """
+    inputs, no_domain = _in_domain(inputs)
     asked = refusals(inputs)
     decision = inputs.decide()
     held, fits = inputs.hold_reason(), len(asked.evaluation.feasible)
@@ -167,7 +169,7 @@ def explain(
         limits=tuple(limits(asked.frame, inputs.profile)),
         gangs=gangs,
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
-        short=short if bound is None else "",
+        short=(short or no_domain) if bound is None else "",
         ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
     )
 
@@ -201,6 +203,20 @@ def _ahead(inputs: DecisionInputs, rivals: Sequence[PodInfo], *, pending: Sequen
 
 def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
     return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
+
+
+def _in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, str]:
+    """Return the inputs on the nodes where the pod's gangs are, and why no domain has room for them, or ""."""
+    try:
+        requirements = inputs.gang_requirements()
+    except ValueError:
+        return inputs, ""
+    if not requirements:
+        return inputs, ""
+    inside = narrowed(inputs.frame(), inputs.profile, requirements, Cycle(seed=inputs.seed))
+    if isinstance(inside, Shortfall):
+        return inputs, inside.message
+    return replace(inputs, rules=replace(inputs.rules, profile=inside)), ""
 
 
 def _gangs(

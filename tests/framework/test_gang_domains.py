@@ -1,0 +1,157 @@
+"""Which rack a gang gets: the worked examples of kube-scheduler and Kueue, and what is missing where none has room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.domains import topology
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.gang_domains import (
+    Domain,
+    DomainRule,
+    Members,
+    Shortfall,
+    choose,
+    free_now,
+    free_without,
+    rooms,
+)
+
+RACK, BLOCK = "rack", "block"
+
+
+def pod(cluster: Cluster, name: str, *, cpu: int = 1, **requests: Any) -> PodInfo:
+    asked = {"cpu": str(cpu)} | requests
+    priority = asked.pop("priority", 0)
+    spec = {"priority": priority, "containers": [{"name": "c", "resources": {"requests": asked}}]}
+    body = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+    return cluster.templates.pod(msgspec.convert(body, objects.Pod))
+
+
+def racks(*, cpu: int = 2, held: dict[str, int] | None = None, priority: int = 0, **sizes: int) -> Cluster:
+    """Return racks of so many nodes, with so many cores held in some; racks that begin alike are one block."""
+    cluster = Cluster()
+    for rack, size in sizes.items():
+        left = (held or {}).get(rack, 0)
+        for number in range(size):
+            labels = {RACK: rack, BLOCK: rack[0]} if rack != "none" else {}
+            node = {
+                "metadata": {"name": f"{rack}-{number}", "labels": labels},
+                "status": {"allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "110", "gpu.io/x": "8"}},
+            }
+            cluster.set_node(msgspec.convert(node, objects.Node))
+            if there := min(left, cpu):
+                cluster.place(pod(cluster, f"low-{rack}-{number}", cpu=there, priority=priority), f"{rack}-{number}")
+                left -= there
+    return cluster
+
+
+def members(cluster: Cluster, number: int, *, cpu: int = 1, **requests: Any) -> Members:
+    template = pod(cluster, "member", cpu=cpu, **requests).template
+    return Members(template, number, np.ones(cluster.nodes.size, np.bool_))
+
+
+def chosen(cluster: Cluster, number: int, *levels: str | None, cpu: int = 1, **options: Any) -> str | None:
+    found = choose(cluster, levels or (RACK,), [members(cluster, number, cpu=cpu)], needed=number, **options)
+    return found.value if isinstance(found, Domain) else found.message if isinstance(found, Shortfall) else None
+
+
+def test_the_domain_of_which_most_is_in_use_afterwards() -> None:
+    assert chosen(racks(r1=2, r2=3, r3=1), 3) == "r1", ".75 of r1 against .5 of r2; r3 has no room"
+    assert chosen(racks(r1=2, r2=3, r3=3, held={"r2": 2, "r3": 1}), 3) == "r2", ".83 against .75 and .67"
+
+
+def test_a_policy_can_want_the_emptiest_instead() -> None:
+    cluster = racks(r1=2, r2=3, r3=1)
+    assert chosen(cluster, 3, rule=DomainRule.EMPTIEST) == "r2"
+
+
+def test_the_smallest_that_holds_all_then_the_next_level_then_any() -> None:
+    cluster = racks(cpu=8, a8=1, a5=1, a4=1, held={"a5": 3, "a4": 4})
+    assert chosen(cluster, 4) == "a4"
+    assert chosen(cluster, 6) == "a8"
+    assert "a8 (rack) has room for 8 of 9 pods; 1 more request 1 cpu each" in str(chosen(cluster, 9))
+    assert chosen(cluster, 9, RACK, BLOCK) == "a"
+    assert chosen(cluster, 99, RACK, BLOCK, None) is None
+
+
+def test_placed_members_fix_the_domain() -> None:
+    cluster = racks(r1=3, r2=2)
+    rows = cluster.nodes.rows
+    at = np.array([rows["r2-0"]], np.intp)
+    assert chosen(cluster, 3) == "r2"
+    assert chosen(cluster, 1, placed=at) == "r2"
+    assert "r2 (rack) has room for 4 of 5 pods" in str(chosen(cluster, 5, placed=at)), "though r1 has room for six"
+    two = np.array([rows["r2-0"], rows["r1-0"]], np.intp)
+    assert chosen(cluster, 1, placed=two) == "its placed members are in 2 domains of rack"
+
+
+def test_nodes_without_the_label_are_no_domain() -> None:
+    cluster = racks(none=9, r1=1)
+    assert chosen(cluster, 2) == "r1"
+    assert chosen(cluster, 3) == "r1 (rack) has room for 2 of 3 pods; 1 more request 1 cpu each"
+    assert chosen(racks(none=9), 3) == "no node has the label rack"
+    lost = np.array([cluster.nodes.rows["none-0"]], np.intp)
+    assert chosen(cluster, 1, placed=lost) == "its placed members are on nodes without the label rack"
+
+
+def test_pods_of_lower_priority_can_count_as_gone() -> None:
+    cluster = racks(r1=2, r2=1, held={"r1": 3, "r2": 2}, priority=-5)
+    assert "r1 (rack) has room for 1 of 4 pods" in str(chosen(cluster, 4))
+    assert chosen(cluster, 4, free=free_without(cluster, 0)) == "r1"
+    assert "r1 (rack) has room for 1 of 4 pods" in str(chosen(cluster, 4, free=free_without(cluster, -5)))
+
+
+def test_domains_that_were_tried_in_vain_come_last() -> None:
+    cluster = racks(r1=2, r2=3)
+    assert chosen(cluster, 3, skipped={Domain(RACK, "r1")}) == "r2"
+    both = {Domain(RACK, "r1"), Domain(RACK, "r2")}
+    assert "has the resources for 3 pods, but not all of them fit there" in str(chosen(cluster, 3, skipped=both))
+
+
+def test_one_choice_within_another() -> None:
+    cluster = racks(a1=1, a2=2, b1=2, b2=2)
+    within = Domain(BLOCK, "b").mask(cluster)
+    assert chosen(cluster, 4, within=within) == "b1"
+
+
+def test_members_of_several_kinds_share_the_room() -> None:
+    cluster = racks(r1=2, r2=3)
+    kinds = [members(cluster, 2, cpu=2), members(cluster, 2, cpu=1)]
+    assert choose(cluster, (RACK,), kinds, needed=4) == Domain(RACK, "r2"), "r1 is full with the two large ones"
+    found = choose(cluster, (RACK,), [members(cluster, 7, cpu=2), members(cluster, 1)], needed=8)
+    assert found == Shortfall("r2 (rack) has room for 3 of 8 pods")
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    held=st.lists(st.integers(0, 8), min_size=5, max_size=5),
+    number=st.integers(1, 12),
+    cpu=st.integers(1, 3),
+)
+def test_the_room_of_a_domain_is_what_its_nodes_have_room_for(
+    sizes: list[int], held: list[int], number: int, cpu: int
+) -> None:
+    names = [f"r{at}" for at in range(len(sizes))]
+    cluster = racks(cpu=3, held=dict(zip(names, held, strict=False)), **dict(zip(names, sizes, strict=True)))
+    found = rooms(cluster, [members(cluster, number, cpu=cpu)], topology(cluster.nodes, RACK), free=free_now(cluster))
+    nodes = cluster.nodes
+    expected = dict.fromkeys(names, 0)
+    for name, row in nodes.rows.items():
+        free = int(nodes.allocatable("cpu")[row] - nodes.requested("cpu")[row])
+        expected[name.partition("-")[0]] += free // (1000 * cpu)
+    assert sorted(found.tolist()) == sorted(min(number, each) for each in expected.values())
+
+
+@pytest.mark.parametrize("rule", DomainRule)
+def test_equal_domains_are_taken_by_name(rule: DomainRule) -> None:
+    assert chosen(racks(r2=2, r1=2, r3=2), 2, rule=rule) == "r1"
