@@ -125,6 +125,20 @@ def test_evictions_make_room_in_one_rack_or_none_happen(size: int, evicted: int)
     assert found.placed >= 6
 
 
+def test_a_gang_on_one_node() -> None:
+    """`node` is the node's own label, not any nodes."""
+    nodes = [node(f"n{number}", cpu="2", labels={"kubernetes.io/hostname": f"n{number}"}) for number in range(2)]
+    made = pod(cpu="1")
+    made.metadata.labels = {"job": "j", "size": "3"}
+    by = "gang by pod.label.job size number(pod.label.size) within one node\n"
+    arrivals = [Arrival(0, f"p{number}", made, 100) for number in range(3)]
+    assert run(Scenario(nodes, arrivals), variant(by), seed=0, stopwatch=lambda: 0.0).unplaced == 3
+    assert (
+        run(Scenario(nodes, arrivals), variant(by.replace("node", "node or any")), seed=0, stopwatch=lambda: 0.0).placed
+        == 3
+    )
+
+
 SLICES = """
 gang by pod.label.job size 10 within one block if pod label job
 gang by pod.label.slice size 5 within one rack if pod label job

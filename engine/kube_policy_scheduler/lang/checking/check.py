@@ -27,6 +27,8 @@ SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
 """The fields that do not change after the pod arrived."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
 """The fields that can order a queue: constant ones, and those whose changes the queue follows."""
+NODE_LABEL = "kubernetes.io/hostname"
+"""The label in one of whose domains a gang is that must be on one node."""
 ANY_DOMAIN = "any"
 """The topology of `within one` that stands for all nodes."""
 DEFAULT_GANG_SECONDS = 300.0
@@ -542,7 +544,7 @@ class _Checker:
         """Return the labels of `within one`, None for `any`; report what comes twice, or can never be reached."""
         found: list[str | None] = []
         for number, tree in enumerate(trees):
-            key = None if tree.key == ANY_DOMAIN else self._topology(tree)
+            key = None if tree.key == ANY_DOMAIN else self._topology(tree) or NODE_LABEL
             if key in found:
                 message, advice = f"`{tree.key}` appears twice", "keep the first of them"
                 self.found.append(codes.REPEATED.at(tree.span, message, help=advice))

@@ -222,9 +222,9 @@ _TOPOLOGIES = ("node", "zone", "region")
 
 @rule("P0345")
 def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
-    """After `over`, write `node`, `zone`, `region` or a label key of nodes. This key is similar to one of these words,
-    or is written like a field (`node.zone`), and is probably a mistake. No node has such a label, so the statement
-    would have no effect.
+    """After `over` and `within one`, write `node`, `zone`, `region` or a label key of nodes. This key is similar to one
+    of these words, or is written like a field (`node.zone`), and is probably a mistake. No node has such a label, so
+    the statement would not work.
 
     Avoid::
 
@@ -235,19 +235,21 @@ def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
         spread by pod.label.tenant over zone
     """
     for clause in policy.clauses:
-        topology = getattr(clause.tree, "topology", None)
-        if topology is None or topology.key in _TOPOLOGIES or "/" in topology.key:
-            continue
-        subject, _, field = topology.key.partition(".")
-        meant = closest(topology.key, _TOPOLOGIES)
-        if subject == "node" and field:
-            meant = {"name": "node"}.get(field, field.removeprefix("label."))
-        if meant is not None:
-            message = f"`{topology.key}` is interpreted as a label key"
-            yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
-        elif subject == "pod" and field:
-            message = f"`{topology.key}` is interpreted as a label key of nodes"
-            yield Finding(topology.span, message, "write a label of the nodes that defines the domains: `over rack`")
+        one, word = getattr(clause.tree, "topology", None), "within one" if isinstance(clause, Gang) else "over"
+        for topology in (clause.tree.levels or ()) if isinstance(clause, Gang) else (one,) if one is not None else ():
+            if topology.key in (*_TOPOLOGIES, "any") or "/" in topology.key:
+                continue
+            subject, _, field = topology.key.partition(".")
+            meant = closest(topology.key, _TOPOLOGIES)
+            if subject == "node" and field:
+                meant = {"name": "node"}.get(field, field.removeprefix("label."))
+            if meant is not None:
+                message = f"`{topology.key}` is interpreted as a label key"
+                yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
+            elif subject == "pod" and field:
+                message = f"`{topology.key}` is interpreted as a label key of nodes"
+                advice = f"write a label of the nodes that defines the domains: `{word} rack`"
+                yield Finding(topology.span, message, advice)
 
 
 def _word(span: Span, word: str) -> Fix:
