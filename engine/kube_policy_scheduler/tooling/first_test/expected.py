@@ -11,6 +11,7 @@ import numpy as np
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_domains import Shortfall, domains_of, narrowed
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang import checked, typed
@@ -76,11 +77,15 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
         requirements = policy.gang_requirements(frame)
     except ValueError:
         return None
-    decision = Cycle(seed=0).decide(frame, policy.profile)
+    cycle = Cycle(seed=0)
+    profile = narrowed(frame, policy.profile, requirements, cycle) if requirements else policy.profile
+    if isinstance(profile, Shortfall):
+        return {"unschedulable": {"message": profile.message}}, False
+    decision = cycle.decide(frame, profile)
     answer = gang_answer(requirements, frame.cluster.counters.group_size)
     if decision.host is not None and answer is not None and not answer.takes_node:
         return {"unschedulable": {"message": answer.text}}, False
-    evaluation = evaluate(frame, policy.profile)
+    evaluation = evaluate(frame, profile)
     names = frame.cluster.nodes.names
     totals = {names[row]: float(total) for row, total in zip(evaluation.feasible, evaluation.totals, strict=True)}
     expect: Json = {}
@@ -97,6 +102,8 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
         expect["node"] = decision.host
     if decision.host is not None and answer is not None:
         expect["waits"] = answer.text
+    if domains := domains_of(profile):
+        expect["domain"] = domains[0].value
     if totals:
         expect["feasible"] = sorted(totals)
     refused = _refused(frame, policy)
