@@ -1046,6 +1046,10 @@ class Binding:
                 return None
             if value.info.type.kind is not takes.kind:
                 advice = f"write names of resources: `{self.builtin.name}(cpu, mem)`" if takes.word else ""
+                if takes.kind is Kind.TEXT and not takes.word and value.info.type.kind is Kind.NUMBER:
+                    clock = self.builtin.name == "between" and argument.span.text.isdigit()
+                    shown = f"{argument.span.text:0>2}:00" if clock else argument.span.text
+                    advice = f'write it in quotes: `"{shown}"`'
                 found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`", advice=advice))
                 return None
             constant = constant_of(value)
@@ -1454,6 +1458,8 @@ def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typ
                 whole = f"{expr.variable} in {expr.collection.span.text}"
                 shown = " ".join(value.span.text.split())
                 advice = f"write `count({whole} where …)`, or `count(distinct {shown} for …)`"
+                if value.info.type.kind is Kind.TRUTH and len(shown) < 60:
+                    advice = f"write `count({whole} where {shown})`"
                 found.append(codes.ARGUMENTS.at(value.span, "`count` counts members, not values", help=advice))
                 return unknown(value.span)
         case "any" | "all":
@@ -1536,8 +1542,8 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         message = f"`{name}` is not a value"
         advice = f"use a field, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
-    if name == "strict" and scope.statement == "order by":
-        advice = "`strict` stands at the end, without a comma: `order by pod.queued strict`"
+    if name in ("strict", "asc", "desc") and scope.statement == "order by":
+        advice = f"`{name}` stands at the end, without a comma: `order by pod.queued {name}`"
         return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
     if _is_item_path(inference, name, scope):
         return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=f"write `{_item(scope)}.{name}`")
@@ -1627,6 +1633,8 @@ def _aggregate_advice(inference: Inference, expr: expressions.Call) -> str:
         case expressions.Binary(operator="in", left=left, right=right) if (path := _path(left)) is not None:
             shown, item = one_line(right.span.text, 40), path[0].name
             return f"write `{name}({one_line(left.span.text, 40)} for {item} in {shown})`"
+        case expressions.Logical(operands=(expressions.Binary(operator="in") as members, *_)):
+            return f"write `{name}({one_line(members.span.text, 40)} where …)`"
         case expressions.Binary(operator=operator, left=left, right=right) if name in ("any", "all"):
             before = len(inference.found)
             listed = inference.infer(left, ANYWHERE)

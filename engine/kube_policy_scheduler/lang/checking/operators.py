@@ -262,11 +262,15 @@ def contained(
     if has_unknown(item, list_):
         return unknown(span)
     if list_.info.type.kind is not Kind.LIST:
-        found.append(wrong_type(list_, "a list after `in`", advice='write a list such as ["a", "b"]'))
+        advice, shown = 'write a list such as ["a", "b"]', " ".join(list_.span.text.split())
+        if list_.info.type.kind is Kind.TEXT and not isinstance(list_, typed.Constant) and len(shown) < 60:
+            advice = f'split the text: `split({shown}, ",")`'
+        found.append(wrong_type(list_, "a list after `in`", advice=advice))
         return unknown(span)
     if list_.info.type.item not in (item.info.type.kind, None):
         wanted = f"{list_.info.type.item.value} as in the list" if list_.info.type.item else ""
-        found.append(wrong_type(item, wanted))
+        is_number = item.info.type.kind is Kind.NUMBER and isinstance(list_, typed.Constant)
+        found.append(wrong_type(item, wanted, advice="write the items without quotes" if is_number else ""))
         return unknown(span)
     shape, maybe, depends = joined(item, list_)
     info = Info(TRUTH, shape, maybe and item.info.type.kind is not Kind.TEXT, depends)

@@ -122,6 +122,7 @@ AGGREGATES = {
     **dict.fromkeys(("total", "add"), "sum("),
     **dict.fromkeys(("exists", "some", "contains"), "any("),
     **dict.fromkeys(("every", "forall", "each"), "all("),
+    **dict.fromkeys(("none", "nothing"), "not any("),
     **dict.fromkeys(("highest", "maximum"), "max("),
     **dict.fromkeys(("lowest", "minimum"), "min("),
 }  # fmt: skip
@@ -146,7 +147,7 @@ UNITS = {
 NAMES = {
     "victim": "only behind `evict where` there is a victim; for the pod that is placed write `pod.…`",
     **dict.fromkeys(
-        ("null", "none", "nil", "undefined"), "you cannot compare with it: write `… is missing` or `… is not missing`"
+        ("null", "none", "nil", "undefined", "missing"), "you cannot compare with it: write `… is missing` or `… is not missing`"
     ),
     **dict.fromkeys(("true", "false"), "write it in lower case"),
     **dict.fromkeys(("self", "this", "it"), "write `node` or `pod`"),

@@ -181,6 +181,10 @@ def advice_for(place: Place) -> str:
         return f"write `{place.keyword} {last} = {one_line(text[place.at :].strip(), 40)}`"
     if place.keyword == "spread" and (meant := _target_advice(place)):
         return meant
+    if last == "in" and word == "if":
+        return "put it in parentheses: `in (if … then … else …)`"
+    if place.keyword == "order" and last in ("asc", "desc"):
+        return f"`{last}` stands behind the value: `order by pod.priority {last}`"
     if "WHERE" in place.accepts and word in ("if", "with", "when") and last != "evict":
         return "write `where …`"
     if word == "for" and "RSQB" in place.accepts:

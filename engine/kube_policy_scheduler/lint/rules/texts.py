@@ -162,7 +162,9 @@ def impossible_resource(policy: CheckedPolicy) -> Iterator[Finding]:
     for statement in policy.statements:
         for expr in walk(statement):
             match expr:
-                case expressions.Index(base=expressions.Member(name=name), key=expressions.Text() as key):
+                case expressions.Index(
+                    base=expressions.Member(name=name) | expressions.Name(name=name), key=expressions.Text() as key
+                ):
                     texts = [key] if any(path.endswith(f".{name}") for path in resources) else []
                 case expressions.Call(function=function, arguments=arguments) if function in functions:
                     texts = [argument for argument in arguments if isinstance(argument, expressions.Text)]
