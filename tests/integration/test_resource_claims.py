@@ -337,3 +337,22 @@ def test_a_selector_that_fails_for_a_device_is_the_pods_trouble_alone(
     cluster.add_pods(claim_pod("good", scheduler=scheduled))
     cluster.wait_bound("good")
     assert not cluster.placements()["bad"]
+
+
+def test_a_policy_selects_which_of_several_devices_a_pod_gets(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    policies.update({"default.policy": 'filter node.ready\ndevices by device_value("memory")\n'})
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.add_nodes(node("n1"))
+    published = resource_slice("n1", devices=("gpu0", "gpu1", "gpu2"))
+    for device, memory in zip(published["spec"]["devices"], (80, 24, 40), strict=True):
+        device["attributes"] = {"memory": {"int": memory}}
+    cluster.api.create("resourceslices", published)
+    scheduler().start_ready()
+    for name, device in (("a", "gpu1"), ("b", "gpu2")):
+        cluster.api.create("resourceclaims", claim(name))
+        cluster.add_pods(claim_pod(name))
+        cluster.wait_bound(name)
+        kept = cluster.api.get("resourceclaims", name)
+        assert [one["device"] for one in kept["status"]["allocation"]["devices"]["results"]] == [device]
