@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
@@ -161,12 +162,10 @@ class Cycle:
             prepared = plugin.pre_score(frame)
             if not isinstance(prepared, Ready) or not prepared.adds:
                 continue
-            if counting is not None or not isinstance(plugin, ScoresByCount):
+            counter = _counter(plugin, frame)
+            if counting is not None or counter is None:
                 return None
-            counter = plugin.counter(frame)
-            if counter is None:
-                return None
-            counting = plugin, weight, counter
+            counting = cast("ScoresByCount", plugin), weight, counter
         if counting is None:
             return cache.maxima, constant
         ranked = self._rankings.of(cache, *counting, constant=constant)
@@ -247,6 +246,11 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
     return bool(passing.any())
 
 
+def _counter(plugin: ScorePlugin, frame: Frame) -> Counter | None:
+    """Return what counts the pods that a score follows from; None if it does not follow from one counter."""
+    return plugin.counter(frame) if isinstance(plugin, ScoresByCount) else None
+
+
 def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -> FloatArray:
     """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows.
 
@@ -263,7 +267,7 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
     for plugin, weight in cache.live_scores:
         prepared = plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
-            cache.live_scores_added |= not isinstance(plugin, ScoresByCount)
+            cache.live_scores_added |= _counter(plugin, chosen) is None
             if all_passing and plugin.scope is Scope.FEASIBLE:
                 raw = cache.feasible_score(plugin, chosen, prepared)
             else:
