@@ -88,7 +88,7 @@ def test_a_sum_is_limited_in_each_domain() -> None:
 
 @settings(max_examples=60)
 @given(
-    there=st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from(["batch", "web"])), max_size=8),
+    there=st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from(["batch", "web"])), max_size=7),
     bound=st.integers(0, 4),
     over=st.sampled_from(["node", "zone", None]),
     tier=st.sampled_from(["batch", "web"]),

@@ -239,7 +239,7 @@ class TemplateCache:
         self.row_filters = [(p, ready.state) for part in parts if part.scope in _BY_ROW for p, ready in part.filters]
         """Kept filters that read what pods on the node use, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
-        self.live_filters = [plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER]
+        self.live_filters = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
         """Filters of scope CLUSTER, which run each time."""
         self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope in _LIVE_SCOPES]
         """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
