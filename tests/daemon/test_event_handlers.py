@@ -38,6 +38,7 @@ class World:
             self.cluster,
             self.queue,
             clock=lambda: self.now,
+            claims=SimpleNamespace(delivered=lambda claim, *, gone=False: None),
         )
         self.algorithm = algorithm = Algorithm(context)
         algorithm.policies = cast(

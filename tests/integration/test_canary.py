@@ -71,7 +71,7 @@ def test_a_concurrent_change_is_not_overwritten(
 
     assert data(cluster)["web.policy"] == "filter node.ready or true\n"
     assert data(cluster)["next.policy"] == CANARY
-    assert "has changed: nothing was written" in capsys.readouterr().err
+    assert "changed since it was read, and was not written" in capsys.readouterr().err
 
 
 def test_a_config_map_that_is_not_there_is_named(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:

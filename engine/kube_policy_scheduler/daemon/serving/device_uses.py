@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.resource_slices import DeviceID
-from kube_policy_scheduler.pages import status as shown
 from kube_policy_scheduler.wording import amount, plural, some
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.pages import status as shown
 
 MOST_DEVICES = 10_000
 """Devices that are looked at one by one, and claims: some 10 ms. The page says how many there are."""
@@ -101,6 +104,8 @@ def _classes(claim: objects.ResourceClaim) -> dict[str, str]:
 
 def section(uses: DeviceUses) -> shown.Devices:
     """Return what the page says about devices: the nodes on which most are used first."""
+    from kube_policy_scheduler.pages import status as shown  # only for the page, so a start does without
+
     ordered = sorted(uses.rows, key=lambda row: (-row.used, -row.devices, row.node, row.driver))
     used = sum(row.used for row in uses.rows)
     text = f"{plural(uses.looked_at, 'device')}: {amount(used)} used, {amount(uses.looked_at - used)} free"
