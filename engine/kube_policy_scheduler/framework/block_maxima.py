@@ -31,6 +31,10 @@ class BlockMaxima:
         """Return the totals of some rows, `float64[rows]`; a view if they are all."""
         return self._totals[: self._size] if isinstance(rows, slice) else self._totals[rows]
 
+    def total(self, row: int) -> float:
+        """Return the total of a row."""
+        return self._totals.item(row)
+
     def write(self, rows: IntArray, totals: FloatArray, *, size: int) -> None:
         """Set the totals of some rows; there are `size` rows from now on."""
         if size > len(self._totals):

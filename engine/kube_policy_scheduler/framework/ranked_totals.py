@@ -27,6 +27,8 @@ _REBUILD_SHARE = 8
 _RECENT = 4
 """What was used within the last 4 requests for each kept one makes no room for another: in a round of too many
 templates, each would be dropped before it is used again."""
+_FEW_ROWS = 8
+"""So few rows are faster ranked one by one."""
 _NOT_FEASIBLE = -1
 
 
@@ -57,6 +59,8 @@ class RankedTotals:
         self._nodes_by_count: Histogram[int] = Histogram()
         """How many feasible nodes have so many pods."""
         self._extremes = (0, 0)
+        self._scores: FloatArray = np.zeros(1)
+        """`float64[most + 1]`: the scores by number of pods."""
         self.maxima: BlockMaxima
         self.used = 0
         """The number of the last request."""
@@ -81,6 +85,10 @@ class RankedTotals:
             self._recount(cache, rows)
             if self._extremes != self._find_extremes():
                 self._rank_all(cache)
+            elif len(rows) <= _FEW_ROWS:
+                for row in rows:
+                    score = self._scores.item(self._counts.item(row)) * self._weight
+                    self.maxima.write_one(row, (cache.maxima.total(row) + self._constant) + score)
             else:
                 changed_rows = np.fromiter(rows, np.int64, len(rows))
                 self.maxima.write(changed_rows, self._totals(cache, changed_rows), size=size)
@@ -103,12 +111,13 @@ class RankedTotals:
         return min(self._nodes_by_count, default=0), max(self._nodes_by_count, default=0)
 
     def _rank_all(self, cache: TemplateCache) -> None:
-        self._extremes = self._find_extremes()
+        self._extremes = fewest, most = self._find_extremes()
+        counts = np.arange(most + 1, dtype=np.float64)
+        self._scores = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest))
         self.maxima = BlockMaxima(self._totals(cache, ALL_ROWS))
 
     def _totals(self, cache: TemplateCache, rows: Rows) -> FloatArray:
-        fewest, most = self._extremes
-        scores = self._plugin.of_counts(self._counts[rows].astype(np.float64), most=float(most), fewest=float(fewest))
+        scores = self._scores[self._counts[rows]]  # the last one for nodes that are not feasible: their total is -inf
         totals: FloatArray = (cache.maxima.totals(rows) + self._constant) + scores * self._weight
         return totals
 

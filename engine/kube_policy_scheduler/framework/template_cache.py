@@ -47,9 +47,9 @@ _TIMES_ENCODED = 8
 
 
 _KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL)
-_LIVE_SCOPES = frozenset({Scope.CLUSTER, Scope.FEASIBLE})
-_BY_ROW = frozenset({Scope.ROW, Scope.ROW_SIGNAL})
-_BY_READING = frozenset({Scope.SIGNAL, Scope.ROW_SIGNAL})
+_LIVE_SCOPES = (Scope.CLUSTER, Scope.FEASIBLE)
+_BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
+_BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
 _NOTHING = ((), ())
