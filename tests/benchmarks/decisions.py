@@ -130,7 +130,7 @@ def measure(run: Run, reference: Reference, *, at_least: int) -> Measurement:
     workload, cluster = run.workload, run.cluster
     nodes, placed = cluster.nodes.size, len(cluster.pods)
     size = min(workload.scaled(workload.measured, nodes), at_least)
-    with _quiet():
+    with quiet():
         _round(run, min(size, _WARM_UP))
         before = reference.seconds()
         cpu_seconds = 0.0
@@ -184,7 +184,7 @@ def _round(run: Run, size: int) -> tuple[float, list[float]]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep what is there out of the garbage collector's way, as the scheduler does after its first list."""
     gc.collect()
     gc.freeze()

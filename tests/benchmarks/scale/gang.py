@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
+from tests.benchmarks.decisions import quiet
 from tests.benchmarks.manifests import pod
 from tests.benchmarks.reference import Reference
-from tests.benchmarks.scale.site import KUBERNETES_RULES, Site, quiet
+from tests.benchmarks.scale.site import KUBERNETES_RULES, Site
 from tests.simulation.chaos import policies_of
 
 _POLICY = "gang by pod.label.job size number(pod.label.size) within 600s if pod.label.job\n" + KUBERNETES_RULES

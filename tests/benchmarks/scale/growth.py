@@ -24,11 +24,11 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from tests.benchmarks.decisions import NOW
+from tests.benchmarks.decisions import NOW, quiet
 from tests.benchmarks.manifests import pod_info
 from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.loads import LOADS
-from tests.benchmarks.scale.site import Load, quiet, resident_mb
+from tests.benchmarks.scale.site import Load, resident_mb
 from tests.benchmarks.workloads import named
 
 SIZES = (1_000, 5_000, 20_000, 50_000, 130_000, 300_000, 1_000_000)

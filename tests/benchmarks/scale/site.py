@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -34,7 +33,7 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
-from tests.benchmarks.decisions import NOW
+from tests.benchmarks.decisions import NOW, quiet
 from tests.benchmarks.manifests import Json, pod_info
 from tests.benchmarks.policies import signals
 from tests.benchmarks.reference import Reference
@@ -383,14 +382,3 @@ def _plain(frame: Frame, profile: Profile, load: Load) -> tuple[str | None, tupl
     evaluation, nodes = evaluate(frame, profile), frame.cluster.nodes
     top = evaluation.feasible[best(evaluation.totals)]
     return nodes.infos[TieBreak(nodes, uid=frame.pod.uid, seed=0).first(top)].name, ()
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what is there out of the garbage collector's way, as the scheduler does after its first list."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
