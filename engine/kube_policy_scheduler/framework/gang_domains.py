@@ -141,7 +141,7 @@ def choose(
         rule: which of several domains.
         placed: rows of the nodes of members that are placed: they fix the domain.
         within: `bool[nodes]`: nodes to choose from; None: all.
-        skipped: domains that were tried in vain.
+        skipped: domains in which a trial found no room for the gang.
         free: what is free; None: what is free now.
 
     Returns:

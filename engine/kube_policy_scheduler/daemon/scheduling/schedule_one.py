@@ -30,7 +30,6 @@ from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
-from kube_policy_scheduler.daemon.scheduling.permit_reports import waiting_pods
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.claim_reservation import has_claims
@@ -38,13 +37,13 @@ from kube_policy_scheduler.framework.claim_reservation import reserve_on as rese
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
-from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS
+from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 
 logger = logging.getLogger(__name__)
 
@@ -589,3 +588,42 @@ class Scheduler:
 
 def _in_doubt(why: str) -> Unknown:
     return Unknown(why, since=asyncio.get_running_loop().time())
+
+
+class PermitReports:
+    """Logs which pods at Permit give their places back, and reports each as a decision."""
+
+    def __init__(self, context: SchedulerContext, algorithm: Algorithm) -> None:
+        self._stopwatch, self._observer, self._reporter = context.stopwatch, context.observer, context.reporter
+        self._algorithm = algorithm
+
+    def rejected(self, assumed: AssumedPod, why: str) -> None:
+        """A waiting pod gave its place back."""
+        queued = assumed.queued
+        decision = Decision(queued.pod, None, message=why)
+        self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
+        self._reporter.unschedulable(decision)
+
+    def gang_rejected(self, group: Group, pods: int, why: str) -> None:
+        """Pods of a gang gave their places back."""
+        logger.info("Released assumed pods", extra={"gang": str(group), "pods": pods, "why": why})
+
+    def no_longer_fits(self, assumed: AssumedPod) -> None:
+        """The node of a waiting pod changed: the pod is decided again."""
+        logger.info(
+            "Assumed pod no longer fits its node; scheduling it again",
+            extra={"pod": assumed.queued.pod.key, "node": assumed.host},
+        )
+
+
+def waiting_pods(context: SchedulerContext, algorithm: Algorithm) -> WaitingPods[AssumedPod]:
+    """Return the pods that wait at Permit, in the daemon."""
+    return WaitingPods(
+        context.cluster,
+        context.queue,
+        algorithm,
+        events=context.wakeups,
+        observer=PermitReports(context, algorithm),
+        clock=context.clock,
+        stopwatch=context.stopwatch,
+    )

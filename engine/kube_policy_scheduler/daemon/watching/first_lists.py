@@ -36,7 +36,7 @@ class FirstLists:
     """Waits for them, and tells whether they are there."""
 
     def __init__(self, reflectors: Sequence[Reflector[Any]], *, counts: Callable[[], Mapping[str, int]]) -> None:
-        """counts: what there is at the moment, for the log and to see that lists go on."""
+        """counts: returns the number of objects by kind, for the log and to see progress."""
         self._reflectors = reflectors
         self._counts = counts
         self._are_complete = False
