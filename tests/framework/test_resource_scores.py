@@ -138,3 +138,14 @@ def test_the_form_for_one_node_says_what_the_arrays_say(
         prepared = plugin.pre_score(looking)
         if isinstance(prepared, Ready):
             assert plugin.score_one(looking, prepared.state, 0) == plugin.score(looking, prepared.state)[0], plugin
+
+
+def test_a_share_just_below_a_percent_is_not_rounded_up_however_large_the_node() -> None:
+    capacity = 10**16 + 1
+    looking = frame(
+        offered={"memory": str(capacity)},
+        held={"memory": str(capacity - 10**14 - 1)},
+        wanted={"memory": "1"},  # what is left is 1 % less 0.01 bytes
+    )
+
+    assert score(LeastAllocated((("memory", 1),)), looking) == 0
