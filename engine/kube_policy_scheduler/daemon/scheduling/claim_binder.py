@@ -133,6 +133,8 @@ class ClaimBinder:
         why = "the scheduler is shutting down"  # what a cancellation leaves
         try:
             for one in reservation.claims:
+                if one.allocation is None:
+                    await self._check_earlier(one.claim, reservation.pod, progress)
                 if not one.is_reserved_for(reservation.pod):
                     await self._bind_claim(one, reservation, progress)
             why = reservation.failure
@@ -172,6 +174,26 @@ class ClaimBinder:
                     allocation = None  # another member of the gang has written it
             await self._reserve(claim, allocation, reservation.pod, progress)
             self._cluster.resource_claims.end_allocation(uid)
+
+    async def _check_earlier(self, claim: objects.ResourceClaim, pod: PodInfo, progress: _Progress) -> None:
+        """Take back an allocation that was written earlier, if other claims have its devices and no other pod uses it.
+
+        A scheduler that is killed before it can take back an allocation leaves such a claim. Nothing says any more
+        which of the two was written first, and this pod is not bound yet: so its claim loses the devices.
+
+        Raises:
+            ClaimChanged: the allocation does not stand.
+        """
+        stored = self._cluster.resource_claims.stored(object_key(claim.metadata))
+        if stored is None or stored.metadata.uid != claim.metadata.uid or stored.status.allocation is None:
+            return
+        if any(user.uid != pod.uid for user in stored.status.reserved_for or ()):
+            return
+        why = contention(stored, self._cluster)
+        if why:
+            progress.contended += 1
+            await self._withdraw(stored, pod)
+            raise ClaimChanged(why)
 
     async def _bind_extended(
         self,
