@@ -27,9 +27,19 @@ class Journal(Generic[T]):
         self._entries.append(change)
         self.end += 1
         if len(self._entries) > self._most:
-            drop = self._most // 2
-            del self._entries[:drop]
-            self._start += drop
+            self._drop_oldest()
+
+    def note_many(self, changes: Sequence[T]) -> None:
+        """Add changes."""
+        self._entries += changes
+        self.end += len(changes)
+        if len(self._entries) > self._most:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        drop = len(self._entries) - self._most // 2
+        del self._entries[:drop]
+        self._start += drop
 
     def note_all(self) -> None:
         """Note that everything may have changed: no reader knows the changes up to now one by one."""

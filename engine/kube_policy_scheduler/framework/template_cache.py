@@ -46,14 +46,20 @@ _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
 
-_KEPT_SCOPES = (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL)
+_EVERY_TEMPLATE = ()
+"""The key of results that are the same for all templates."""
+_KEPT = tuple(
+    (scope, shared) for scope in (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL) for shared in (False, True)
+)
+"""The kinds of results that are kept together: by scope, and whether they are the same for all templates."""
 _LIVE_SCOPES = (Scope.CLUSTER, Scope.FEASIBLE)
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
-_NOTHING = ((), ())
-"""The key of a scope without plugins."""
+_NOTHING: Hashable = ((), ())
+"""The key of a kind without plugins."""
+_NOTHING_AT_ALL = (_NOTHING,) * len(_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +71,16 @@ class Prepared:
     rejected: bool = False
     """Whether PreFilter refuses every pod of the template."""
 
-    def key(self, template: PodTemplate, scope: Scope) -> Hashable:
-        """Return a value that is equal for templates with equal results of the plugins of a scope on every node."""
-        filters = [(id(p), template if r.key is None else r.key) for p, r in self.filters if p.scope is scope]
-        scores = [(id(p), template if r.key is None else r.key) for p, _, r in self.scores if p.scope is scope]
+    def of(self, scope: Scope, *, shared: bool) -> Prepared:
+        """Return the results of the plugins of a scope that are the same for all templates, or those that are not."""
+        filters = tuple(x for x in self.filters if x[0].scope is scope and (x[1].key == _EVERY_TEMPLATE) is shared)
+        scores = tuple(x for x in self.scores if x[0].scope is scope and (x[2].key == _EVERY_TEMPLATE) is shared)
+        return Prepared(filters, scores)
+
+    def key(self, template: PodTemplate) -> Hashable:
+        """Return a value that is equal for templates with equal results of the plugins on every node."""
+        filters = [(id(p), template if r.key is None else r.key) for p, r in self.filters]
+        scores = [(id(p), template if r.key is None else r.key) for p, _, r in self.scores]
         return tuple(filters), tuple(scores)
 
 
@@ -139,14 +151,16 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
 class _Answers:
     """The results of the plugins of one scope for each node."""
 
-    def __init__(self, frame: Frame, prepared: Prepared, scope: Scope) -> None:
+    def __init__(self, frame: Frame, prepared: Prepared, scope: Scope, *, shared: bool) -> None:
         nodes = frame.cluster.nodes
+        self.shared = shared
+        """Whether they are the same for all templates."""
         dynamic = (nodes.dynamic_changes,) if scope in _BY_ROW else ()
         self.nodes = nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
         self.scope = scope
-        self.filters = [(p, ready) for p, ready in prepared.filters if p.scope is scope]
-        scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores if p.scope is scope]
+        self.filters = prepared.filters
+        scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores]
         self.scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
         self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
@@ -160,6 +174,11 @@ class _Answers:
         self.base: FloatArray = np.zeros(0)
         """`float64[nodes]`: sum of the scores that need no normalizing."""
         self._update(frame.at(ALL_ROWS))
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes the columns take."""
+        return 9 * len(self.ok) + sum(kept.raw.nbytes for kept in self.normalizing)
 
     def refresh(self, frame: Frame, *, beside: ChangedRows | None = None) -> bool:
         """Evaluate the rows that changed since the last time; return whether these are known.
@@ -266,10 +285,8 @@ class TemplateCache:
 
     @property
     def bytes(self) -> int:
-        """Return about how many bytes the kept columns take, those shared with other templates included."""
-        scores = sum(kept.raw.nbytes for kept in self.normalizing)
-        each = self.ok.nbytes + 8 * len(self.ok)
-        return each * (1 + len(self._parts)) + scores
+        """Return about how many bytes the kept columns take, without those that all templates share."""
+        return 9 * len(self.ok) + sum(part.bytes for part in self._parts if not part.shared)
 
     def passing(self) -> IntArray:
         """Return the rows that passed every kept filter, ascending."""
@@ -331,10 +348,10 @@ class TemplateCache:
         return ok, np.where(ok, totals, -np.inf)
 
     def _update(self, rows: IntArray, *, size: int) -> None:
-        for row in rows.tolist():
-            self.changes.note(row)
+        changed = rows.tolist()
+        self.changes.note_many(changed)
         if len(rows) <= _FEW_ROWS and len(self.ok) == size:
-            for row in rows.tolist():
+            for row in changed:
                 self._update_one(row)
             return
         ok, totals = self._sums(rows)
@@ -385,19 +402,19 @@ class TemplateCaches:
         key = key_of(prepared, frame.template, profile)
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
-            keys = zip(_KEPT_SCOPES, key[2:], strict=True)
             parts = [
-                self._part((profile, scope, of), frame, prepared, scope)
-                for scope, of in keys
-                if of != _NOTHING or scope is Scope.TEMPLATE
+                self._part((profile, scope, shared, of), frame, prepared)
+                for (scope, shared), of in zip(_KEPT, key[2:], strict=True)
+                if of != _NOTHING or key[2:] == _NOTHING_AT_ALL
             ]
             cache = self._alike[key] = TemplateCache(profile, prepared, parts, key)
         return cache
 
-    def _part(self, key: Hashable, frame: Frame, prepared: Prepared, scope: Scope) -> _Answers:
+    def _part(self, key: tuple[Profile, Scope, bool, Hashable], frame: Frame, prepared: Prepared) -> _Answers:
         part = self._parts.get(key)
         if part is None or not part.refresh(frame):
-            part = self._parts[key] = _Answers(frame, prepared, scope)
+            _, scope, shared, _ = key
+            part = self._parts[key] = _Answers(frame, prepared.of(scope, shared=shared), scope, shared=shared)
         return part
 
 
@@ -407,4 +424,4 @@ def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
     """Return a value that is equal for templates with equal results of all cached plugins on every node."""
-    return profile, prepared.rejected, *(prepared.key(template, scope) for scope in _KEPT_SCOPES)
+    return profile, prepared.rejected, *(prepared.of(scope, shared=shared).key(template) for scope, shared in _KEPT)

@@ -104,6 +104,11 @@ def _events(depends: Depends) -> frozenset[ClusterEvent]:
     return found
 
 
+def _ready(clause: CompiledClause) -> Ready:
+    """Return what PreFilter and PreScore say: whether all templates get the same answers."""
+    return Ready() if clause.depends & Depends.TEMPLATE else Ready(key=())
+
+
 def _readings(clause: CompiledClause, frame: Frame) -> list[object]:
     return [reading_state(query, frame) for query in queries(clause.inputs)]
 
@@ -116,11 +121,12 @@ class FilterClause:
         self.name = clause.name
         self.events = events_of(clause)
         self.scope = scope_of(clause)
+        self._ready = _ready(clause)
         self._code = _code(clause.depends)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""
-        return Ready()
+        return self._ready
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -263,10 +269,11 @@ class ScoreClause:
         self.clause = clause
         self.name = clause.name
         self.scope = scope_of(clause)
+        self._ready = _ready(clause)
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
-        return Ready()
+        return self._ready
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`."""
