@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster import objects, signal_join, signals
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, join
-from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series
+from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series, Signals
 
 
 def node(name: str, *, address: str = "10.0.0.1", **labels: str) -> objects.Node:
@@ -127,6 +127,17 @@ def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple
                     before[name, by] = followed
 
 
+def places_in(newer: LabelSets, older: LabelSets) -> list[int]:
+    """Where the labels of one answer are in an older one."""
+    steps = newer.finding_places_in(older)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[int] = end.value.tolist()
+            return found
+
+
 @given(
     st.lists(st.sampled_from("abcdefgh"), max_size=30),
     st.lists(st.sampled_from("abcdefghij"), max_size=30),
@@ -136,7 +147,7 @@ def test_what_two_answers_have_in_common_is_found_where_it_is(old: list[str], ne
     older, newer = (LabelSets.of({"node": name, "more": name * 9} for name in names) for names in (old, new))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signals, "_NEAR", near)
-        places = newer.places_in(older).tolist()
+        places = places_in(newer, older)
     assert [old[place] if place >= 0 else name for name, place in zip(new, places, strict=True)] == new
     found = [place for place in places if place >= 0]
     assert found == sorted(set(found))
@@ -148,8 +159,8 @@ def test_a_series_that_comes_or_goes_does_not_hide_the_others(come: int) -> None
     more = [*names[:come], "other", *names[come:]]
     one, other = (LabelSets.of({"node": name} for name in each) for each in (names, more))
 
-    assert other.places_in(one).tolist() == [names.index(name) if name in names else -1 for name in more]
-    assert one.places_in(other).tolist() == [more.index(name) for name in names]
+    assert places_in(other, one) == [names.index(name) if name in names else -1 for name in more]
+    assert places_in(one, other) == [more.index(name) for name in names]
 
 
 def test_a_node_or_a_series_that_comes_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +189,81 @@ def test_a_node_or_a_series_that_comes_costs_no_look_at_the_others(monkeypatch: 
     assert columns.joined(Query("m"), reading=first, nodes=identities).matched == 200
     columns.joined(Query("m"), reading=answer(202), nodes=identities)
     assert len(looked) - 201 == 1 + 2 + 1, "the series of the node that came, of the two rows that changed, the new one"
+
+
+# --- joins in steps --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    st.lists(nodes_set, max_size=12),
+    st.lists(series, max_size=8),
+    st.lists(series, max_size=8),
+    st.lists(nodes_set | nodes_gone | st.just(("decide",)), max_size=24),
+    st.sampled_from([1, 2, 3]),
+)
+def test_what_is_joined_in_steps_is_as_if_joined_at_once_whatever_happens_between(
+    first: list[Any], old: list[Any], new: list[Any], meanwhile: list[Any], step: int
+) -> None:
+    table, columns = NodeTable(), SignalColumns()
+    identities, query = TableIdentities(table), Query("m")
+    older, newer = (
+        Reading("m", tuple(Series(labels, value, 1000.0 - age) for labels, value, age in each), 1000.0, 1000.0)
+        for each in (old, new)
+    )
+
+    def happens(one: Any) -> None:
+        match one:
+            case ("set", name, address, host):
+                table.set(node(name, address=address, **({"kubernetes.io__hostname": host} if host else {})))
+            case ("remove", name) if name in table:
+                table.remove(name)
+            case ("decide",):
+                found = columns.joined(query, reading=older, nodes=identities)
+                assert told(found) == told(join(older, by=None, index=NodeIndex.of(identities)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal_join, "STEP", step)
+        for one in first:
+            happens(one)
+        left = list(meanwhile)
+        for reading in (older, newer):
+            for _ in columns.joining(query, signals=Signals.of([reading]), nodes=identities):
+                if left:
+                    happens(left.pop(0))
+        assert list(columns.joining(query, signals=Signals.of([newer]), nodes=identities)) == []
+        index = NodeIndex.of(identities)
+        for reading in (newer, older):
+            assert told(columns.joined(query, reading=reading, nodes=identities)) == told(
+                join(reading, by=None, index=index)
+            )
+
+
+def test_no_step_looks_at_more_nodes_or_series_than_a_step_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, columns, looked = NodeTable(), SignalColumns(), list[int]()
+    identities = TableIdentities(table)
+    plain_row, plain_aliases = signal_join._row_of, signal_join._aliases
+
+    def row_of(texts: Any, *, index: NodeIndex) -> int:
+        looked[-1] += 1
+        return plain_row(texts, index=index)
+
+    def aliases(hostname: str | None, addresses: Any) -> tuple[str, ...]:
+        looked[-1] += 1
+        return plain_aliases(hostname, addresses)
+
+    count = 5 * signal_join.STEP
+    for number in range(count):
+        table.set(node(f"n{number}", address=f"10.0.{number // 250}.{number % 250}"))
+    answer = Reading("m", [Series({"node": f"n{row}"}, 1.0, 1000.0) for row in range(count)], 1000.0, 1000.0)
+    monkeypatch.setattr(signal_join, "_row_of", row_of)
+    monkeypatch.setattr(signal_join, "_aliases", aliases)
+    looked.append(0)
+    for _ in columns.joining(Query("m"), signals=Signals.of([answer]), nodes=identities):
+        looked.append(0)
+
+    assert sum(looked) == 2 * count
+    assert max(looked) <= signal_join.STEP
+    looked.append(0)
+    assert columns.joined(Query("m"), reading=answer, nodes=identities).matched == count
+    assert looked[-1] == 0, "a decision finds all of it done"

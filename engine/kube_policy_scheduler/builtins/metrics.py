@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -399,6 +399,17 @@ def missing_nodes(query: Query, nodes: NodeTable, *, signals: Signals, now: floa
         return nodes.size
     usable_age = query.stale_after_seconds - table.reading.age_seconds(now)
     return nodes.size if table.missing(usable_age=usable_age) == len(table.rows) else 0
+
+
+def joining(query: Query, nodes: NodeTable, *, signals: Signals) -> Iterator[None]:
+    """Lay a query's reading over the nodes in steps, so that a decision does not have to.
+
+    If nothing is left to do, there is no step. Between two steps anything may happen.
+    """
+    joins = _joins(nodes)
+    if query.about is About.NODES:
+        return joins.columns.joining(query, signals=signals, nodes=joins.identities)
+    return joins.tables.making(query, signals=signals)
 
 
 def sample_age(query: Query, frame: Frame) -> float:

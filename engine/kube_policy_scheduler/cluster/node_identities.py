@@ -6,9 +6,33 @@ for each of these would cost tens of milliseconds in a large cluster.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar, overload
+
 from kube_policy_scheduler.cluster.node_info import NodeInfo
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import IdentityChanges
+
+T = TypeVar("T")
+
+
+class _ReadOnDemand(Sequence[T]):
+    """One thing about each node, read where it is asked for: there may be a million nodes."""
+
+    def __init__(self, infos: Sequence[NodeInfo], read: Callable[[NodeInfo], T]) -> None:
+        self._infos, self._read = infos, read
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._read(info) for info in self._infos[index]]
+        return self._read(self._infos[index])
 
 
 class TableIdentities:
@@ -28,14 +52,14 @@ class TableIdentities:
         return self._table.names
 
     @property
-    def hostnames(self) -> list[str | None]:
+    def hostnames(self) -> Sequence[str | None]:
         """The `kubernetes.io/hostname` label by row; None if absent."""
-        return [info.hostname for info in self._table.infos]
+        return _ReadOnDemand(self._table.infos, lambda info: info.hostname)
 
     @property
-    def addresses(self) -> list[tuple[str, ...]]:
+    def addresses(self) -> Sequence[tuple[str, ...]]:
         """Every status address by row."""
-        return [_addresses(info) for info in self._table.infos]
+        return _ReadOnDemand(self._table.infos, _addresses)
 
     def changes_since(self, version: int) -> IdentityChanges | None:
         """Return what changed since a version; None if that is too long ago to know."""

@@ -33,6 +33,8 @@ DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
 LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "instance")
 
 
+STEP = 512
+"""Nodes or series that are looked up between two steps: some 3 ms."""
 _MAX_COLUMNS = 1024
 _ROUNDING_SECONDS = 1e-6
 """A time is not compared more exactly than this; close to the end of a column it is made again."""
@@ -77,7 +79,7 @@ class NodeIndex:
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._aliases: list[frozenset[str]] = []
+        self._aliases: list[tuple[str, ...]] = []
         """By row: the hostname label and the addresses."""
         self._by_name: dict[str, int] = {}
         self._by_alias: dict[str, int | set[int]] = {}
@@ -88,11 +90,20 @@ class NodeIndex:
     def of(cls, nodes: NodeIdentities) -> NodeIndex:
         """Index the nodes by name, hostname label and addresses."""
         index = cls()
-        for row, (name, hostname, addresses) in enumerate(
-            zip(nodes.names, nodes.hostnames, nodes.addresses, strict=True)
-        ):
-            index._add(row, name, hostname, addresses)
+        for _ in index.read(nodes):
+            pass
         return index
+
+    def read(self, nodes: NodeIdentities) -> Iterator[None]:
+        """Read all nodes in steps. If nodes change between two of them, `follow` the changes afterwards."""
+        while (start := len(self._names)) < len(nodes.names):
+            part = slice(start, start + STEP)
+            for row, (name, hostname, addresses) in enumerate(
+                zip(nodes.names[part], nodes.hostnames[part], nodes.addresses[part], strict=True), start
+            ):
+                self._add(row, name, hostname, addresses)
+            self._as_tuple = None
+            yield
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,7 +138,7 @@ class NodeIndex:
         before = len(self._names)
         gone = [row for row in {*changes.rows, *range(changes.size, before)} if row < before]
         texts = set[str]().union(*(self._texts(row) for row in gone))
-        texts.update(*(_aliases(hostname, addresses) | {name} for _, name, hostname, addresses in changes.now))
+        texts.update(*((*_aliases(hostname, addresses), name) for _, name, hostname, addresses in changes.now))
         rows = {text: self.look_up(text) for text in texts}
         for row in gone:
             self._drop(row)
@@ -137,8 +148,8 @@ class NodeIndex:
         self._as_tuple = None
         return [text for text, row in rows.items() if self.look_up(text) != row]
 
-    def _texts(self, row: int) -> frozenset[str]:
-        return self._aliases[row] | {self._names[row]}
+    def _texts(self, row: int) -> tuple[str, ...]:
+        return *self._aliases[row], self._names[row]
 
     def _add(self, row: int, name: str, hostname: str | None, addresses: Iterable[str]) -> None:
         """Add a node, on a row that has none or is the next one."""
@@ -170,8 +181,9 @@ class NodeIndex:
                 self._by_alias[alias] = there.pop()
 
 
-def _aliases(hostname: str | None, addresses: Iterable[str]) -> frozenset[str]:
-    return frozenset(_canonical(text) for text in (hostname, *addresses) if text)
+def _aliases(hostname: str | None, addresses: Iterable[str]) -> tuple[str, ...]:
+    # no set: the garbage collector would look at each
+    return tuple({_canonical(text): None for text in (hostname, *addresses) if text})
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +241,41 @@ class SeriesRows:
 
     __slots__ = ("_by", "_hashes", "_labels", "_series", "_sorted", "row_of")
 
-    def __init__(
-        self, labels: LabelSets, *, by: str | None, index: NodeIndex, before: SeriesRows | None = None
-    ) -> None:
-        """Look up the node of each series.
+    def __init__(self, labels: LabelSets, *, by: str | None) -> None:
+        """Take series whose nodes are still to be looked up.
 
         Args:
             labels: of the series.
             by: the only label to read; None: those that usually name a node.
+        """
+        self._labels, self._by = labels, by
+        self.row_of: IntArray = np.full(len(labels), _UNMATCHED, np.int64)
+        """`int64[series]`: less than 0 if there is no such node."""
+        self._hashes: IntArray = _NO_SERIES
+        """Of each text by which a series may find its node."""
+        self._series: IntArray = _NO_SERIES
+        """The series of each of them."""
+        self._sorted = False
+
+    @classmethod
+    def of(cls, labels: LabelSets, *, by: str | None, index: NodeIndex) -> SeriesRows:
+        """Look up the node of each series at once."""
+        rows = cls(labels, by=by)
+        for _ in rows.look_up(index, before=None):
+            pass
+        return rows
+
+    def look_up(self, index: NodeIndex, *, before: SeriesRows | None) -> Iterator[None]:
+        """Look up the node of each series in steps.
+
+        Args:
             index: of the nodes.
             before: of an older answer: what is the same there is not looked up again.
         """
-        self._labels, self._by = labels, by
-        places = labels.places_in(before._labels) if before is not None else np.full(len(labels), -1, np.int64)
+        labels, by = self._labels, self._by
+        places = np.full(len(labels), -1, np.int64)
+        if before is not None:
+            places = yield from labels.finding_places_in(before._labels)
         new = np.flatnonzero(places < 0)
         rows, hashes, series = list[int](), list[int](), list[int]()
         for number, texts in zip(new.tolist(), _deciding_texts(labels.take(new), by=by), strict=True):
@@ -250,13 +284,9 @@ class SeriesRows:
                 for spelling in _spellings(text):
                     hashes.append(hash(spelling))
                     series.append(number)
-        self.row_of: IntArray = np.full(len(labels), _UNMATCHED, np.int64)
-        """`int64[series]`: less than 0 if there is no such node."""
-        self._hashes: IntArray = np.array(hashes, np.int64)
-        """Of each text by which a series may find its node."""
-        self._series: IntArray = np.array(series, np.int64)
-        """The series of each of them."""
-        self._sorted = False
+            if not len(rows) % STEP:
+                yield
+        self._hashes, self._series = np.array(hashes, np.int64), np.array(series, np.int64)
         if before is not None:
             old = np.flatnonzero(places >= 0)
             self.row_of[old] = before.row_of[places[old]]
@@ -339,7 +369,7 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray
     """
     names, series = index.names, SeriesColumns.of(reading.series)
     if row_of is None:
-        row_of = SeriesRows(series.labels, by=by, index=index).row_of
+        row_of = SeriesRows.of(series.labels, by=by, index=index).row_of
     placed = np.flatnonzero(row_of >= 0)
     values, sample_ages, conflicting, odd = _laid(
         row_of[placed], series, placed, evaluated_at=reading.evaluated_at, count=len(names)
@@ -398,8 +428,11 @@ class SignalColumns:
     def __init__(self) -> None:
         self._index: NodeIndex | None = None
         self._version = -1
-        self._joins: dict[tuple[str, str | None], _Made] = {}
+        self._joins: dict[tuple[str, str | None], list[_Made]] = {}
+        """Of the two newest readings, the newest first: one is in use while the other is being joined."""
         self._columns: dict[Query, _Laid] = {}
+        self._moved: list[set[str]] = []
+        """For each join that is being made in steps: the texts that have come to mean another node meanwhile."""
 
     def column(self, query: Query, *, signals: Signals, nodes: NodeIdentities, now: float) -> SignalColumn:
         """Return the query's values for all nodes at `now` (Unix seconds by our clock).
@@ -427,9 +460,7 @@ class SignalColumns:
         usable_age = query.stale_after_seconds - reading.age_seconds(now)
         if usable_age < 0:
             return _nothing(len(nodes.names), state=SignalState.STALE)
-        if query.by is None and node_label is not None:
-            query = replace(query, by=node_label)
-        joined = self.joined(query, reading=reading, nodes=nodes)
+        joined = self.joined(_read_by(query, node_label), reading=reading, nodes=nodes)
         values, missing, oldest = joined.values, len(joined.names) - joined.matched, joined.oldest_sample_age
         others = joined.others
         if oldest > usable_age:
@@ -448,35 +479,99 @@ class SignalColumns:
 
     def joined(self, query: Query, *, reading: Reading, nodes: NodeIdentities) -> Join:
         """Return the join of a reading with the nodes, from memory if it was made before."""
-        index = self._follow(nodes)
+        self._follow(nodes)
+        for _ in self._joining(query, reading, nodes):
+            pass
+        made = self._made(query, reading)
+        assert made is not None
+        return made.join
+
+    def joining(self, query: Query, *, signals: Signals, nodes: NodeIdentities) -> Iterator[None]:
+        """Join a query's reading in steps, so that `column` does not have to; if nothing is left to do, no step.
+
+        Between two steps anything may happen: decisions by other readings, and changes of nodes.
+        """
+        reading = signals.reading(query)
+        if reading is not None:
+            yield from self._indexing(nodes)
+            yield from self._joining(_read_by(query, signals.node_label), reading, nodes)
+
+    def _made(self, query: Query, reading: Reading) -> _Made | None:
+        return next((one for one in self._joins.get((query.promql, query.by), ()) if one.reading is reading), None)
+
+    def _joining(self, query: Query, reading: Reading, nodes: NodeIdentities) -> Iterator[None]:
         key = (query.promql, query.by)
-        known = self._joins.get(key)
-        if known is not None and known.reading is reading:
-            return known.join
-        if known is not None and _same_labels(known.reading, reading):
-            rows = known.rows
-        else:
-            labels, before = SeriesColumns.of(reading.series).labels, known.rows if known is not None else None
-            rows = SeriesRows(labels, by=query.by, index=index, before=before)
-        made = join(reading, by=query.by, index=index, row_of=rows.row_of)
-        self._joins[key] = _Made(reading, rows, made)
-        return made
+        while self._made(query, reading) is None:
+            yield
+            index, newest = self._follow(nodes), next(iter(self._joins.get(key, ())), None)
+            if newest is not None and _same_labels(newest.reading, reading):
+                rows = newest.rows
+            else:
+                rows = SeriesRows(SeriesColumns.of(reading.series).labels, by=query.by)
+                moved = set[str]()
+                self._moved.append(moved)
+                try:
+                    yield from rows.look_up(index, before=newest.rows if newest is not None else None)
+                finally:
+                    self._moved = [each for each in self._moved if each is not moved]
+                if self._follow(nodes) is not index:
+                    continue
+                rows.follow(moved, index)
+            made = _Made(reading, rows, join(reading, by=query.by, index=index, row_of=rows.row_of))
+            self._joins[key] = [made, *self._joins.get(key, ())][:2]
+
+    def _changes(self, nodes: NodeIdentities) -> IdentityChanges | None:
+        """Return how the nodes differ from the index; None if there is none, or it is faster to make it again."""
+        if self._index is None:
+            return None
+        changes = nodes.changes_since(self._version)
+        return None if changes is None or len(changes.rows) * _REBUILD_SHARE > changes.size else changes
+
+    def _indexing(self, nodes: NodeIdentities) -> Iterator[None]:
+        """Make the index in steps, if it would have to be made at once otherwise."""
+        version = nodes.identity_version
+        if version == self._version or self._changes(nodes) is not None:
+            return
+        yield
+        index = NodeIndex()
+        for _ in index.read(nodes):
+            yield
+            if version < self._version:
+                return  # a decision needed it meanwhile
+        changes = nodes.changes_since(version)
+        if changes is not None:
+            index.follow(changes)
+            self._use(index, nodes.identity_version)
+
+    def _use(self, index: NodeIndex, version: int) -> None:
+        self._index, self._version = index, version
+        self._joins.clear()
 
     def _follow(self, nodes: NodeIdentities) -> NodeIndex:
         """Return the index of the nodes as they are; joins follow nodes that were added, changed or removed."""
         version = nodes.identity_version
         if self._index is not None and self._version == version:
             return self._index
-        changes = nodes.changes_since(self._version) if self._index is not None else None
-        if self._index is None or changes is None or len(changes.rows) * _REBUILD_SHARE > changes.size:
-            self._index = NodeIndex.of(nodes)
-            self._joins.clear()
-        else:
-            texts = self._index.follow(changes)
-            for made in self._joins.values():
-                made.follow(texts, changes, self._index)
+        changes = self._changes(nodes)
+        if self._index is None or changes is None:
+            index = NodeIndex.of(nodes)
+            self._use(index, version)
+            return index
+        texts = self._index.follow(changes)
+        for moved in self._moved:
+            moved.update(texts)
+        followed: dict[int, tuple[IntArray, IntArray]] = {}
+        for made in (one for several in self._joins.values() for one in several):
+            rows = made.rows  # two readings with the same labels share them
+            if id(rows) not in followed:
+                followed[id(rows)] = rows.follow(texts, self._index)
+            made.follow(changes, self._index, followed[id(rows)])
         self._version = version
         return self._index
+
+
+def _read_by(query: Query, node_label: str | None) -> Query:
+    return replace(query, by=node_label) if query.by is None and node_label is not None else query
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,13 +606,13 @@ class _Made:
     rows: SeriesRows
     join: Join
 
-    def follow(self, texts: Iterable[str], changes: IdentityChanges, index: NodeIndex) -> None:
-        """Join the rows again that changed, or whose series did."""
+    def follow(self, changes: IdentityChanges, index: NodeIndex, moved: tuple[IntArray, IntArray]) -> None:
+        """Join the rows again that changed, or whose series did; moved: what `SeriesRows.follow` returned."""
         reading, series, before = self.reading, SeriesColumns.of(self.reading.series), self.join
         if reading.scalar is not None:
             self.join = join(reading, by=None, index=index, row_of=self.rows.row_of)
             return
-        old_rows, new_rows = self.rows.follow(texts, index)
+        old_rows, new_rows = moved
         row_of, size, own = self.rows.row_of, changes.size, changes.rows
         touched = own.union(old_rows[old_rows >= 0].tolist(), new_rows[new_rows >= 0].tolist())
         rows = np.array(sorted(row for row in touched if row < size), np.int64)

@@ -6,7 +6,7 @@ numbers that are not finite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from kube_policy_scheduler.wording import one_line, plural, some
 
 MAX_VALUE = 1e100
 """A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
+_STEP = 4096
+"""Series that are looked up between two steps."""
 MAX_KEY_CHARACTERS = 1024
 """Of a value that is looked up. A label of a pod has at most 63 characters; a longer value matches nothing."""
 
@@ -44,8 +46,8 @@ class ValueTable:
         return int(np.count_nonzero(np.isnan(self.values) | (self.sample_ages > usable_age)))
 
 
-def value_table(reading: Reading, query: Query) -> ValueTable:
-    """Return the values of a reading by key, to a query about the cluster or about values of a label."""
+def _making(reading: Reading, query: Query) -> Generator[None, None, ValueTable]:
+    """Make the table in steps."""
     series = SeriesColumns.of(reading.series)
     if query.about is About.CLUSTER:
         return _of_cluster(reading, series)
@@ -53,13 +55,13 @@ def value_table(reading: Reading, query: Query) -> ValueTable:
     if reading.scalar is not None:
         problem = f"the answer is one number, expected series with the label `{label}`"
         return _table(reading, {}, np.zeros(0), np.zeros(0), [problem])
-    texts = [values[0] for values in series.labels.values_of((label,))]
     rows: dict[str, int] = {}
-    row_of = np.fromiter(
-        (rows.setdefault(text, len(rows)) if 0 < len(text) <= MAX_KEY_CHARACTERS else -1 for text in texts),
-        np.int64,
-        len(texts),
-    )
+    row_of = np.full(len(series), -1, np.int64)
+    for number, (text,) in enumerate(series.labels.values_of((label,))):
+        if 0 < len(text) <= MAX_KEY_CHARACTERS:
+            row_of[number] = rows.setdefault(text, len(rows))
+        if number % _STEP == _STEP - 1:
+            yield
     placed = np.flatnonzero(row_of >= 0)
     at, given = row_of[placed], series.values[placed]
     first = np.zeros(len(rows), np.int64)
@@ -79,13 +81,24 @@ def value_table(reading: Reading, query: Query) -> ValueTable:
             f"{some(sorted(names[row] for row in conflicting))}: several series with different values;"
             f" aggregate in the query, for example sum by ({label}) (…)"
         )
-    unlabelled = len(texts) - len(placed)
+    unlabelled = len(series) - len(placed)
     if unlabelled:
         problems.append(f"{plural(unlabelled, 'series', 'series')} without the label `{label}`")
     if len(odd):
         problems.append(f"{some(sorted(names[row] for row in odd))}: the value is not a finite number")
     values[np.abs(values) > MAX_VALUE] = np.nan
     return _table(reading, rows, values, ages, problems)
+
+
+def value_table(reading: Reading, query: Query) -> ValueTable:
+    """Return the values of a reading by key, to a query about the cluster or about values of a label."""
+    steps = _making(reading, query)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            table: ValueTable = end.value
+            return table
 
 
 def _of_cluster(reading: Reading, series: SeriesColumns) -> ValueTable:
@@ -122,7 +135,8 @@ class ValueTables:
     """Makes the table of each reading once, so that a decision pays for none."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, About, str | None], ValueTable] = {}
+        self._tables: dict[tuple[str, About, str | None], list[ValueTable]] = {}
+        """Of the two newest readings, the newest first: one is in use while the other's is being made."""
 
     def table(self, query: Query, *, signals: Signals, now: float) -> ValueTable | None:
         """Return the values at `now` (Unix seconds); None without an answer, or if the answer is too old."""
@@ -133,10 +147,27 @@ class ValueTables:
 
     def of(self, query: Query, reading: Reading, signals: Signals) -> ValueTable:
         """Return the values of a reading, however old."""
-        key = (query.promql, query.about, query.by)
-        known = self._tables.get(key)
-        if known is None or known.reading is not reading:
-            for gone in [each for each in self._tables if each[0] not in signals.readings]:
-                del self._tables[gone]
-            known = self._tables[key] = value_table(reading, query)
-        return known
+        found = self._made(query, reading)
+        if found is None:
+            found = value_table(reading, query)
+            self._keep(query, found, signals)
+        return found
+
+    def making(self, query: Query, *, signals: Signals) -> Iterator[None]:
+        """Make the table of a query's reading in steps; if nothing is left to do, no step."""
+        reading = signals.reading(query)
+        if reading is not None and self._made(query, reading) is None:
+            yield
+            self._keep(query, (yield from _making(reading, query)), signals)
+
+    def _made(self, query: Query, reading: Reading) -> ValueTable | None:
+        return next((one for one in self._tables.get(_key(query), ()) if one.reading is reading), None)
+
+    def _keep(self, query: Query, table: ValueTable, signals: Signals) -> None:
+        for gone in [each for each in self._tables if each[0] not in signals.readings]:
+            del self._tables[gone]
+        self._tables[_key(query)] = [table, *self._tables.get(_key(query), ())][:2]
+
+
+def _key(query: Query) -> tuple[str, About, str | None]:
+    return query.promql, query.about, query.by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -117,20 +117,24 @@ class LabelSets(Sequence[Mapping[str, str]]):
             and self._text == other._text
         )
 
-    def places_in(self, older: LabelSets) -> NDArray[np.int64]:
+    def finding_places_in(self, older: LabelSets) -> Generator[None, None, NDArray[np.int64]]:
         """Return `int64[series]`: where the same labels are in an older answer to the same query; -1 if not found.
 
         Answers keep their order, so few series come or go between two of them: runs of equal ones are found at once.
-        What is in another order, or is not found nearby, counts as not found.
+        What is in another order, or is not found nearby, counts as not found. A step is one look at `_RUN` series.
         """
         found = np.full(len(self), -1, np.int64)
-        at, at_older = 0, 0
-        for _ in range(_MOST_RUNS):
+        at, at_older, differences = 0, 0, 0
+        while differences < _MOST_DIFFERENCES:
             run = self._equal_run(at, older, at_older)
             found[at : at + run] = np.arange(at_older, at_older + run)
             at, at_older = at + run, at_older + run
             if at == len(self) or at_older == len(older):
                 break
+            yield
+            if run == _RUN:
+                continue
+            differences += 1
             near = {older._bytes(place): place for place in older._near(at_older)}
             skipped = next((place for place in self._near(at) if self._bytes(place) in near), None)
             if skipped is None:
@@ -147,7 +151,7 @@ class LabelSets(Sequence[Mapping[str, str]]):
 
     def _equal_run(self, at: int, other: LabelSets, at_other: int) -> int:
         """Return how many series from a place on have the same labels as others have from another place on."""
-        most = min(len(self) - at, len(other) - at_other)
+        most = min(len(self) - at, len(other) - at_other, _RUN)
         starts, ends = self._starts[at : at + most], self._ends[at : at + most]
         other_starts, other_ends = (each[at_other : at_other + most] for each in (other._starts, other._ends))
         if not most:
@@ -182,10 +186,12 @@ class LabelSets(Sequence[Mapping[str, str]]):
 
 _NEAR = 64
 """Series that are looked through where two answers differ."""
-_MOST_RUNS = 1000
-"""Between places where two answers differ; with more of them the answers have little in common."""
+_MOST_DIFFERENCES = 1000
+"""Places where two answers differ; with more of them they have little in common."""
+_RUN = 8192
+"""Series that are compared at once."""
 _NO_ROWS = np.zeros(1, np.int64)
-_AT_ONCE = 4096
+_AT_ONCE = 1024
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 

@@ -159,7 +159,13 @@ class Daemon:
             transport=self._transport,
             random=self._random,
         )
-        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
+        self._signals = SignalFeed(
+            settings.prometheus,
+            publish=self._scheduler.use_signals,
+            joining=self._scheduler.algorithm.joining,
+            clock=clock,
+            loops=loops,
+        )
         self._together = PoliciesTogether([owner.name for owner in settings.policies.owners], self._use_policies)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(
@@ -270,6 +276,7 @@ class Daemon:
                     await self._reloader.has_ended.wait()
             self._api_server.attach(self._scheduler.event_handlers.handler)
             await self._lists.wait()
+            await self._signals.join_all()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
             if self._settings.mode == "scheduler":

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
@@ -56,10 +59,16 @@ class Stalls:
     """Of the garbage collector, in that time."""
     histogram: tuple[int, ...]
     """Turns by class, see `BOUNDS_MS`."""
+    where: str = ""
+    """What ran in the longest turn when it had taken half the goal, the innermost call first; "" if it was shorter."""
+
+
+_INNERMOST = 4
+"""Calls of ours that say what ran."""
 
 
 class _Turns:
-    """Notes how long each turn of the event loop takes."""
+    """Notes how long each turn of the event loop takes, and what ran in the longest."""
 
     def __init__(self) -> None:
         self.wall: list[float] = []
@@ -69,13 +78,25 @@ class _Turns:
         self._wall, self._cpu = time.perf_counter(), time.thread_time()
         self._collecting = 0.0
         self._handle = self._loop.call_soon(self._turn)
+        self._longest, self._seen = 0.0, ""
+        self.where = ""
+        signal.signal(signal.SIGALRM, self._look)
 
     def _turn(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, GOAL_MS / 2e3)
         wall, cpu = time.perf_counter(), time.thread_time()
         self.wall.append(wall - self._wall)
         self.cpu.append(cpu - self._cpu)
+        if self.wall[-1] > self._longest:
+            self._longest, self.where = self.wall[-1], self._seen
+        self._seen = ""
         self._wall, self._cpu = wall, cpu
         self._handle = self._loop.call_soon(self._turn)
+
+    def _look(self, _: int, frame: FrameType | None) -> None:
+        ours = [each for each in traceback.extract_stack(frame) if "/kube_policy_scheduler/" in each.filename]
+        names = [f"{each.filename.rpartition('/kube_policy_scheduler/')[2]}:{each.lineno} {each.name}" for each in ours]
+        self._seen = " < ".join(reversed(names[-_INNERMOST:]))
 
     def collected(self, phase: str, _: dict[str, int]) -> None:
         now = time.perf_counter()
@@ -86,6 +107,8 @@ class _Turns:
 
     def end(self) -> None:
         self._handle.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -148,6 +171,7 @@ async def _beside_decisions(
         max(turns.cpu) * 1e3,
         max(turns.collections, default=0.0) * 1e3,
         tuple(histogram),
+        turns.where,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings
@@ -18,6 +21,77 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SLICE_SECONDS = 0.002
+"""For so long at a time readings are laid over the nodes, plus what the last step takes."""
+
+Joining = Callable[[Sequence[Query], Signals], Iterator[None]]
+"""Lays the readings of some queries over the nodes in steps; of those that are, no step is left."""
+
+
+class ReadyReadings:
+    """Publishes a reading once it is laid over the nodes: until then, decisions are made by the one before."""
+
+    def __init__(self, *, publish: Callable[[Signals], None], joining: Joining, loops: Loops) -> None:
+        """publish: receives every new snapshot. joining: see `Joining`."""
+        self._publish, self._joining, self._loops = publish, joining, loops
+        self._queries: Sequence[Query] = ()
+        self._newest = self._published = Signals.EMPTY
+        self._arrived = asyncio.Event()
+        self._running: Loop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running = self._loops.start("signals-join", self._run, restarts=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None:
+            await self._loops.end(self._running)
+            self._running = None
+
+    def use(self, queries: Sequence[Query]) -> None:
+        """Lay the readings of these queries over the nodes from now on, and of no others."""
+        self._queries = queries
+
+    def take(self, signals: Signals) -> None:
+        """Take a snapshot, and publish what of it is ready."""
+        self._newest = signals
+        self._show()
+
+    async def join(self, queries: Sequence[Query], signals: Signals) -> None:
+        """Lay readings over the nodes in slices; at the return, those that were not replaced meanwhile are ready."""
+        ends = time.perf_counter() + SLICE_SECONDS
+        for _ in self._joining(queries, signals):
+            if time.perf_counter() >= ends:
+                await asyncio.sleep(0)
+                ends = time.perf_counter() + SLICE_SECONDS
+
+    async def join_all(self) -> None:
+        """Lay the newest readings over the nodes as they are now."""
+        await self.join(self._queries, self._newest)
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self.join_all()
+            self._show()
+
+    def _show(self) -> None:
+        newest, before = self._newest, self._published.readings
+        waiting = {query.promql for query in self._queries if next(self._joining((query,), newest), self) is not self}
+        ready = [
+            reading
+            for promql, reading in newest.readings.items()
+            # where only the time of an answer changed, as when the clock is set, hardly anything is left to do
+            if promql not in waiting or (promql in before and before[promql].series is reading.series)
+        ]
+        known = {reading.promql for reading in ready}
+        ready += [before[promql] for promql in before.keys() & newest.readings.keys() - known]
+        self._published = replace(newest, readings=Signals.of(ready).readings)
+        self._publish(self._published)
+        if waiting:
+            self._arrived.set()
+
 
 class SignalFeed:
     """The signals of a daemon; without Prometheus every value is missing, and said to be."""
@@ -27,12 +101,14 @@ class SignalFeed:
         settings: PrometheusSettings | None,
         *,
         publish: Callable[[Signals], None],
+        joining: Joining,
         clock: SettableClock,
         loops: Loops,
     ) -> None:
-        """publish: is handed every new snapshot. loops: of the process."""
+        """publish: receives every new snapshot. joining: see `Joining`. loops: of the process."""
         self._settings = settings
         self._queries: Sequence[Query] = ()
+        self._ready = ReadyReadings(publish=publish, joining=joining, loops=loops)
         self._source: SignalSource | None = None
         if settings is not None:
             from kube_policy_scheduler.adapters.prometheus import (
@@ -49,11 +125,12 @@ class SignalFeed:
                 client_key_file=settings.client_key_file,
             )
             self._source = SignalSource(
-                endpoint, publish=publish, node_label=settings.node_label, clock=clock, loops=loops
+                endpoint, publish=self._ready.take, node_label=settings.node_label, clock=clock, loops=loops
             )
             clock.on_set(self._source.clock_was_set)
 
     async def __aenter__(self) -> Self:
+        await self._ready.__aenter__()
         if self._source is not None:
             await self._source.__aenter__()
         return self
@@ -63,15 +140,22 @@ class SignalFeed:
     ) -> None:
         if self._source is not None:
             await self._source.__aexit__(kind, error, trace)
+        await self._ready.__aexit__()
 
     async def prime(self, queries: Sequence[Query]) -> None:
-        """Wait a little for the first values of new queries."""
+        """Wait a little for the first values of new queries, and until those that came are laid over the nodes."""
         if self._source is not None and self._settings is not None:
-            await self._source.prime(queries, timeout_seconds=self._settings.prime_timeout)
+            signals = await self._source.prime(queries, timeout_seconds=self._settings.prime_timeout)
+            await self._ready.join(queries, signals)
+
+    async def join_all(self) -> None:
+        """Lay the readings over the nodes as they are now: after the first lists no node is as it was before."""
+        await self._ready.join_all()
 
     def use(self, queries: Sequence[Query]) -> None:
         """Ask these from now on, and no others."""
         self._queries = queries
+        self._ready.use(queries)
         if self._source is not None:
             self._source.set_queries(queries)
         elif queries:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from kube_policy_scheduler.builtins import metrics
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
@@ -42,6 +43,11 @@ class Algorithm(ScheduleAlgorithm):
         self.signals = signals
         if self.policies is not None:
             self.missing_nodes = self.policies.lay_out(signals, self._cluster.nodes, now=self._clock())
+
+    def joining(self, queries: Iterable[Query], signals: Signals) -> Iterator[None]:
+        """Lay readings over the nodes in steps, so that decisions by them do not have to."""
+        for query in queries:
+            yield from metrics.joining(query, self._cluster.nodes, signals=signals)
 
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod asks for a scheduler that we are, and is not another replica's."""
