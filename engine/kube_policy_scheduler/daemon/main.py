@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.output_file import OutputError, write_file
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
@@ -212,7 +213,8 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
     running = asyncio.create_task(_schedule(settings, address_file))
     end_on_signals(running.cancel, what="finishing bindings and events")
     try:
-        return await running
+        with short_collections():
+            return await running
     except asyncio.CancelledError:
         logger.info("shut down cleanly")
         return 0

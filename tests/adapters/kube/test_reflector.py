@@ -17,7 +17,7 @@ from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Phase, Updated
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
-from kube_policy_scheduler.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector, wait_synced
+from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS, SHORT_WATCH_SECONDS, Reflector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
@@ -357,9 +357,28 @@ async def test_after_gone_only_the_differences_are_delivered(form: str) -> None:
     api.watches = [gone]
     async with mirrored(api) as (mirror, _, __):
         await until(lambda: api.watched_from == ["10", "99"])
-        assert sorted(mirror.log[:2]) == ["-again", "-goes"]
-        assert sorted(mirror.log[2:]) == ["+again", "+comes", "~changes"]
+        assert mirror.log[0] == "~changes"
+        assert sorted(mirror.log[1:3]) == ["-again", "-goes"]
+        assert sorted(mirror.log[3:]) == ["+again", "+comes"]
         assert mirror.replacements == 1
+
+
+async def test_a_list_that_is_read_again_is_handed_over_in_small_slices() -> None:
+    api = Api()
+    names = [f"pod-{number}" for number in range(5 * LIST_OBJECTS)]
+    api.pods = [pod(name) for name in names[: 4 * LIST_OBJECTS]]
+
+    def gone(peer: Peer) -> None:
+        api.pods = [pod(name, resourceVersion="9") for name in names[LIST_OBJECTS:]]
+        api.version = "99"
+        peer.refuse(410, "Expired")
+
+    api.watches = [gone]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: api.watched_from == ["10", "99"])
+        assert len(mirror.log) == 5 * LIST_OBJECTS
+        assert mirror.log.index(f"~{names[-LIST_OBJECTS - 1]}") < mirror.log.index(f"-{names[0]}")
+        assert max(mirror.batches) <= LIST_OBJECTS
 
 
 async def test_the_object_of_a_missed_deletion_has_its_identity() -> None:

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
+from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
 from kube_policy_scheduler.adapters.signal_source import SignalSource
@@ -22,6 +24,7 @@ from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
+from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
@@ -150,7 +153,7 @@ async def _beside_decisions(
     gc.collect()
     gc.freeze()
     try:
-        with _turns() as turns:
+        with _turns() as turns, short_collections():
             began = time.perf_counter()
             await happens()
             seconds = time.perf_counter() - began
@@ -213,8 +216,10 @@ async def _scrape(site: Site) -> None:
         read.put_nowait(len(found.readings))
 
     queries = [Query(query.promql, every_seconds=1.0) for query in policies.queries]
-    source = SignalSource(PrometheusEndpoint(f"{site.url}/prometheus", timeout_seconds=30.0), publish=publish)
-    async with source:
+    ready = ReadyReadings(publish=publish, joining=scheduler.algorithm.joining, loops=Loops())
+    ready.use(queries)
+    endpoint = PrometheusEndpoint(f"{site.url}/prometheus", timeout_seconds=30.0)
+    async with ready, SignalSource(endpoint, publish=ready.take) as source:
         source.set_queries(queries)
         times = 0
         while times < 2:

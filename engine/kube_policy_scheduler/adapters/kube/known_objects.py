@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from sys import intern
 from typing import Generic
@@ -17,12 +17,14 @@ _PIECE = 5_000
 """Objects looked at at once: a millisecond."""
 
 
-class _Known(msgspec.Struct, frozen=True, gc=False):
+class _Known(msgspec.Struct, gc=False):
     """Identity and version of a known object."""
 
     namespace: str
     name: str
     version: str
+    listed: int = 0
+    """The number of the last list that it was in."""
 
 
 class KnownObjects(Generic[T]):
@@ -32,6 +34,7 @@ class KnownObjects(Generic[T]):
         """kind: of the objects; one whose end was missed is rebuilt from its identity."""
         self._kind = kind
         self._known: dict[str, _Known] = {}
+        self._lists = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -55,36 +58,44 @@ class KnownObjects(Generic[T]):
         old = self._known.pop(key, None)
         return Deleted(obj or self._remnant(key, old)) if old is not None else None
 
-    def changed_among(self, found: Mapping[str, T]) -> dict[str, T]:
-        """Return those of a list, by key, that are not known in the state in which they are now."""
-        known = self._known
-        return {
-            key: new
-            for key, new in found.items()
-            if (old := known.get(key)) is None or old.version != new.metadata.resource_version
-        }
+    def list_begins(self) -> None:
+        """Begin a list of all objects: `listed` and `keep` get what is in it, `missed` returns what is not."""
+        self._lists += 1
 
-    def replace(
-        self, changed: Mapping[str, T], *, listed: Container[str], unreadable: Iterable[ObjectMeta]
-    ) -> Iterator[list[Change[T]]]:
-        """Replace all objects; yield the changes, deletions first.
+    def listed(self, objects: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+        """Take note of objects of the list, by key.
+
+        Returns:
+            Those that are known in another state, which from now on they are known in; and those that are not known.
+            The latter must wait for what is `missed`, since a name may have been reused.
+        """
+        changed, new = dict[str, T](), dict[str, T]()
+        for key, obj in objects.items():
+            old = self._known.get(key)
+            if old is None:
+                new[key] = obj
+                continue
+            old.listed = self._lists
+            if old.version != obj.metadata.resource_version:
+                changed[key] = obj
+                old.version = obj.metadata.resource_version
+        return changed, new
+
+    def keep(self, unreadable: Iterable[ObjectMeta]) -> None:
+        """Take note of objects of the list that cannot be read: they keep their last readable state."""
+        for metadata in unreadable:
+            if (old := self._known.get(key_of(metadata))) is not None:
+                old.listed = self._lists
+
+    def missed(self) -> Iterator[list[Change[T]]]:
+        """Forget the known objects that are not in the list; yield the changes.
 
         They come in pieces, some of them empty: a look at a million objects at once takes too long for others.
-
-        A name may have been reused. An object that exists but cannot be read keeps its last readable state.
-
-        Args:
-            changed: what `changed_among` returned, of all pages.
-            listed: the keys of all objects that there are.
-            unreadable: those of them that cannot be read.
         """
-        kept = {key for metadata in unreadable if (key := key_of(metadata)) in self._known}
         known = iter(list(self._known))
         while piece := list(islice(known, _PIECE)):
-            missed = [uid for uid in piece if uid not in listed and uid not in kept]
-            yield [Deleted(self._remnant(uid, self._known.pop(uid))) for uid in missed]
-        self.add(changed)
-        yield [Updated(new) for new in changed.values()]
+            missed = [key for key in piece if self._known[key].listed != self._lists]
+            yield [Deleted(self._remnant(key, self._known.pop(key))) for key in missed]
 
     def _remnant(self, uid: str, old: _Known) -> T:
         """Build an object whose end was missed: all that is left of it is its identity."""

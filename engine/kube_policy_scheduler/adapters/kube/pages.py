@@ -21,14 +21,24 @@ async def pages(
     decoder: ObjectDecoder[T],
     *,
     limit: int | None = PAGE_OBJECTS,
+    page_bytes: int = PAGE_BYTES,
     field_selector: str = "",
 ) -> AsyncGenerator[Page[T]]:
-    """Yield all pages; limit: objects of one, None: all in one. Close it with `aclosing`.
+    """Yield all pages. Close it with `aclosing`.
+
+    Args:
+        transport: to the API server.
+        resource: what is listed.
+        decoder: of its objects.
+        limit: objects of one page, None: all in one.
+        page_bytes: of a page, about.
+        field_selector: of the objects.
 
     Raises:
         KubeError: a page could not be read; `Gone` where the server forgot its place between two pages.
     """
-    query = {"limit": str(min(limit, FIRST_PAGE_OBJECTS))} if limit is not None else {}
+    first = FIRST_PAGE_OBJECTS * page_bytes // PAGE_BYTES
+    query = {"limit": str(min(limit, first))} if limit is not None else {}
     if field_selector:
         query["fieldSelector"] = field_selector
 
@@ -37,7 +47,7 @@ async def pages(
         body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body)
         if limit is not None and page.objects:
-            query["limit"] = str(max(1, min(limit, PAGE_BYTES * len(page.objects) // len(body))))
+            query["limit"] = str(max(1, min(limit, page_bytes * len(page.objects) // len(body))))
         return page
 
     asked = asyncio.create_task(ask())
