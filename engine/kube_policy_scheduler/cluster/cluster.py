@@ -28,6 +28,7 @@ from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.cluster.queue_usage import QueueTree, QueueUsage
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
@@ -117,6 +118,8 @@ class Cluster:
         """Devices that drivers publish."""
         self.resource_claims = ResourceClaims()
         """Claims for such devices, and which devices are in use because of them."""
+        self.queue_usage: QueueUsage | None = None
+        """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
         self.dry_run_changes: Sequence[DryRunChange] = ()
         """What was placed and displaced in the dry run under way, oldest first; see `dry_run`."""
         self._dry_run: list[DryRunChange] | None = None
@@ -127,6 +130,8 @@ class Cluster:
         """Add or update a node; return what changed (see `cluster.nodes.CHANGES`)."""
         changes = self.nodes.set(node)
         row = self.nodes.rows[node.metadata.name]
+        if self.queue_usage is not None:
+            self.queue_usage.nodes_changed()
         self._follow_resources(but=row if "added" in changes else None)
         if "added" in changes:
             self.counters.resize(self.nodes.size)
@@ -153,6 +158,8 @@ class Cluster:
             self.ports.update(host_ports(pod.template), last.row, -1)
         source = last.row
         target = self.nodes.remove(name)
+        if self.queue_usage is not None:
+            self.queue_usage.nodes_changed()
         if target is not None:
             self.priorities.move(source, target)
             self.devices.move(source, target)
@@ -190,6 +197,8 @@ class Cluster:
         self.pods[pod.uid] = pod
         self._placed_on[pod.uid] = node_name
         self.on_node.setdefault(node_name, {})[pod.uid] = pod
+        if self.queue_usage is not None:
+            self.queue_usage.place(pod)
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, 1)
@@ -212,6 +221,8 @@ class Cluster:
             uid = pod.uid
             self.pods[uid] = pod
             self._placed_on[uid] = name
+            if self.queue_usage is not None:
+                self.queue_usage.place(pod)
             there = self.on_node.get(name)
             if there is None:
                 self.on_node[name] = {uid: pod}
@@ -307,6 +318,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
+        if self.queue_usage is not None:
+            self.queue_usage.displace(pod)
         node_name = self._placed_on.pop(uid)
         there = self.on_node[node_name]
         del there[uid]
@@ -347,6 +360,13 @@ class Cluster:
             self._dry_run = outer
             if outer is None:
                 self.dry_run_changes = ()
+
+    def usage_of(self, tree: QueueTree) -> QueueUsage:
+        """Return what is used of each queue of a tree; from now on it is kept up to date."""
+        usage = self.queue_usage
+        if usage is None or usage.tree is not tree:
+            usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values())
+        return usage
 
     def pod_states(self) -> PodStates:
         """Return the pods on nodes by their state; from now on it is kept up to date."""

@@ -86,6 +86,46 @@ class Ordering:
     strict: bool
     """Whether no pod is tried before the first one has a node."""
     condition: Typed | None
+    share: int | None = None
+    """Which key is `queue.share`; its value is a constant 0 then."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueDeclaration:
+    """`queue`: one queue, or one for each value of a key. All policies together declare one set of trees."""
+
+    tree: syntax.Queue
+    pods: Typed | None
+    """Over the template of a pod: whether the queue takes it; None: all pods of its parent."""
+    key: Typed | None
+    """Over the template of a pod: there is one queue for each value."""
+    minimum: Mapping[str, float]
+    """The guaranteed amounts by resource: in cores, bytes, or a number."""
+    maximum: Mapping[str, float]
+    lend: Mapping[str, float]
+    """How much of the guaranteed amount others may use; of resources that are not named here, all."""
+    weight: float
+    remember_seconds: float | None
+    """The half-life of past usage in the fair order; None: only present usage counts."""
+
+    @property
+    def name(self) -> str:
+        """Return its name, which is unique among all policies."""
+        return self.tree.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reclaim:
+    """`reclaim`"""
+
+    tree: syntax.Reclaim
+    fair: bool
+    """Whether a queue that borrows may also evict, if its share is not above that of the other queue afterwards."""
+    after_seconds: float
+    """How long a pod waits before others are evicted for it."""
+    condition: Typed | None
+    evict: Typed | None
+    """Over existing pods."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,6 +240,8 @@ class CheckedPolicy:
     """What it reads from outside: metric queries."""
     steps: int
     """Number of expressions that were checked: the cost of the check."""
+    queues: tuple[QueueDeclaration, ...] = ()
+    reclaims: tuple[Reclaim, ...] = ()
     canary: Canary | None = None
     """Set for a canary. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
     owner: str = ""

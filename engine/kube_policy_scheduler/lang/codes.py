@@ -466,6 +466,37 @@ LANGUAGE_LATE = Code(
     bad="filter node.ready\nlanguage 2",
     good="language 2\nfilter node.ready",
 )
+QUEUE_TREE = Code(
+    "P0220",
+    "queue-tree",
+    "The queues of all policies together form trees. Each queue has a name of its own, its parent exists, no queue is"
+    " its own ancestor, and queues `by` a key have no children. A canary uses the queues of its stable policy.",
+    bad='queue research of compny for pods where pod.namespace == "research" min cpu 40',
+    good='queue company max cpu 64\nqueue research of company for pods where pod.namespace == "research" min cpu 40',
+)
+QUEUE_AMOUNT = Code(
+    "P0221",
+    "queue-amount",
+    "The amounts of a queue contradict each other: `min` is at most `max`, and `lend` is at most `min`.",
+    bad="queue company min cpu 64 max cpu 40",
+    good="queue company min cpu 40 max cpu 64",
+)
+QUEUE_SHARE = Code(
+    "P0222",
+    "queue-share",
+    "`order by queue.share` orders pods fairly among queues. The share changes with each pod that gets a node, so the"
+    " other keys stay the same while pods wait, and the order cannot be strict or descending.",
+    bad="queue company max cpu 64\norder by queue.share, pod.waiting desc",
+    good="queue company max cpu 64\norder by queue.share, pod.priority desc, pod.queued",
+)
+NO_RESOURCE = Code(
+    "P0223",
+    "unknown-resource",
+    "The name is not a resource that pods can request: `cpu`, `memory`, `ephemeral-storage`, `pods`, or an extended"
+    " resource such as `nvidia.com/gpu`.",
+    bad="queue company max gpu 64",
+    good="queue company max nvidia.com/gpu 64",
+)
 BUILTIN_NAME = Code(
     "P0211",
     "builtin-name",

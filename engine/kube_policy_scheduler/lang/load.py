@@ -14,6 +14,7 @@ from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
 from kube_policy_scheduler.lang.checking.owners import keep_within
+from kube_policy_scheduler.lang.checking.queues import check_queues
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.language_versions import upgraded
 from kube_policy_scheduler.lang.memo import Memo
@@ -96,6 +97,7 @@ def check_sources(
         policies, not_allowed = keep_within(policies, owner, environment, memo)
         found.extend(not_allowed)
     policies.sort(key=lambda policy: policy.name)
+    found.extend(check_queues(policies))
     found.extend(_costly_to_find(policies, limits.governs_cost))
     return Checked(tuple(policies), tuple(parsed.values()), in_order(found))
 

@@ -70,10 +70,17 @@ CLAUSES: Mapping[str, str] = {
     "for cluster": "for_cluster",
     "strict": "strict",
     "of pods where": "of_pods",
+    "min": "minimum",
+    "max": "maximum",
+    "lend": "lend",
+    "remember": "remember",
+    "fair": "fair",
+    "after": "after",
+    "evict where": "evict",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
-ALONE = ("for cluster", "strict")
+ALONE = ("for cluster", "strict", "fair")
 """Clauses that nothing stands behind."""
 
 CLAUSE_WORDS = ("nodes", "of")
@@ -216,6 +223,35 @@ STATEMENTS: tuple[Statement, ...] = (
         opening="devices by",
     ),
     Statement(
+        keyword="queue",
+        forms=(
+            StatementForm(
+                "queue NAME [of PARENT] for pods where CONDITION [min RESOURCE AMOUNT, …] [max RESOURCE AMOUNT, …]"
+                " [lend RESOURCE AMOUNT, …] [weight N] [remember DURATION]",
+                "PreFilter",
+                "A quota that lends. The pods of the queue are guaranteed `min`. They may borrow what other queues do not"
+                " use, up to `max`. `lend` limits how much of its own unused guarantee others may borrow. Without a"
+                " condition, the queue takes all pods of its parent; a queue without a parent takes all pods. With"
+                " `remember`, the fair order also counts past usage, with this half-life.",
+                'queue research for pods where pod.namespace == "research" min nvidia.com/gpu 40, cpu 400',
+            ),
+            StatementForm(
+                "queue NAME [of PARENT] by KEY [min RESOURCE AMOUNT, …] [max RESOURCE AMOUNT, …]"
+                " [lend RESOURCE AMOUNT, …] [weight N]",
+                "PreFilter",
+                "The same, with one queue for each value of the key, such as each namespace.",
+                "queue team by pod.label.team min nvidia.com/gpu 8 weight 2",
+            ),
+        ),
+        rules=("queue",),
+        clauses=("min", "max", "lend", "weight", "remember"),
+        joins=("where", "by"),
+        words=("of", "for", "pods"),
+        opening=r"queue(?=[^\S\n]+[A-Za-z0-9])",
+        foreign=("cohort", "clusterqueue", "elasticquota"),
+        advice="write `queue NAME of PARENT for pods where … min cpu 100`",
+    ),
+    Statement(
         keyword="use",
         forms=(
             StatementForm(
@@ -320,13 +356,19 @@ STATEMENTS: tuple[Statement, ...] = (
                 " only some pods.",
                 "order by pod.priority desc, pod.queued asc",
             ),
+            StatementForm(
+                "order by queue.share, EXPR [asc|desc], … [as NAME] [if CONDITION]",
+                "QueueSort",
+                "Orders the pods fairly among queues: first the pods of the queue that borrows least for its weight.",
+                "order by queue.share, pod.priority desc, pod.queued",
+            ),
         ),
         rules=("order",),
         clauses=("strict", "as", "if"),
         joins=("by",),
         words=("asc", "desc"),
         as_function=True,
-        foreign=("sort", "queue"),
+        foreign=("sort",),
         advice="write `order by pod.priority desc`",
     ),
     Statement(
@@ -496,6 +538,22 @@ STATEMENTS: tuple[Statement, ...] = (
         words=("if", "never"),
         foreign=("evict",),
         advice="write `preempt if … evict where …`",
+    ),
+    Statement(
+        keyword="reclaim",
+        forms=(
+            StatementForm(
+                "reclaim [fair] [after DURATION] [if CONDITION] [evict where CONDITION]",
+                "PostFilter",
+                "Evicts pods of queues that borrow, if a pod needs room that is guaranteed to its own queue. `after`"
+                " is how long the pod waits first. Gangs are evicted as a whole. With `fair`, a queue that borrows"
+                " itself may also evict, if its share is not above that of the other queue afterwards.",
+                "reclaim after 30s evict where victim.priority < 1000",
+            ),
+        ),
+        rules=("reclaim",),
+        clauses=("fair", "after", "if", "evict where"),
+        joins=("where",),
     ),
 )
 

@@ -89,6 +89,45 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
+class Amount:
+    """`RESOURCE AMOUNT` in `queue … min …`."""
+
+    resource: str
+    amount: expressions.Number
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """`queue NAME [of PARENT] [for pods where COND | by KEY] [min …] [max …] [lend …] [weight N] [remember DURATION]`"""
+
+    name: str
+    parent: str | None
+    pods: expressions.Expr | None
+    key: expressions.Expr | None
+    minimum: tuple[Amount, ...] | None
+    maximum: tuple[Amount, ...] | None
+    lend: tuple[Amount, ...] | None
+    weight: expressions.Expr | None
+    remember: expressions.Expr | None
+    name_span: Span = field(compare=False, repr=False)
+    parent_span: Span = field(compare=False, repr=False)
+    """Of the name where it has no parent."""
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """`reclaim [fair] [after DURATION] [if COND] [evict where COND]`"""
+
+    fair: bool
+    after: expressions.Expr | None
+    condition: expressions.Expr | None
+    evict: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PluginName:
     """A name in `use kubernetes without NAME`."""
 
@@ -350,7 +389,8 @@ Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
 Choice: TypeAlias = Ties | Devices
-Statement: TypeAlias = Language | Header | Definition | Clause | Choice | UseKubernetes | UseScores | UseFile
+Quotas: TypeAlias = Queue | Reclaim
+Statement: TypeAlias = Language | Header | Definition | Clause | Choice | Quotas | UseKubernetes | UseScores | UseFile
 
 
 @dataclass(frozen=True, slots=True)

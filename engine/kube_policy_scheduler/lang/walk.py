@@ -13,6 +13,7 @@ TREE_TYPES = frozenset(
     {
         *get_args(expressions.Expr),
         expressions.Named,
+        syntax.Amount,
         syntax.OrderKey,
         syntax.PluginWeight,
         syntax.Role,

@@ -18,7 +18,20 @@ from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
 from kube_policy_scheduler.lang.reading.literals import label_problem
-from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
+from kube_policy_scheduler.lang.types import (
+    BYTES,
+    NATIVE_RESOURCES,
+    NUMBER,
+    PLAIN,
+    RESOURCE_WORDS,
+    SECONDS,
+    Depends,
+    Info,
+    Kind,
+    Unit,
+    resource_name,
+    resource_unit,
+)
 from kube_policy_scheduler.wording import one_line
 
 OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
@@ -86,6 +99,8 @@ class _Checker:
     devices: str | None = None
     device_keys: tuple[tuple[typed.Typed, bool], ...] = ()
     canary: checked.Canary | None = None
+    queues: list[checked.QueueDeclaration] = field(default_factory=list)
+    reclaims: list[checked.Reclaim] = field(default_factory=list)
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -169,6 +184,10 @@ class _Checker:
             case syntax.Devices():
                 if self.once("devices", tree.span):
                     self._devices(tree)
+            case syntax.Queue():
+                self.queues.append(self._queue(tree))
+            case syntax.Reclaim():
+                self.reclaims.append(self._reclaim(tree))
             case syntax.UseKubernetes(without=without):
                 for plugin in without:
                     self._known(plugin, score=False)
@@ -226,6 +245,72 @@ class _Checker:
         if tree.condition is not None:
             condition = self.settled(self.truth(tree.condition, self.pod_scope("for pods where")), "canary")
         return checked.Canary(tree, share, condition)
+
+    # --- quotas that lend --------------------------------------------------------------------------------
+
+    def _queue(self, tree: syntax.Queue) -> checked.QueueDeclaration:
+        pods = self.truth(tree.pods, self.pod_scope("queue")) if tree.pods is not None else None
+        if pods is not None and pods.info.depends & ~Depends.TEMPLATE:
+            message = "a queue selects pods by their template, but this depends on something else"
+            advice = 'use labels, the namespace or requests: `pod.namespace == "research"`'
+            self.found.append(codes.KEY.at(_unsettled(pods, Depends.TEMPLATE).span, message, help=advice))
+        minimum, maximum = self._amounts(tree.minimum, "min"), self._amounts(tree.maximum, "max")
+        lend = self._amounts(tree.lend, "lend")
+        for resource, amount, span in self._spans(tree.minimum, minimum):
+            if amount > maximum.get(resource, math.inf):
+                message = f"`min {resource}` is larger than `max {resource}`"
+                self.found.append(codes.QUEUE_AMOUNT.at(span, message, help="write a larger `max` or a smaller `min`"))
+        for resource, amount, span in self._spans(tree.lend, lend):
+            if resource not in minimum:
+                message, advice = f"there is no `min {resource}` that could be lent", f"write `min {resource} …`, too"
+                self.found.append(codes.QUEUE_AMOUNT.at(span, message, help=advice))
+            elif amount > minimum[resource]:
+                message = f"`lend {resource}` is larger than `min {resource}`"
+                advice = "leave it out: without `lend`, all of `min` is lent while it is not used"
+                self.found.append(codes.QUEUE_AMOUNT.at(span, message, help=advice))
+        weight = self.number(tree.weight, "weight", low=0)
+        if tree.weight is not None and weight == 0:
+            message, advice = "`weight` must be above 0", "write a small number, such as `weight 0.1`"
+            self.found.append(codes.OUT_OF_RANGE.at(tree.weight.span, message, help=advice))
+            weight = 1.0
+        remember = None
+        if tree.remember is not None:
+            remember = self.number(tree.remember, "remember", low=1, unit=SECONDS)
+            if tree.parent is not None:
+                message = "`remember` belongs to a queue without a parent: it applies to its whole tree"
+                advice = "move it to the queue at the top"
+                self.found.append(codes.QUEUE_TREE.at(tree.remember.span, message, help=advice))
+        key = self.key(tree.key, "queue") if tree.key is not None else None
+        return checked.QueueDeclaration(tree, pods, key, minimum, maximum, lend, weight, remember)
+
+    def _amounts(self, trees: Sequence[syntax.Amount] | None, what: str) -> dict[str, float]:
+        """Return the amounts of a part by resource, each once, in cores, bytes or numbers."""
+        found: dict[str, float] = {}
+        for tree in trees or ():
+            resource = resource_name(tree.resource)
+            if resource in found:
+                message = f"`{what}` names `{tree.resource}` twice"
+                self.found.append(codes.REPEATED.at(tree.span, message, help="keep one of them"))
+            elif resource not in NATIVE_RESOURCES and "/" not in resource and not resource.startswith("hugepages-"):
+                meant = closest(tree.resource, RESOURCE_WORDS) if "gpu" not in tree.resource.lower() else None
+                advice = f"did you mean `{meant}`?" if meant else "write `cpu`, `memory`, or `nvidia.com/gpu`"
+                self.found.append(codes.NO_RESOURCE.at(tree.span, f"unknown resource `{tree.resource}`", help=advice))
+            found[resource] = self.number(tree.amount, f"{what} {tree.resource}", low=0, unit=resource_unit(resource))
+        return found
+
+    def _spans(
+        self, trees: Sequence[syntax.Amount] | None, amounts: Mapping[str, float]
+    ) -> list[tuple[str, float, Span]]:
+        return [(name, amounts[name], tree.span) for tree in trees or () for name in [resource_name(tree.resource)]]
+
+    def _reclaim(self, tree: syntax.Reclaim) -> checked.Reclaim:
+        after = self.number(tree.after, "after", low=0, unit=SECONDS, default=0.0)
+        condition = self.condition(tree.condition, self.pod_scope("reclaim"))
+        evict = None
+        if tree.evict is not None:
+            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=OF_VICTIMS)
+            evict = self.truth(tree.evict, scope)
+        return checked.Reclaim(tree, tree.fair, after, condition, evict)
 
     def _weights(self, tree: syntax.UseScores) -> Mapping[str, float]:
         """Return the weights of the default scores that a policy adds."""
@@ -286,6 +371,8 @@ class _Checker:
             definitions=self.inference.definitions,
             statements=statements,
             canary=self.canary,
+            queues=tuple(self.queues),
+            reclaims=tuple(self.reclaims),
             steps=self.inference.all_steps + self.inference.steps,
             inputs=frozenset(self.inference.inputs),
         )
@@ -395,8 +482,23 @@ class _Checker:
         condition, scope = self.condition(tree.condition, self.pod_scope("order by")), self.pod_scope("order by")
         if condition is not None:
             condition = self.settled(condition, "if")
-        keys = []
-        for key in tree.keys:
+        keys: list[tuple[typed.Typed, bool]] = []
+        share: int | None = None
+        for number, key in enumerate(tree.keys):
+            if _is_share(key.value):
+                if share is None:
+                    share = number
+                else:
+                    message = "`queue.share` appears twice"
+                    self.found.append(codes.REPEATED.at(key.span, message, help="keep the first of them"))
+                if key.descending:
+                    message, advice = (
+                        "`queue.share` cannot be `desc`: the largest borrower would be first",
+                        "remove `desc`",
+                    )
+                    self.found.append(codes.QUEUE_SHARE.at(key.span, message, help=advice))
+                keys.append((typed.Constant(Info(NUMBER), key.value.span, 0.0), False))
+                continue
             value = self.inference.infer_root(key.value, scope)
             if value.info.depends & ~ORDERING:
                 message = "`order by` can use the pod, the time and metrics, but this depends on other pods or nodes"
@@ -405,7 +507,21 @@ class _Checker:
             if value.info.type.kind in (Kind.LIST, Kind.PODS):
                 self.found.append(operators.wrong_type(value, "a number or text to order by"))
             keys.append((value, key.descending))
-        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys), tree.strict, condition)
+        if share is not None:
+            self._check_fair_order(tree, keys)
+        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys), tree.strict, condition, share)
+
+    def _check_fair_order(self, tree: syntax.Order, keys: Sequence[tuple[typed.Typed, bool]]) -> None:
+        """Report what cannot stand beside `queue.share`."""
+        if tree.strict:
+            message = "`strict` cannot stand beside `queue.share`: one queue that waits would stop all others"
+            self.found.append(codes.QUEUE_SHARE.at(tree.span, message, help="remove `strict`"))
+        for value, _ in keys:
+            if value.info.depends & (Depends.CLOCK | Depends.SIGNAL):
+                message = "beside `queue.share`, keys cannot change while pods wait"
+                advice = "use fields that stay the same, such as `pod.priority` and `pod.queued`"
+                span = _unsettled(value, ~(Depends.CLOCK | Depends.SIGNAL)).span
+                self.found.append(codes.QUEUE_SHARE.at(span, message, help=advice))
 
     def _grouping(self, tree: syntax.Spread | syntax.Pack, name: str) -> checked.Clause:
         spreads = isinstance(tree, syntax.Spread)
@@ -717,6 +833,16 @@ class _Checker:
         """Return a name that no earlier clause has: its text, from the second one on with a number."""
         self.texts[text] += 1
         return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
+
+
+def _is_share(tree: expressions.Expr) -> bool:
+    """Return whether a key of `order by` is `queue.share`."""
+    return (
+        isinstance(tree, expressions.Member)
+        and tree.name == "share"
+        and isinstance(tree.base, expressions.Name)
+        and tree.base.name == "queue"
+    )
 
 
 def _unsettled(value: typed.Typed, settled: Depends = SETTLED) -> typed.Typed:

@@ -604,6 +604,10 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
         inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
         return unknown(expr.span)
     meant = closest(root.name, ("node", "pod", *scope.bound))
+    if root.name == "queue":
+        message, advice = "`queue.share` is not a value", "write `order by queue.share, …`: it orders pods only"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
     advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
     advice = f"did you mean `{meant}`?" if meant else advice
     inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))

@@ -78,6 +78,9 @@ class _Grouping:
         if isinstance(statement, syntax.Order | syntax.Devices | syntax.UseKubernetes | syntax.UseScores):
             self._list(group, at, end, parts=isinstance(statement, syntax.UseScores))
             return
+        if text == ", " and isinstance(statement, syntax.Queue):
+            group.parts.append(text)
+            return
         if text == ", ":  # between the roles of a gang
             self._list(group, at, end)
             return

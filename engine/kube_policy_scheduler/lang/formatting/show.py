@@ -127,6 +127,12 @@ class _Printer:
                 return f"ties by {word}"
             case syntax.Devices(keys=keys):
                 return f"devices by {self._keys(keys)}"
+            case syntax.Queue(name=name, parent=parent, pods=pods, key=key):
+                of = f" of {parent}" if parent is not None else ""
+                taken = self._part("for pods where", pods) + self._part("by", key)
+                return f"queue {name}{of}{taken}" + self._clauses("queue", statement)
+            case syntax.Reclaim():
+                return "reclaim" + self._clauses("reclaim", statement)
             case syntax.UseKubernetes(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use kubernetes without {names}" if names else "use kubernetes"
@@ -192,8 +198,11 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def _member(self, role: syntax.Role | syntax.Target | syntax.Topology) -> str:
-        """Return the canonical text of a role, a target or a topology: `2 of role=worker`, `spot 70%`, `rack`."""
+    def _member(self, role: syntax.Role | syntax.Target | syntax.Topology | syntax.Amount) -> str:
+        """Return the canonical text of an item of a clause: `2 of role=worker`, `spot 70%`, `rack`, `cpu 400`."""
+        if isinstance(role, syntax.Amount):
+            resource = role.resource if _BARE_KEY.fullmatch(role.resource) else quoted(role.resource)
+            return f"{resource} {self.show(role.amount)}"
         if isinstance(role, syntax.Topology):
             return role.key if _BARE_KEY.fullmatch(role.key) else quoted(role.key)
         if isinstance(role, syntax.Target):
@@ -211,6 +220,7 @@ class _Printer:
         | tuple[syntax.Role, ...]
         | tuple[syntax.Target, ...]
         | tuple[syntax.Topology, ...]
+        | tuple[syntax.Amount, ...]
         | str
         | bool
         | None,

@@ -402,6 +402,35 @@ class Statements:
     def devices(self, items: list[Any]) -> syntax.Statement:
         return syntax.Devices(tuple(item for item in items if isinstance(item, syntax.OrderKey)), whole(items))
 
+    def queue(self, items: list[Any]) -> syntax.Statement:
+        clauses = _clauses("queue", items)
+        words = {item.type: place for place, item in enumerate(items) if isinstance(item, Token)}
+        parent = items[words["OF"] + 1] if "OF" in words else None
+        pods = items[words["WHERE"] + 1] if "WHERE" in words else None
+        key = items[words["BY"] + 1] if "BY" in words else None
+        return syntax.Queue(
+            str(items[1]),
+            str(parent) if parent is not None else None,
+            pods,
+            key,
+            **clauses,
+            name_span=at(items[1]),
+            parent_span=at(parent if parent is not None else items[1]),
+            span=whole(items),
+        )
+
+    def amounts(self, items: list[Any]) -> tuple[syntax.Amount, ...]:
+        return tuple(items[::2])
+
+    def amount(self, items: list[Any]) -> syntax.Amount:
+        resource, token = items
+        written = Expressions.number(self, [token])  # type: ignore[arg-type]
+        assert isinstance(written, expressions.Number)
+        return syntax.Amount(resource.key, written, current().span(resource, token))
+
+    def resource(self, items: list[Any]) -> _Label:
+        return _Label(text_or_word(items[0]), at(items[0]))
+
     # --- composition and names ---------------------------------------------------------------------------
 
     def plugins(self, items: list[Any]) -> tuple[syntax.PluginName, ...]:
@@ -496,7 +525,33 @@ class Statements:
             return syntax.Preempt(None, None, whole(items))
         return syntax.Preempt(items[2], items[5] if len(items) > 3 else None, whole(items))
 
+    def reclaim(self, items: list[Any]) -> syntax.Statement:
+        clauses = _clauses("reclaim", items)
+        clauses["fair"] = bool(clauses["fair"])
+        return syntax.Reclaim(**clauses, span=whole(items))
+
     # --- parts -------------------------------------------------------------------------------------------
+
+    def part_min(self, items: list[Any]) -> Part:
+        return Part("min", items[1], current().span(items[0], items[1][-1]))
+
+    def part_max(self, items: list[Any]) -> Part:
+        return Part("max", items[1], current().span(items[0], items[1][-1]))
+
+    def part_lend(self, items: list[Any]) -> Part:
+        return Part("lend", items[1], current().span(items[0], items[1][-1]))
+
+    def part_remember(self, items: list[Any]) -> Part:
+        return Part("remember", items[1], whole(items))
+
+    def part_fair(self, items: list[Any]) -> Part:
+        return Part("fair", True, whole(items))
+
+    def part_after(self, items: list[Any]) -> Part:
+        return Part("after", items[1], whole(items))
+
+    def part_evict(self, items: list[Any]) -> Part:
+        return Part("evict where", items[2], whole(items))
 
     def part_as(self, items: list[Any]) -> Part:
         return Part("as", str(items[1]), whole(items))

@@ -66,7 +66,9 @@ _NAMED = {
     "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
     "MEMBER": "a name", "NAME": "a name",
 }  # fmt: skip
-_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {"EVERY", "STALE", "DEFAULT", "BY", "FOR"}
+_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {
+    "EVERY", "STALE", "DEFAULT", "BY", "FOR", "AFTER",
+}  # fmt: skip
 _LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
 
 _NEAR = 120

@@ -1,0 +1,490 @@
+"""Quotas that lend: the tree of queues, what the pods of each use, and what is left for one more.
+
+Amounts are whole numbers in column units (cpu in millicores, others in units). All queues stand in one tree below
+the cluster itself, whose limit is what its nodes offer. A pod counts from `place` to `displace`, at its queue and at
+all queues above it; a pod that is terminating counts until it is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+
+NO_LIMIT = 2**63 - 1
+CLUSTER_QUEUE = "(cluster)"
+"""The name of the top of the tree."""
+Amounts = tuple[tuple[int, int], ...]
+"""What is requested: places in `QueueTree.resources`, each with an amount above 0."""
+Share = tuple[float, ...]
+"""The shares on the way from below the cluster down to a queue; the smaller one is served first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueSpec:
+    """A queue as declared; amounts by place in `QueueTree.resources`."""
+
+    name: str
+    parent: int | None
+    """Its place in `QueueTree.queues`, before its own; None: directly below the cluster."""
+    takes: Callable[[PodTemplate], bool] | None
+    """Whether it takes pods of a template that its parent takes; None: all of them."""
+    key: Callable[[PodTemplate], str | None] | None
+    """There is one queue for each value; pods without a value are not taken."""
+    minimum: tuple[int, ...]
+    maximum: tuple[int, ...]
+    """`NO_LIMIT` where it has none."""
+    kept: tuple[int, ...]
+    """The part of `minimum` that others may not use."""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueTree:
+    """All queues; compared by identity."""
+
+    queues: tuple[QueueSpec, ...]
+    """Parents before their children; siblings in the order in which they are asked."""
+    resources: tuple[str, ...]
+    """The resources that any of them names."""
+    half_life_seconds: float | None = None
+    """Of past usage in the fair order; None: only present usage counts."""
+
+    def find(self, template: PodTemplate) -> tuple[int, str | None] | None:
+        """Return the place of the queue that pods of a template belong to, with its key; None: no queue."""
+        memo = template.memo.get("queue")
+        if memo is not None and memo[0] is self:
+            found: tuple[int, str | None] | None = memo[1]
+            return found
+        found = self._find(template)
+        template.memo["queue"] = self, found
+        return found
+
+    def _find(self, template: PodTemplate) -> tuple[int, str | None] | None:
+        best: tuple[int, str | None] | None = None
+        for place, spec in enumerate(self.queues):
+            above = best[0] if best is not None else None
+            if spec.parent != above or (spec.takes is not None and not spec.takes(template)):
+                continue
+            key = spec.key(template) if spec.key is not None else None
+            if spec.key is None or key is not None:
+                best = place, key
+        return best
+
+    def amounts(self, pod: PodInfo) -> Amounts:
+        """Return what a pod counts for."""
+        return self.amounts_of(pod.demand.requests)
+
+    def amounts_of(self, requests: Mapping[str, int]) -> Amounts:
+        """Return what requests by resource, in column units, count for."""
+        found = ((r, 1 if name == "pods" else requests.get(name, 0)) for r, name in enumerate(self.resources))
+        return tuple((r, amount) for r, amount in found if amount > 0)
+
+
+class Queue:
+    """One queue, and what its pods use. Lists are by place in `QueueTree.resources`."""
+
+    __slots__ = (
+        "charged",
+        "children",
+        "depth",
+        "direct",
+        "inner",
+        "kept",
+        "maximum",
+        "members",
+        "minimum",
+        "name",
+        "parent",
+        "remembered",
+        "used",
+        "weight",
+    )
+
+    def __init__(self, name: str, parent: Queue | None, spec: QueueSpec | None, size: int) -> None:
+        """spec: None for the cluster."""
+        zeros = (0,) * size
+        self.name, self.parent = name, parent
+        self.minimum = spec.minimum if spec is not None else zeros
+        self.maximum = spec.maximum if spec is not None else (NO_LIMIT,) * size
+        self.kept = spec.kept if spec is not None else zeros
+        self.weight = spec.weight if spec is not None else 1.0
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+        self.used = [0] * size
+        """By its pods and those of all queues below."""
+        self.direct = [0] * size
+        """By its own pods."""
+        self.inner = [0] * size
+        """What the queues below are charged."""
+        self.charged = [0] * size
+        """What others cannot use: what is used, or kept for it."""
+        self.remembered: list[float] | None = None
+        """Usage with the memory of a half-life; None without one."""
+        self.members: dict[str, PodInfo] = {}
+        """Its own pods, by uid."""
+        self.children: dict[str, Queue] = {}
+
+    def path(self) -> Iterator[Queue]:
+        """Yield the queue and those above it, without the cluster."""
+        queue: Queue | None = self
+        while queue is not None and queue.parent is not None:
+            yield queue
+            queue = queue.parent
+
+    def over(self, resource: int) -> int:
+        """Return by how much it is above its guaranteed amount of a resource; negative below."""
+        return self.used[resource] - self.minimum[resource]
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRefusal:
+    """Why a request is not admitted."""
+
+    queue: str
+    """Of the request."""
+    at: str
+    """The queue whose limit is reached: itself, or one above."""
+    resource: str
+    used: int
+    """There."""
+    requested: int
+    limit: int
+    """What may be used there; of the cluster, what its nodes offer."""
+    kept: int
+    """How much of the limit is kept for the unused guarantees of others."""
+    borrowers: tuple[tuple[str, int], ...]
+    """Queues without children below `at` that borrow the resource, and how much, those that borrow most first."""
+
+    @property
+    def short(self) -> int:
+        """Return how much is missing."""
+        return self.used + self.kept + self.requested - self.limit
+
+    @property
+    def is_of_nodes(self) -> bool:
+        """Return whether more nodes would help: the limit is what they offer."""
+        return self.at == CLUSTER_QUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One queue, to be shown. Amounts are by resource, in column units."""
+
+    name: str
+    parent: str | None
+    depth: int
+    """1 for those directly below the cluster."""
+    guaranteed: Mapping[str, int]
+    maximum: Mapping[str, int]
+    """Only of limited resources."""
+    lend: Mapping[str, int]
+    used: Mapping[str, int]
+    borrowed: Mapping[str, int]
+    """What is used above the guaranteed amount."""
+    share: float
+    weight: float
+    pods: int
+    """Of this queue and those below."""
+
+
+class QueueUsage:
+    """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
+
+    def __init__(self, tree: QueueTree, nodes: NodeTable, pods: Iterable[PodInfo] = ()) -> None:
+        self.tree, self._nodes = tree, nodes
+        size = len(tree.resources)
+        self._size = size
+        self.top = Queue(CLUSTER_QUEUE, None, None, size)
+        self._static: list[Queue] = []
+        self._keyed: dict[tuple[int, str], Queue] = {}
+        self.changes = 0
+        """Grows with each change of usage."""
+        self.touched: set[Queue] = set()
+        """Queues whose share changed since it was last emptied: those directly counted."""
+        self._remembered_at: float | None = None
+        self._keeps = any(any(spec.kept) for spec in tree.queues)
+        self._capacity: tuple[int, ...] | None = None
+        for spec in tree.queues:
+            parent = self._static[spec.parent] if spec.parent is not None else self.top
+            queue = Queue(spec.name, parent, spec, size)
+            self._static.append(queue)
+            if spec.key is None:
+                parent.children[spec.name] = queue
+                self._keep(queue, 1)
+        for pod in pods:
+            self.place(pod)
+
+    # --- queues ------------------------------------------------------------------------------------------
+
+    def queue_of(self, template: PodTemplate) -> Queue | None:
+        """Return the queue that pods of a template belong to; None: no quota applies to them."""
+        found = self.tree.find(template)
+        if found is None:
+            return None
+        place, key = found
+        if key is None:
+            return self._static[place]
+        known = self._keyed.get((place, key))
+        return known if known is not None else self._new(place, key)
+
+    def _new(self, place: int, key: str) -> Queue:
+        """Return a queue of one key that has no pods on nodes; it is known from its first pod on."""
+        spec, like = self.tree.queues[place], self._static[place]
+        return Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+
+    def queues(self) -> Iterator[Queue]:
+        """Yield all queues, parents before their children; of those by key, the ones that have pods."""
+        stack = list(reversed(self.top.children.values()))
+        while stack:
+            queue = stack.pop()
+            yield queue
+            stack.extend(reversed(queue.children.values()))
+
+    def named(self, name: str) -> Queue | None:
+        """Return a queue by its name."""
+        return next((queue for queue in self.queues() if queue.name == name), None)
+
+    # --- counting ----------------------------------------------------------------------------------------
+
+    def place(self, pod: PodInfo) -> None:
+        """Count a pod."""
+        found = self.tree.find(pod.template)
+        if found is None:
+            return
+        place, key = found
+        if key is None:
+            queue = self._static[place]
+        else:
+            known = self._keyed.get((place, key))
+            if known is None:
+                known = self._keyed[place, key] = self._new(place, key)
+                assert known.parent is not None
+                known.parent.children[known.name] = known
+                self._keep(known, 1)
+            queue = known
+        queue.members[pod.uid] = pod
+        self.add(queue, self.tree.amounts(pod), 1)
+
+    def displace(self, pod: PodInfo) -> None:
+        """Count a pod no longer."""
+        found = self.tree.find(pod.template)
+        if found is None:
+            return
+        place, key = found
+        queue = self._static[place] if key is None else self._keyed[place, key]
+        del queue.members[pod.uid]
+        self.add(queue, self.tree.amounts(pod), -1)
+        if key is not None and not queue.members:
+            del self._keyed[place, key]
+            assert queue.parent is not None
+            del queue.parent.children[queue.name]
+            self._keep(queue, -1)
+
+    def add(self, queue: Queue, amounts: Amounts, step: int) -> None:
+        """Count amounts at a queue and at all above it more (`step` 1) or less (-1)."""
+        self.changes += 1
+        self.touched.add(queue)
+        for resource, amount in amounts:
+            delta = step * amount
+            queue.direct[resource] += delta
+            self._charge(queue, resource, delta)
+
+    def _charge(self, queue: Queue, resource: int, delta: int) -> None:
+        """Bring what is used and charged up to date, from a queue whose own usage changed to the top."""
+        below: Queue | None = queue
+        while below is not None:
+            below.used[resource] += delta
+            charged = max(below.direct[resource] + below.inner[resource], below.kept[resource])
+            change = charged - below.charged[resource]
+            below.charged[resource] = charged
+            if below.parent is not None:
+                below.parent.inner[resource] += change
+            below = below.parent
+
+    def _keep(self, queue: Queue, step: int) -> None:
+        """Begin (1) or stop (-1) to keep the amounts that a queue without pods does not lend."""
+        for resource, kept in enumerate(queue.kept):
+            if not kept:
+                continue
+            if step < 0:
+                assert queue.parent is not None
+                queue.parent.inner[resource] -= queue.charged[resource]
+                self._charge(queue.parent, resource, 0)
+            else:
+                self._charge(queue, resource, 0)
+
+    # --- admission ---------------------------------------------------------------------------------------
+
+    def capacity(self) -> tuple[int, ...]:
+        """Return what all nodes offer of each resource."""
+        if self._capacity is None:
+            self._capacity = tuple(int(self._nodes.allocatable(name).sum()) for name in self.tree.resources)
+        return self._capacity
+
+    def nodes_changed(self) -> None:
+        """Note that nodes came or went, or offer something else."""
+        self._capacity = None
+        self.changes += 1
+
+    def refusal(self, queue: Queue, amounts: Amounts) -> QuotaRefusal | None:
+        """Return why a request is not admitted; None: it is."""
+        for resource, amount in amounts:
+            change = amount
+            below: Queue | None = queue
+            direct = amount
+            while below is not None:
+                limit = below.maximum[resource]
+                if below.used[resource] + amount > limit:
+                    return self._refusal(queue, below, resource, amount, limit, kept=0)
+                charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
+                change = charged - below.charged[resource]
+                if change > 0 and self._keeps:
+                    if below.parent is None:
+                        limit = self.capacity()[resource]
+                    if charged > limit:
+                        kept = below.charged[resource] - below.used[resource]
+                        return self._refusal(queue, below, resource, amount, limit, kept=kept)
+                direct, below = change, below.parent
+        return None
+
+    def _refusal(self, queue: Queue, at: Queue, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
+        found = []
+        for name, borrowed in self._borrowers(at, resource):
+            if name != queue.name:
+                found.append((name, borrowed))
+        return QuotaRefusal(
+            queue.name, at.name, self.tree.resources[resource], at.used[resource], amount, limit, kept, tuple(found[:5])
+        )
+
+    def _borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+        stack, found = [at], []
+        while stack:
+            queue = stack.pop()
+            stack.extend(queue.children.values())
+            if not queue.children and queue.over(resource) > 0:
+                found.append((queue.name, queue.over(resource)))
+        return sorted(found, key=lambda each: (-each[1], each[0]))
+
+    # --- guarantees --------------------------------------------------------------------------------------
+
+    def branch(self, queue: Queue, other: Queue) -> tuple[list[Queue], list[Queue]]:
+        """Return the paths of two queues, from below their nearest common ancestor down to each.
+
+        A path is empty where one queue is the other, or is above it.
+        """
+        mine, theirs = list(queue.path()), list(other.path())
+        while mine and theirs and mine[-1] is theirs[-1]:
+            mine.pop()
+            theirs.pop()
+        return mine[::-1], theirs[::-1]
+
+    def is_entitled(self, queue: Queue, amounts: Amounts, other: Queue) -> bool:
+        """Return whether a request is within what is guaranteed to a queue against another one.
+
+        What counts is the queue directly below the common ancestor: its guarantee serves all queues below it.
+        """
+        mine, theirs = self.branch(queue, other)
+        if not mine or not theirs or not amounts:
+            return False
+        first = mine[0]
+        return all(first.used[resource] + amount <= first.minimum[resource] for resource, amount in amounts)
+
+    def borrows(self, queue: Queue, other: Queue, wanted: Amounts) -> bool:
+        """Return whether a queue and those above it, below the common ancestor with another one, borrow what is wanted.
+
+        wanted: the resources; amounts are not looked at.
+        """
+        path, _ = self.branch(queue, other)
+        return bool(path) and any(all(each.over(resource) > 0 for each in path) for resource, _ in wanted)
+
+    # --- shares ------------------------------------------------------------------------------------------
+
+    def share(self, queue: Queue, more: Amounts = (), *, step: int = 1) -> float:
+        """Return the dominant share of one queue: what it borrows, by capacity and weight; of all resources, the most.
+
+        more: amounts that are added first (`step` 1) or taken away (-1).
+        """
+        used = list(queue.used)
+        if more:
+            for resource, amount in more:
+                used[resource] += step * amount
+        return self._dominant(queue, used)
+
+    def _dominant(self, queue: Queue, used: Sequence[float]) -> float:
+        capacity, highest = self.capacity(), 0.0
+        for resource, amount in enumerate(used):
+            borrowed = amount - queue.minimum[resource]
+            if borrowed > 0:
+                highest = max(highest, borrowed / max(capacity[resource], 1))
+        return highest / queue.weight
+
+    def order(self, queue: Queue) -> Share:
+        """Return the shares that decide the fair order, from below the cluster down to a queue."""
+        return tuple(
+            self._dominant(each, each.used if each.remembered is None else each.remembered) for each in queue.path()
+        )[::-1]
+
+    def remember(self, now: float) -> bool:
+        """Bring the memory of past usage up to a time, Unix seconds; return whether shares may have changed.
+
+        u = (1 - A) * u + A * usage, A = 1 - 0.5 ** (seconds / half-life), as in Kueue (KKEP-4136); at most 64 times in
+        a half-life, so that the order is not computed for each pod.
+        """
+        half_life = self.tree.half_life_seconds
+        if half_life is None:
+            return False
+        before = self._remembered_at
+        if before is not None and 0 <= now - before < half_life / 64:
+            return False
+        self._remembered_at = now
+        keep = math.pow(0.5, max(0.0, now - before) / half_life) if before is not None else 0.0
+        for queue in self.queues():
+            old = queue.remembered if queue.remembered is not None else list(map(float, queue.used))
+            queue.remembered = [keep * was + (1.0 - keep) * now for was, now in zip(old, queue.used, strict=True)]
+        return True
+
+    # --- people ------------------------------------------------------------------------------------------
+
+    def states(self) -> list[QueueState]:
+        """Return all queues, parents before their children."""
+        return [self._state(queue) for queue in self.queues()]
+
+    def _state(self, queue: Queue) -> QueueState:
+        names = self.tree.resources
+        pods, stack = 0, [queue]
+        while stack:
+            each = stack.pop()
+            pods += len(each.members)
+            stack.extend(each.children.values())
+        above = queue.parent
+        return QueueState(
+            queue.name,
+            above.name if above is not None and above.parent is not None else None,
+            queue.depth,
+            {name: amount for name, amount in zip(names, queue.minimum, strict=True) if amount},
+            {name: amount for name, amount in zip(names, queue.maximum, strict=True) if amount != NO_LIMIT},
+            {name: amount - kept for name, amount, kept in zip(names, queue.minimum, queue.kept, strict=True) if kept},
+            dict(zip(names, queue.used, strict=True)),
+            {name: queue.over(r) for r, name in enumerate(names) if queue.over(r) > 0},
+            self.share(queue),
+            queue.weight,
+            pods,
+        )
+
+    def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:
+        """Return the queues whose numbers differ from a recount; empty unless there is a bug."""
+        fresh = {queue.name: queue for queue in QueueUsage(self.tree, self._nodes, pods).queues()}
+        found = []
+        for queue in self.queues():
+            right = fresh.pop(queue.name, None)
+            if right is None:
+                found.append(f"queue {queue.name} has no pods and is known")
+            elif (right.used, right.charged, right.members.keys()) != (queue.used, queue.charged, queue.members.keys()):
+                found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
+        return found + [f"queue {name} is not known" for name in fresh]
