@@ -99,7 +99,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`queue NAME [of PARENT] [for pods where COND | by KEY] [min …] [max …] [lend …] [weight N] [remember DURATION]`"""
+    """`queue NAME [of PARENT] [for pods where COND | by KEY] [min …] [max …] [lend …] [weight N] [remember D]`"""
 
     name: str
     parent: str | None
