@@ -32,7 +32,7 @@ NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a 
 _MOST_DOMAINS = 10_000
 """Groups whose domain is kept; of others it follows from where their members are."""
 _MOST_PROFILES = 256
-"""Domains of a policy's gangs that are decided at the same time with kept answers."""
+"""Narrowed profiles that are kept."""
 
 
 class ClusterEvents(Protocol):
@@ -114,19 +114,18 @@ class ScheduleAlgorithm(ABC):
         key = profile, domains
         found = self._confined.get(key)
         if found is None:
-            found = self._confined[key] = replace(profile, filters=(GangTopology(domains), *profile.filters))
+            found = self._confined[key] = profile.narrowed(GangTopology(domains))
             if len(self._confined) > _MOST_PROFILES:
                 self._confined.popitem(last=False)
         self._confined.move_to_end(key)
         return found
 
     def feasible(self, queued: QueuedPod) -> BoolArray:
-        """Return `bool[nodes]`: those that pass every filter for a pod, wherever its groups are."""
-        passing: BoolArray = np.zeros(self._cluster.nodes.size, np.bool_)
+        """Return `bool[nodes]`: those that pass every filter for a pod, wherever its groups are. Read-only."""
         profile = self.profile(queued.pod)
-        if profile is not None:
-            passing[self.cycle.feasible(self.frame(queued), profile)] = True
-        return passing
+        if profile is None or not self._cluster.nodes.size:
+            return np.zeros(self._cluster.nodes.size, np.bool_)
+        return self.cycle.passing(self.frame(queued), profile)
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""

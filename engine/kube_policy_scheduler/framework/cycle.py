@@ -89,7 +89,7 @@ class Cycle:
         total = frame.cluster.nodes.size
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
-        cache = self._kept.of(frame, profile)
+        cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
@@ -173,13 +173,17 @@ class Cycle:
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
-        cache = self._kept.of(frame, profile)
+        cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
         return cache.passing() if ok is cache.ok else ok.nonzero()[0]
 
+    def passing(self, frame: Frame, profile: Profile) -> BoolArray:
+        """Return `bool[nodes]`: which pass every filter. Read-only, valid until the next call."""
+        return _passes(frame, profile, self._kept.of(frame, profile.whole))
+
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
         """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
-        return _totals(frame.at(rows), self._kept.of(frame, profile))
+        return _totals(frame.at(rows), self._kept.of(frame, profile.whole))
 
     def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
         """Return which devices of a node the pod gets, by resource."""
@@ -213,7 +217,7 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     """
     if cache.rejected:
         return np.zeros(frame.size, np.bool_)
-    live = pre_filter(frame, cache.live_filters)
+    live = pre_filter(frame, (*profile.narrowing, *cache.live_filters) if profile.narrowing else cache.live_filters)
     if live.rejection is not None:
         return np.zeros(frame.size, np.bool_)
     ok = cache.ok

@@ -6,11 +6,14 @@ filters for one member: an upper bound, as members may exclude each other. Wheth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import Topology, topology
@@ -149,6 +152,7 @@ def choose(
     """
     nearest: list[tuple[int, int, str]] = []
     """Of each level with domains: how much room is missing in the best one, the number of the level, and words."""
+    kinds = _kinds(cluster, members)
     for number, key in enumerate(levels):
         if key is None:
             return None
@@ -157,20 +161,24 @@ def choose(
         if isinstance(fixed, str):
             nearest.append((needed, number, fixed))
             continue
-        room = rooms(cluster, members, domains, free=free or free_now(cluster), within=within)
-        names = _values(cluster, domains)
-        candidates = [at for at in range(domains.size) if fixed is None or at == fixed]
-        untried = [at for at in candidates if Domain(key, names[at]) not in skipped]
-        if fitting := [at for at in untried if room[at] >= needed]:
-            shares = used_shares(cluster, members, domains, needed=needed)
-            sign = -1.0 if rule is DomainRule.FULLEST else 1.0
-            best = min(fitting, key=lambda at: (round(sign * float(shares[at]), 9), names[at]))
-            return Domain(key, names[best])
-        if not candidates:
+        if not domains.size:
             nearest.append((needed, number, f"no node has the label {key}"))
             continue
-        best = min(untried or candidates, key=lambda at: (-int(room[at]), names[at]))
-        nearest.append((needed - int(room[best]), number, _missing(key, names[best], int(room[best]), needed, members)))
+        room = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
+        names = _names(cluster, domains)
+        candidates = np.arange(domains.size) if fixed is None else np.array([fixed])
+        untried = candidates
+        if tried := [names.place[each.value] for each in skipped if each.key == key and each.value in names.place]:
+            untried = candidates[~np.isin(candidates, tried)]
+        fitting = untried[room[untried] >= needed]
+        if len(fitting):
+            preference = _preference(cluster, kinds, domains, fitting, rule=rule, needed=needed, room=room)
+            best = names.first(fitting[preference == preference.max()])
+            return Domain(key, names.values[best])
+        among = untried if len(untried) else candidates
+        best = names.first(among[room[among] == room[among].max()])
+        there = int(room[best])
+        nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members)))
     return Shortfall(min(nearest)[2] if nearest else "there is no topology to choose from")
 
 
@@ -210,8 +218,7 @@ def narrowed(
         if not requirement.levels:
             continue
         needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
-        feasible = np.zeros(cluster.nodes.size, np.bool_)
-        feasible[cycle.feasible(frame, profile)] = True
+        feasible = cycle.passing(frame, profile)
         placed = rows_of(cluster, requirement)
         domain = choose(
             cluster,
@@ -227,7 +234,7 @@ def narrowed(
             found.append(domain)
             mask = domain.mask(cluster)
             within = mask if within is None else within & mask
-    return replace(profile, filters=(GangTopology(tuple(found)), *profile.filters)) if found else profile
+    return profile.narrowed(GangTopology(tuple(found))) if found else profile
 
 
 def domains_of(profile: Profile) -> tuple[Domain, ...]:
@@ -242,44 +249,150 @@ def rooms(
 
     Pods of the template that requests most are counted first; what they take is not counted for the others.
     """
-    left = {resource: np.maximum(free(resource), 0) for resource in _asked(cluster, members)}
-    inside = domains.index < domains.size
+    return _rooms(_kinds(cluster, members), domains, free=free, within=within)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Members of one template, with what nodes count of them."""
+
+    members: Members
+    requests: tuple[tuple[str, int], ...]
+    """What one of them requests of the resources that nodes offer, with one of "pods"."""
+
+    def places(self, free: Mapping[str, IntArray], usable: BoolArray | None) -> IntArray:
+        """Return `int64[nodes]`: for how many of them each node has the resources, at most all.
+
+        usable: `bool[nodes]`: nodes that count; None: those that pass the filters.
+        """
+        number = self.members.number
+        fits: IntArray | None = None
+        for resource, wanted in self.requests:
+            each = free[resource] // wanted
+            fits = each if fits is None else np.minimum(fits, each, out=fits)
+        if fits is None:
+            fits = np.full(len(self.members.feasible), number, np.int64)
+        np.clip(fits, 0, number, out=fits)
+        fits *= self.members.feasible if usable is None else usable
+        return fits
+
+
+def _kinds(cluster: Cluster, members: Sequence[Members]) -> list[_Kind]:
+    """Return the members by template, those that request the largest share of what a node offers first."""
+    most: Mapping[str, int] = cluster.nodes.derive("most-offered", lambda: _most_offered(cluster))
+    found = []
+    for each in members:
+        requests = ((name, wanted) for name, wanted in (*each.template.requests.items(), ("pods", 1)) if name in most)
+        found.append(_Kind(each, tuple((name, wanted) for name, wanted in requests if wanted > 0)))
+    if len(found) > 1:
+        shares = [max((wanted / most[name] for name, wanted in kind.requests), default=0.0) for kind in found]
+        found = [found[at] for at in sorted(range(len(found)), key=lambda at: -shares[at])]
+    return found
+
+
+def _most_offered(cluster: Cluster) -> dict[str, int]:
+    """Return the most that a node offers of each resource that some node offers."""
+    nodes = cluster.nodes
+    return {name: most for name in nodes.resources() if (most := int(nodes.allocatable(name).max(initial=0))) > 0}
+
+
+def _rooms(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: BoolArray | None) -> IntArray:
+    if len(kinds) == 1:  # as below, without what only matters to those that come after
+        (kind,) = kinds
+        places = kind.places({name: free(name) for name, _ in kind.requests}, _usable(kind, within))
+        sums = np.bincount(domains.index, weights=places, minlength=domains.size + 1)[: domains.size]
+        only: IntArray = np.minimum(sums, kind.members.number).astype(np.int64)
+        return only
+    left = {name: free(name) for kind in kinds for name, _ in kind.requests}
     order = np.argsort(domains.index, kind="stable")
     domain = domains.index[order]
     starts = np.searchsorted(domain, np.arange(domains.size + 1))
     total: IntArray = np.zeros(domains.size, np.int64)
-    for each in sorted(members, key=lambda each: _size(cluster, each), reverse=True):
-        usable = each.feasible & inside if within is None else each.feasible & inside & within
-        fits: IntArray = np.where(usable, each.number, 0).astype(np.int64)
-        for resource, wanted in _requests(cluster, each.template):
-            np.minimum(fits, left[resource] // wanted, out=fits)
+    for kind in kinds:
+        number, fits = kind.members.number, kind.places(left, _usable(kind, within))
+        fits[domains.index == domains.size] = 0
         sums = np.concatenate(([0], np.cumsum(fits[order])))
-        before = sums[:-1] - sums[starts[np.minimum(domain, domains.size)]]
+        before = sums[:-1] - sums[starts[domain]]
         taken: IntArray = np.zeros(len(fits), np.int64)
-        taken[order] = np.clip(each.number - before, 0, fits[order])
+        taken[order] = np.clip(number - before, 0, fits[order])
         total += np.bincount(domains.index, weights=taken, minlength=domains.size + 1)[: domains.size].astype(np.int64)
-        for resource, wanted in _requests(cluster, each.template):
-            left[resource] = left[resource] - taken * wanted
+        for name, wanted in kind.requests:
+            left[name] = left[name] - taken * wanted
     return total
 
 
-def used_shares(cluster: Cluster, members: Sequence[Members], domains: Topology, *, needed: int) -> FloatArray:
+def _usable(kind: _Kind, within: BoolArray | None) -> BoolArray | None:
+    return None if within is None else kind.members.feasible & within
+
+
+def _preference(
+    cluster: Cluster,
+    kinds: Sequence[_Kind],
+    domains: Topology,
+    fitting: NDArray[np.intp],
+    *,
+    rule: DomainRule,
+    needed: int,
+    room: IntArray,
+) -> FloatArray:
+    """Return `float64[fitting]`: the more, the rather the gang gets the domain."""
+    shares = np.round(_used_shares(cluster, kinds, domains, needed=needed)[fitting], 9)
+    return shares if rule is DomainRule.FULLEST else -shares
+
+
+def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *, needed: int) -> FloatArray:
     """Return `float64[domains]`: the share in use of what members request, with them, averaged over the resources."""
-    nodes, number = cluster.nodes, sum(each.number for each in members)
-    asked = [resource for resource in _asked(cluster, members) if resource != "pods"] or ["pods"]
+    nodes, number = cluster.nodes, sum(kind.members.number for kind in kinds)
+    wanted = Counter[str]()
+    for kind in kinds:
+        for resource, each in kind.requests:
+            wanted[resource] += each * kind.members.number
+    asked = [resource for resource in wanted if resource != "pods"] or ["pods"]
     result: FloatArray = np.zeros(domains.size, np.float64)
     for resource in asked:
         held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
-        wanted = sum(dict(_requests(cluster, each.template)).get(resource, 0) * each.number for each in members)
-        sums = (
-            np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size]
-            for column in (held, nodes.allocatable(resource))
-        )
-        used, offered = sums
-        group = wanted * needed / number if number else 0.0
+        used = _sums(domains, held)
+        offered = nodes.derive(("offered", domains.key, resource), partial(_sums, domains, nodes.allocatable(resource)))
+        group = wanted[resource] * needed / number if number else 0.0
         result += np.where(offered > 0, (used + group) / np.maximum(offered, 1), 0.0)
     result /= len(asked)
     return result
+
+
+def _sums(domains: Topology, column: IntArray) -> FloatArray:
+    """Return `float64[domains]`: the sums of a column."""
+    return np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size].astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The values of a label that some node has."""
+
+    values: list[str]
+    """By domain."""
+    place: dict[str, int]
+    """Domains by value."""
+    ranks: IntArray
+    """`int64[domains]`: the position of each in the order of the values, as text."""
+
+    def first(self, domains: NDArray[np.intp]) -> int:
+        """Return the domain whose value is the smallest."""
+        return int(domains[self.ranks[domains].argmin()])
+
+
+def _names(cluster: Cluster, domains: Topology) -> _Names:
+    nodes = cluster.nodes
+    column = nodes.label(domains.key)
+
+    def names() -> _Names:
+        first = np.full(domains.size + 1, -1, np.int64)
+        first[domains.index] = np.arange(len(domains.index))
+        values = [str(column.values[column.codes[row]]) for row in first[: domains.size].tolist()]
+        ranks = np.empty(domains.size, np.int64)
+        ranks[sorted(range(domains.size), key=values.__getitem__)] = np.arange(domains.size)
+        return _Names(values, {value: place for place, value in enumerate(values)}, ranks)
+
+    return nodes.derive_from(column, ("domain names", nodes.known_label(domains.key)), names)
 
 
 def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
@@ -291,35 +404,6 @@ def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
         return f"its placed members are in {len(found)} domains of {domains.key}"
     only = int(found[0])
     return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"
-
-
-def _values(cluster: Cluster, domains: Topology) -> list[str]:
-    """Return the values of the domains."""
-    column = cluster.nodes.label(domains.key)
-    first = np.full(domains.size + 1, -1, np.int64)
-    first[domains.index] = np.arange(len(domains.index))
-    return [str(column.values[column.codes[row]]) for row in first[: domains.size].tolist()]
-
-
-def _asked(cluster: Cluster, members: Sequence[Members]) -> list[str]:
-    return list(dict.fromkeys(name for each in members for name, _ in _requests(cluster, each.template)))
-
-
-def _requests(cluster: Cluster, template: PodTemplate) -> Iterator[tuple[str, int]]:
-    """Yield the requests of pods that nodes count, with one of "pods"."""
-    offered = frozenset(cluster.nodes.resources())
-    for resource, wanted in (*template.requests.items(), ("pods", 1)):
-        if resource in offered and wanted > 0 and cluster.nodes.allocatable(resource).any():
-            yield resource, wanted
-
-
-def _size(cluster: Cluster, members: Members) -> float:
-    """Return the largest share of all that nodes offer that one of them requests."""
-    shares = (
-        wanted / float(cluster.nodes.allocatable(resource).max())
-        for resource, wanted in _requests(cluster, members.template)
-    )
-    return max(shares, default=0.0)
 
 
 def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Members]) -> str:

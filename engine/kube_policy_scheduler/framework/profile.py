@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.choice import Ties
@@ -46,6 +46,10 @@ class Profile:
     """Which of several devices of the node the pod gets; None: the default."""
     by_template: bool = True
     """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
+    narrowing: tuple[FilterPlugin, ...] = ()
+    """Its first filters, if it is `whole` on fewer nodes."""
+    wider: Profile | None = None
+    """The same profile without `narrowing`; see `whole`."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)
     """By filter name: the events that may help a pod that it rejected; if absent, any event."""
 
@@ -59,3 +63,23 @@ class Profile:
         if self.preemption is not None and self.preempts:
             wakes = {name: events | self.preemption.events for name, events in wakes.items()}
         object.__setattr__(self, "wakes", wakes)
+
+    @property
+    def whole(self) -> Profile:
+        """Return the profile for all nodes: what is cached for its templates serves those narrowed from it too."""
+        return self if self.wider is None else self.wider
+
+    def narrowed(self, *filters: FilterPlugin, preempts: bool = True) -> Profile:
+        """Return the same profile for fewer nodes.
+
+        Args:
+            filters: asked first, and evaluated each time; for each node they depend on facts of that node alone.
+            preempts: False: PostFilter does not run.
+        """
+        return replace(
+            self,
+            filters=(*filters, *self.filters),
+            narrowing=(*filters, *self.narrowing),
+            wider=self.whole,
+            preempts=self.preempts and preempts,
+        )

@@ -261,7 +261,8 @@ class WaitingPods(Generic[AssumedT]):
     def _confine(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str:
         """Choose the domains of a pod's groups, the largest group first; return why there is none, or ""."""
         within: BoolArray | None = None
-        for requirement in sorted(requirements, key=lambda each: -each.size):
+        ordered = sorted(requirements, key=lambda each: -each.size)
+        for requirement in ordered:
             group = requirement.group
             if not requirement.levels:
                 self._algorithm.release(group)
@@ -272,7 +273,7 @@ class WaitingPods(Generic[AssumedT]):
                     self._algorithm.release(group)
                 return f"{requirement}: {found.message}"
             self._algorithm.confine(group, found)
-            if found is not None:
+            if found is not None and requirement is not ordered[-1]:
                 mask = found.mask(self._cluster)
                 within = mask if within is None else within & mask
         return ""
@@ -302,12 +303,12 @@ class WaitingPods(Generic[AssumedT]):
         group, now = requirement.group, self._clock()
         failed = {domain for domain, until in self._failed_domains.get(group, {}).items() if until > now}
         has_members = self._cluster.counters.group_size(requirement.group_of, group) > 0
-        nominated = self._nominated_rows(group)
-        if self._algorithm.is_confined(group) and (has_members or nominated):
-            known = self._algorithm.domain(group)
-            if known is None or nominated or known not in failed:
+        is_confined, known = self._algorithm.is_confined(group), self._algorithm.domain(group)
+        if is_confined and has_members and (known is None or known not in failed):
+            return known
+        if nominated := self._nominated_rows(group):
+            if is_confined:
                 return known
-        if nominated:
             return domain_of(self._cluster, requirement.levels, nominated)
         state = self._algorithm.state, frozenset(failed)
         before = self._shortfalls.get(group)
@@ -333,6 +334,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def _nominated_rows(self, group: Group) -> list[int]:
         """Return the rows of the nodes on which members without a place wait for victims to end."""
+        if not self._cluster.nominated:
+            return []
         rows = self._cluster.nodes.rows
         names = (member.pod.nominated_node for member in self._queue.group(group).values() if not member.has_place)
         return [rows[name] for name in names if name in rows]

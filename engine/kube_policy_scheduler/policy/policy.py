@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from weakref import WeakKeyDictionary
 
 from kube_policy_scheduler.builtins.metrics import queries
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.previous_nodes import workload
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import Ties
@@ -54,6 +56,9 @@ class Policy:
     """Default filters first, then the policy's; compared by identity, so kept answers end with the policy."""
     stable: Policy | None = field(default=None, repr=False)
     """The policy that it is a canary of."""
+    _requirements: WeakKeyDictionary[PodTemplate, tuple[GangRequirement, ...]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -167,13 +172,25 @@ class Policy:
         return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
 
     def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
-        """Return what the `gang` clauses ask for a pod.
+        """Return what the `gang` clauses ask for a pod; asked once for all pods of a template, if that decides it.
 
         Raises:
             ValueError: a size has no value.
         """
+        if not self._gangs_by_template:
+            return self._gang_requirements(frame)
+        found = self._requirements.get(frame.template)
+        if found is None:
+            found = self._requirements[frame.template] = self._gang_requirements(frame)
+        return found
+
+    def _gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
         found = [requirement_of(clause, frame, policy=self.name) for clause in self.gangs]
         return tuple(requirement for requirement in found if requirement is not None)
+
+    @cached_property
+    def _gangs_by_template(self) -> bool:
+        return not any(clause.depends & ~Depends.TEMPLATE for clause in self.gangs)
 
 
 def make_policy(compiled: CompiledPolicy) -> Policy:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
-
 from kube_policy_scheduler.builtins import metrics
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -95,8 +93,7 @@ class Algorithm(ScheduleAlgorithm):
         """Return `bool[nodes]`: those that pass every filter for a pod, of this replica's."""
         passing = super().feasible(queued)
         if self._sharding is not None and not self._sharding.is_alone:
-            owns = self._sharding.owns_node
-            passing &= np.fromiter((owns(name) for name in self._cluster.nodes.names), np.bool_, len(passing))
+            passing = passing & self._sharding.own_nodes(self._cluster.nodes)
         return passing
 
     def would_decide(self, frame: Frame, profile: Profile) -> Decision:

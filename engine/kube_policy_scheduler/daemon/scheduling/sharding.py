@@ -11,7 +11,6 @@ nominated. A nomination without that condition asks a node's owner to keep room 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -124,13 +123,17 @@ class Sharding:
         if found is None:
             if len(self._narrowed) >= _MOST_NARROWED:
                 self._narrowed.clear()
-            found = replace(profile, filters=(self._filter, *profile.filters), preempts=preempts)
+            found = profile.narrowed(self._filter, preempts=preempts)
             self._narrowed[profile, preempts] = found
         return found
 
+    def own_nodes(self, nodes: NodeTable) -> BoolArray:
+        """Return `bool[nodes]`: which are ours."""
+        return self._filter.mask(nodes)
+
     def count_nodes(self, nodes: NodeTable) -> int:
         """Return how many nodes are ours."""
-        return int(self._filter.mask(nodes).sum())
+        return int(self.own_nodes(nodes).sum())
 
     def use_policies(self, policies: Units) -> None:
         """Divide pods by these policies from now on."""
