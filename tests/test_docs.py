@@ -27,6 +27,7 @@ PAGES = [
         "grammar/README.md",
         "policies/TESTING.md",
         "policies/CANARY.md",
+        "policies/CAPACITY.md",
         "policies/DEVICES.md",
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",

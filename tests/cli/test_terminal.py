@@ -57,6 +57,7 @@ COMMANDS = {
     "why by kubernetes": ["why", f"p{HARM}", "--cluster", "c.json"],
     "why on a node": ["why", "q", "--policies", "a.policy", "--cluster", "c.json"],
     "an unknown pod": ["why", f"x{HARM}", "--policies", "a.policy", "--cluster", "c.json"],
+    "capacity": ["capacity", "--policies", "a.policy", "--cluster", "c.json"],
     "doctor": ["doctor", "--policies", "a.policy", "--cluster", "c.json"],
     "drift": ["drift", "--policies", "a.policy", "--cluster", "c.json"],
     "impact": ["impact", "kubernetes", "a.policy", "--cluster", "c.json"],
@@ -87,7 +88,7 @@ def test_no_command_obeys_what_it_shows(
     assert is_harmless(said.err)
 
 
-@pytest.mark.parametrize("command", ["why by kubernetes", "doctor", "drift", "impact", "simulate"])
+@pytest.mark.parametrize("command", ["why by kubernetes", "capacity", "doctor", "drift", "impact", "simulate"])
 def test_reports_for_programs_have_the_same_texts_escaped(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,19 @@ COMMANDS = {
 }
 
 SIMULATE = ["simulate", "kubernetes", "old.policy", "--cluster", "c.json", "--pods", "pods.yaml"]
-EVERY = COMMANDS | {"simulate": SIMULATE}
+CAPACITY = [
+    "capacity",
+    "--policies",
+    "old.policy",
+    "--cluster",
+    "c.json",
+    "--at-least",
+    "20",
+    "--pod",
+    "pod.yaml",
+    "--removable",
+]
+EVERY = COMMANDS | {"simulate": SIMULATE, "capacity": CAPACITY}
 
 
 @pytest.fixture
@@ -40,6 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pod["spec"]["schedulerName"] = "policy-scheduler"
         items.append(pod)
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "pod.yaml").write_text("{name: web, cpu: 1}\n")
     (tmp_path / "pods.yaml").write_text("pods: [{name: web, cpu: 1, lasts: 1min}]\n")
     for name, text in POLICIES.items():
         (tmp_path / f"{name}.policy").write_text(text)
@@ -112,7 +125,22 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_text_is_printed(
     assert len(done.out.splitlines()) > 2
 
 
-@pytest.mark.parametrize("command", ["impact", "simulate"])
+def test_the_page_of_capacity_matches_the_json(
+    folder: Path, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*CAPACITY, "--pending", "--lose", "disk", "--format=json", "--html", "report.html"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    with browser.open(folder / "report.html", width=375, scheme="dark") as view:
+        assert view.troubles == []
+        assert view.requests == []
+        assert view.overflow_px() == 0
+        assert found["headline"] in view.text(".verdict")
+        assert found["problems"][0] in view.text(".verdict")
+        assert len(view.texts("figure.chart")) == 3
+        assert len(view.texts("table.nodes tbody tr")) == len(found["removable"]["removable"])
+
+
+@pytest.mark.parametrize("command", ["capacity", "impact", "simulate"])
 def test_without_matplotlib_reports_have_all_but_plots_and_say_what_to_install(
     folder: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -115,3 +118,23 @@ def status_line() -> Iterator[Callable[[str], None]]:
         yield show
     finally:
         click.echo(_CLEAR, nl=False, err=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether Ctrl-C was pressed; the work ends where it next asks. A second one kills."""
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)

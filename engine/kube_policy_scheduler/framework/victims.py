@@ -173,6 +173,10 @@ class Budgets:
             self._compiled[namespace] = known
         return known[1]
 
+    def protecting(self, pod: PodInfo) -> Sequence[PodDisruptionBudget]:
+        """Return the budgets that protect a pod."""
+        return self._of(pod.template)
+
     def covers(self, pods: Iterable[PodInfo]) -> bool:
         """Return whether any budget protects any of some pods."""
         return any(self._of(pod.template) for pod in pods)

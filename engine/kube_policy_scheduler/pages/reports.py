@@ -1,4 +1,4 @@
-"""The pages of reports: doctor, drift, impact, and why."""
+"""The pages of reports: capacity, doctor, drift, impact, and why."""
 
 from __future__ import annotations
 
@@ -58,6 +58,57 @@ def drift_page(found: Mapping[str, Any], *, sources: Mapping[str, str], ruled_by
         pods=pods[:MOST_PODS],
         hidden=max(0, len(pods) - MOST_PODS),
     )
+
+
+_WIDEST = 40
+"""Bars of a chart; of more, the largest are drawn."""
+
+
+def capacity_page(found: Mapping[str, Any], *, ruled_by: str) -> str:
+    """Return the page.
+
+    Args:
+        found: what `policyctl capacity --format json` prints.
+        ruled_by: where the rules come from.
+    """
+    return page("capacity.html", found=found, ruled_by=ruled_by, most=MOST_PODS, charts=_capacity_charts(found))
+
+
+def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
+    charts: dict[str, Chart] = {}
+    more, pending, removable, losses = (found[key] for key in ("more", "pending", "removable", "losses"))
+    if more is not None and more["nodes"]:
+        charts["more"] = histogram(
+            "Copies on a node",
+            {"nodes": list(more["nodes"].values())},
+            across="copies of the pod on a node",
+            up="nodes",
+        )
+    if pending is not None and pending["needed"]:
+        needed = pending["needed"][:_WIDEST]
+        charts["pending"] = bar_chart(
+            "New nodes for the pending pods",
+            [one["shape"]["like"] for one in needed],
+            {"by the scheduling cycle": [one["nodes"] for one in needed], "at least": [one["bound"] for one in needed]},
+            up="nodes",
+        )
+    if removable is not None:
+        kept = {one["reason"]: [len(one["nodes"])] for one in removable["kept"]}
+        charts["removable"] = bar_chart(
+            "Nodes that could go, and that stay",
+            ["nodes"],
+            {"could go": [len(removable["removable"])], "could go at most": [removable["bound"]], **kept},
+            up="nodes",
+        )
+    if losses:
+        shown = sorted(losses, key=lambda one: -one["unplaced"])[:_WIDEST]
+        charts["losses"] = bar_chart(
+            f"Pods when a value of {losses[0]['label']} is lost",
+            [one["value"] for one in shown],
+            {key: [one[name] for one in shown] for key, name in (("placed", "placed"), ("no place", "unplaced"))},
+            up="pods",
+        )
+    return charts
 
 
 _ORDER = {"lost": 0, "gained": 1, "moved": 2, "other": 3}

@@ -111,6 +111,14 @@ class EphemeralSource(ApiStruct):
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
 
 
+class EmptyDirSource(ApiStruct):
+    medium: str = ""
+
+
+class HostPathSource(ApiStruct):
+    """The path is not kept: no rule reads it."""
+
+
 class Volume(ApiStruct):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -124,6 +132,8 @@ class Volume(ApiStruct):
     vsphere_volume: DiskSource | None = None
     iscsi: DiskSource | None = None
     rbd: DiskSource | None = None
+    empty_dir: EmptyDirSource | None = None
+    host_path: HostPathSource | None = None
 
 
 class TopologySelectorRequirement(ApiStruct):

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
 from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
 from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
 from kube_policy_scheduler.cluster.object_store import BETA_CLASS
+from kube_policy_scheduler.tooling.staying import IN_PLACE
 
 Json: TypeAlias = dict[str, Any]
 
@@ -46,8 +47,8 @@ API_VERSIONS: Mapping[type, str] = {
     objects.NodeResourceTopology: "topology.node.k8s.io/v1alpha2",
 }
 """Every kind that a snapshot holds."""
-RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})
-"""Annotations that the scheduler reads whatever the policies say."""
+RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES}) | IN_PLACE
+"""Annotations that the scheduler and its tools read whatever the policies say."""
 
 _WRITERS = ("resourceVersion", "generation", "finalizers")
 """Of metadata: only clients that write to the API server need them."""
@@ -110,7 +111,7 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
     if volumes:
         spec["volumes"] = volumes
     else:
-        spec.pop("volumes", None)  # secrets, config maps, empty folders: no rule reads them
+        spec.pop("volumes", None)  # secrets and config maps: no rule reads them
     for volume in volumes:
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
         _reduce_annotations(template.get("metadata") or {}, annotations)

@@ -1,0 +1,462 @@
+"""The four questions about capacity, each answered by the scheduling cycle, with a bound by resources beside it. Pure.
+
+Whatever is tried is undone, so that one cluster answers all questions. Each answer says whether it is complete: the
+caller may stop the work between two pods, and gets what was found so far.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.framework.claims_in_memory import with_claims_like
+from kube_policy_scheduler.tooling.capacity import room
+from kube_policy_scheduler.tooling.capacity.seats import Seated, Seats, Stop, in_turn, never
+from kube_policy_scheduler.tooling.capacity.shapes import Shape, new_nodes
+from kube_policy_scheduler.tooling.cluster_state import is_of_node
+from kube_policy_scheduler.tooling.staying import Staying, node_reason
+from kube_policy_scheduler.wording import plural
+
+Progress: TypeAlias = Callable[[str], None]
+"""Takes a line that says how far the work is."""
+
+_EVERY = 256
+"""Pods between two lines of progress."""
+_STAYS_FREE = "the pods on it have no place elsewhere"
+
+
+def _silent(text: str) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Pods without a node, for one reason."""
+
+    message: str
+    pods: int
+    example: str
+    """`namespace/name` of one of them."""
+
+
+def _refusals(pods: Iterable[PodInfo], refused: Mapping[str, str]) -> tuple[Refusal, ...]:
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for pod in pods:
+        message = refused.get(pod.uid)
+        if message is not None:
+            counts[message] += 1
+            examples.setdefault(message, pod.key)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Refusal(message, count, examples[message]) for message, count in ranked)
+
+
+# --- how many more ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MoreCopies:
+    """How many more pods of a shape fit."""
+
+    pod: str
+    count: int
+    stopped_by: str
+    """What refuses the next one; "" where the work ended before."""
+    bound: int
+    """Copies for which the free resources suffice, node by node, whatever else the rules ask for."""
+    nodes: Mapping[str, int]
+    """Copies by node, in the order in which nodes got their first one."""
+    complete: bool
+
+
+def more_copies(
+    seats: Seats, pod: PodInfo, *, most: int, stop: Stop = never, progress: Progress = _silent
+) -> MoreCopies:
+    """Place copies of a pod, one after another, until one is refused."""
+    mark = seats.mark()
+    bound = room.most_copies(seats.cluster, pod)
+    nodes: dict[str, int] = {}
+    count, stopped_by = 0, ""
+    while count < most and not stop():
+        uid = f"{pod.uid}-copy-{count + 1}"
+        copy = msgspec.structs.replace(pod, uid=uid, name=uid, node_name="", nominated_node="")
+        if pod.template.spec.resource_claims:
+            copy = with_claims_like(seats.cluster, copy)
+        decision = seats.seat(copy)
+        if decision.host is None:
+            stopped_by = decision.message
+            break
+        count += 1
+        nodes[decision.host] = nodes.get(decision.host, 0) + 1
+        if count % _EVERY == 0:
+            progress(f"{count:,} of at most {min(bound, most):,} copies placed")
+    seats.undo_to(mark)
+    return MoreCopies(pod.key, count, stopped_by, bound, nodes, bool(stopped_by))
+
+
+# --- which nodes could go --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """A node that could be drained and removed."""
+
+    node: str
+    pods: int
+    """Pods that move."""
+    moves: tuple[tuple[str, str], ...]
+    """Where they go: `namespace/name` and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Nodes that stay, for one reason."""
+
+    reason: str
+    nodes: tuple[str, ...]
+    example: str
+    """What it is about on the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovableNodes:
+    """Which nodes could go, one after another."""
+
+    nodes: int
+    """In the cluster."""
+    removable: tuple[Removable, ...]
+    kept: tuple[Kept, ...]
+    bound: int
+    """Nodes that can go at most, if only resources counted."""
+    complete: bool
+
+    @property
+    def moves(self) -> int:
+        """Return how many pods move."""
+        return sum(one.pods for one in self.removable)
+
+
+def removable_nodes(
+    seats: Seats, *, local_storage: bool = True, stop: Stop = never, progress: Progress = _silent
+) -> RemovableNodes:
+    """Drain one node after another, those with the least use first; each stays away if all its pods find a place.
+
+    local_storage: whether pods with local storage keep their node.
+    """
+    cluster, mark = seats.cluster, seats.mark()
+    candidates, kept = _candidates(seats, local_storage=local_storage)
+    sizes, need = _sizes(seats, candidates)
+    bound = room.most_removable(cluster, sizes, need)
+    found: list[Removable] = []
+    complete = True
+    for number, name in enumerate(sorted(candidates, key=lambda name: (_use(seats, name), name))):
+        if stop():
+            complete = False
+            break
+        if number % 16 == 0:
+            progress(f"{number:,} of {len(candidates):,} nodes drained in thought, {len(found):,} could go")
+        why = _drained(seats, name, found)
+        if why:
+            kept[_STAYS_FREE].append((name, why))
+    seats.undo_to(mark)
+    grouped = (
+        Kept(reason, tuple(name for name, _ in nodes), f"{nodes[0][0]}: {nodes[0][1]}")
+        for reason, nodes in sorted(kept.items(), key=lambda item: (-len(item[1]), item[0]))
+    )
+    return RemovableNodes(cluster.nodes.size, tuple(found), tuple(grouped), bound, complete)
+
+
+def _candidates(
+    seats: Seats, *, local_storage: bool
+) -> tuple[dict[str, list[PodInfo]], defaultdict[str, list[tuple[str, str]]]]:
+    """Return the pods that move by the nodes that may go, and the other nodes by the kind of reason."""
+    staying = Staying(seats.cluster, now=seats.now, local_storage=local_storage)
+    candidates: dict[str, list[PodInfo]] = {}
+    kept: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for info in seats.cluster.nodes.infos:
+        name = info.name
+        why = node_reason(info.node)
+        if why:
+            kept["an annotation of the node keeps it"].append((name, why))
+            continue
+        moving = [pod for pod in seats.cluster.pods_on(name).values() if not is_of_node(pod)]
+        for pod in moving:
+            manifest = seats.there.pods.get(pod.key)
+            why = staying.reason(manifest, pod) if manifest is not None else ""
+            if why:
+                kept["a pod on it must stay"].append((name, f"{pod.key}: {why}"))
+                break
+        else:
+            candidates[name] = moving
+    return candidates, kept
+
+
+def _sizes(
+    seats: Seats, candidates: Mapping[str, Sequence[PodInfo]]
+) -> tuple[dict[str, Mapping[str, int]], Mapping[str, int]]:
+    """Return what each candidate offers to pods that can move, and what these take now, by resource."""
+    need = room.total(pod for pods in candidates.values() for pod in pods)
+    sizes: dict[str, Mapping[str, int]] = {}
+    nodes = seats.cluster.nodes
+    is_usable = room.usable(seats.cluster)
+    for name, pods in candidates.items():
+        row, moving = nodes.rows[name], room.total(pods)
+        sizes[name] = {
+            resource: (max(0, int(room.free(seats.cluster, resource)[row])) if is_usable[row] else 0)
+            + moving.get(resource, 0)
+            for resource in need
+        }
+    return sizes, need
+
+
+def _use(seats: Seats, name: str) -> float:
+    """Return the largest share of a resource that is taken on a node."""
+    nodes = seats.cluster.nodes
+    row = nodes.rows[name]
+    shares = [
+        nodes.requested(resource)[row] / offered
+        for resource, offered in nodes.infos[row].allocatable.items()
+        if resource != room.SLOTS and offered > 0
+    ]
+    return max([float(share) for share in shares], default=0.0)
+
+
+def _drained(seats: Seats, name: str, found: list[Removable]) -> str:
+    """Drain a node, and note it where all pods find a place; else undo it and return why."""
+    mark = seats.mark()
+    seats.cordon(name)
+    moving = [pod for pod in seats.cluster.pods_on(name).values() if not is_of_node(pod)]
+    moves: list[tuple[str, str]] = []
+    for pod in in_turn([seats.take_off(pod) for pod in moving]):
+        decision = seats.seat(pod)
+        if decision.host is None or decision.host == name:
+            seats.undo_to(mark)
+            back = f"{pod.key} would come back: it tolerates that the node is cordoned"
+            return back if decision.host else f"{pod.key}: {decision.message}"
+        moves.append((pod.key, decision.host))
+    found.append(Removable(name, len(moves), tuple(moves)))
+    return ""
+
+
+# --- how many nodes of which shape -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodesNeeded:
+    """New nodes of one shape, for pods that have no place."""
+
+    shape: Shape
+    nodes: int
+    seated: int
+    """Pods that get a node."""
+    without: tuple[Refusal, ...]
+    """Pods that even an empty node of the shape does not help."""
+    bound: int
+    """Nodes that the seated pods need at least, by resources alone."""
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPods:
+    """What pending pods need."""
+
+    pods: int
+    fit_now: int
+    """Pods for which the cluster has a place already."""
+    refused: tuple[Refusal, ...]
+    """The others."""
+    needed: tuple[NodesNeeded, ...]
+    """For these, shape by shape, the best first."""
+    complete: bool
+
+
+def pending_pods(
+    seats: Seats,
+    pods: Sequence[PodInfo],
+    shapes: Sequence[Shape],
+    *,
+    most: int,
+    stop: Stop = never,
+    progress: Progress = _silent,
+) -> PendingPods:
+    """Place pods where they fit; then ask, for each shape, how many new nodes the others need.
+
+    most: nodes that are added of one shape.
+    """
+    mark = seats.mark()
+    ordered = in_turn(pods)
+    seated = seats.seat_all(
+        ordered, stop=stop, progress=lambda done: progress(f"{done:,} of {len(pods):,} pods placed")
+    )
+    left = [pod for pod in ordered if pod.uid in seated.refused]
+    needed = nodes_needed(seats, left, shapes, most=most, stop=stop, progress=progress)
+    seats.undo_to(mark)
+    complete = seated.complete and all(one.complete for one in needed)
+    return PendingPods(len(pods), len(seated.placed), _refusals(left, seated.refused), needed, complete)
+
+
+def nodes_needed(
+    seats: Seats,
+    pods: Sequence[PodInfo],
+    shapes: Sequence[Shape],
+    *,
+    most: int,
+    stop: Stop = never,
+    progress: Progress = _silent,
+) -> tuple[NodesNeeded, ...]:
+    """Return for each shape what pods without a place need, those first that seat most with the fewest nodes."""
+    found = [_needed(seats, pods, shape, most=most, stop=stop, progress=progress) for shape in shapes if pods]
+    return tuple(sorted(found, key=lambda one: (-one.seated, one.nodes, one.shape.like)))
+
+
+def _needed(
+    seats: Seats, pods: Sequence[PodInfo], shape: Shape, *, most: int, stop: Stop, progress: Progress
+) -> NodesNeeded:
+    start = seats.mark()
+    made = new_nodes(seats.cluster, shape)
+    found = Seated()
+    hopeless: dict[PodTemplate, str] = {}
+    nodes = 0
+    for number, pod in enumerate(pods):
+        if stop():
+            found.complete = False
+            break
+        message = hopeless.get(pod.template)
+        if message is not None:
+            found.refused[pod.uid] = message
+            continue
+        decision, mark, more = seats.seat(pod), seats.mark(), 0
+        # a gang that must be together may need several nodes at a time
+        most_more = min(most - nodes, max([1, *(gang.size for gang in seats.gangs(pod) if gang.levels)]))
+        while decision.host is None and more < most_more:
+            node, own = next(made)
+            seats.set_node(node)
+            for each in own:
+                seats.put(each, node.metadata.name)
+            more += 1
+            decision = seats.seat(pod)
+        if decision.host is not None:
+            nodes += more
+            found.placed[pod.uid] = decision.host
+        else:
+            seats.undo_to(mark)
+            reason = decision.message if most_more else f"more than {most:,} new nodes"
+            found.refused[pod.uid] = reason
+            if seats.is_alike(pod):
+                hopeless[pod.template] = reason
+        if number % _EVERY == 0:
+            progress(f"like {shape.like}: {plural(nodes, 'new node')}, {number:,} of {len(pods):,} pods decided")
+    seats.drop_short_gangs(pods, found)
+    offered = _offered(seats, shape)
+    seats.undo_to(start)
+    seated = [pod for pod in pods if pod.uid in found.placed]
+    bound = room.least_nodes(seated, offered) if nodes else 0
+    return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, found.complete)
+
+
+def _offered(seats: Seats, shape: Shape) -> Mapping[str, int]:
+    """Return what an empty node of a shape offers, without what its DaemonSet pods take."""
+    own = room.total(pod for pod in seats.cluster.pods_on(shape.like).values() if is_of_node(pod))
+    return {resource: amount - own.get(resource, 0) for resource, amount in shape.allocatable.items()}
+
+
+# --- what if a zone is lost ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What becomes of the pods of nodes that are lost together."""
+
+    label: str
+    value: str
+    nodes: int
+    pods: int
+    """Pods on them that a controller would create again; DaemonSet pods and static pods go with their nodes."""
+    gone: int
+    """Pods without a controller: nothing creates them again."""
+    placed: int
+    refused: tuple[Refusal, ...]
+    evicted: int
+    """Pods of other nodes that were preempted for them; those without a place are among `refused`."""
+    bound: int
+    """Pods without a place at least, by resources alone."""
+    needed: tuple[NodesNeeded, ...]
+    complete: bool
+
+    @property
+    def unplaced(self) -> int:
+        """Return how many pods have no place."""
+        return sum(one.pods for one in self.refused)
+
+
+def values_of(seats: Seats, label: str) -> list[str]:
+    """Return the values of a label of nodes."""
+    return sorted({info.labels[label] for info in seats.cluster.nodes.infos if label in info.labels})
+
+
+def lose(
+    seats: Seats,
+    label: str,
+    value: str,
+    *,
+    shapes: Sequence[Shape] = (),
+    most: int,
+    preempts: bool = False,
+    stop: Stop = never,
+    progress: Progress = _silent,
+) -> Loss:
+    """Remove the nodes with a label, and place their pods on the others, by priority.
+
+    Args:
+        seats: the cluster.
+        label: of the nodes.
+        value: of the label.
+        shapes: of the new nodes that pods without a place may need; those that have the label and value are left out.
+        most: new nodes of one shape.
+        preempts: whether pods of lower priority on the other nodes make room.
+        stop: see `Seats`.
+        progress: takes lines.
+    """
+    cluster, mark = seats.cluster, seats.mark()
+    names = sorted(info.name for info in cluster.nodes.infos if info.labels.get(label) == value)
+    lost = set(names)
+    shapes = [
+        one
+        for one in shapes
+        if one.like not in lost and cluster.nodes.infos[cluster.nodes.rows[one.like]].labels.get(label) != value
+    ]
+    there = [pod for name in names for pod in seats.remove_node(name) if not is_of_node(pod)]
+    ordered = in_turn(pod for pod in there if pod.template.controller is not None)
+    bound = room.least_unplaced(cluster, ordered)
+
+    def show(done: int) -> None:
+        if done % _EVERY == 0:
+            progress(f"{label}={value} lost: {done:,} of {len(ordered):,} pods placed")
+
+    seated = seats.seat_all(ordered, stop=stop, progress=show)
+    left = [pod for pod in ordered if pod.uid in seated.refused]
+    evicted = 0
+    if preempts and left:
+        evicted, left, messages = seats.preempt(left, stop=stop)
+        seated.refused = messages
+    needed = nodes_needed(seats, left, shapes, most=most, stop=stop, progress=progress)
+    seats.undo_to(mark)
+    complete = seated.complete and all(one.complete for one in needed) and not stop()
+    return Loss(
+        label,
+        value,
+        len(names),
+        len(ordered),
+        len(there) - len(ordered),
+        len(ordered) - sum(pod.uid in seated.refused for pod in ordered),
+        _refusals(left, seated.refused),
+        evicted,
+        bound,
+        needed,
+        complete,
+    )

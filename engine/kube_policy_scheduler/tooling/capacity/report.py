@@ -1,0 +1,224 @@
+"""What `policyctl capacity` shows: text for people, data for programs. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.tooling.capacity.questions import (
+    Loss,
+    MoreCopies,
+    NodesNeeded,
+    PendingPods,
+    Refusal,
+    RemovableNodes,
+)
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
+from kube_policy_scheduler.wording import plural
+
+STOPPED = "stopped: these are the results so far"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The answers to the questions that were asked."""
+
+    more: MoreCopies | None = None
+    pending: PendingPods | None = None
+    removable: RemovableNodes | None = None
+    losses: tuple[Loss, ...] = ()
+    at_least: int | None = None
+    """Copies that must fit, where that was asked for."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what does not fit, as sentences."""
+        found = []
+        if self.more is not None and self.at_least is not None and self.more.count < self.at_least:
+            found.append(f"{plural(self.more.count, 'more pod')} fit; {self.at_least:,} must")
+        if self.pending is not None and self.pending.refused:
+            left = self.pending.pods - self.pending.fit_now
+            found.append(f"{plural(left, 'pending pod')} {'has' if left == 1 else 'have'} no place")
+        for loss in self.losses:
+            if loss.unplaced:
+                have = "has" if loss.unplaced == 1 else "have"
+                found.append(f"without {loss.label}={loss.value}, {plural(loss.unplaced, 'pod')} {have} no place")
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every answer is complete."""
+        answers = (self.pending, self.removable, *self.losses)
+        return all(one is None or one.complete for one in answers) and (
+            self.more is None or self.more.complete or self.more.count == self.at_least
+        )
+
+
+def headline(found: Capacity) -> str:
+    """Return the answers in one line."""
+    parts = []
+    if found.more is not None:
+        least = "" if found.more.complete else "at least "
+        parts.append(f"{least}{plural(found.more.count, 'more pod')} like {printable(found.more.pod)} fit")
+    if found.pending is not None:
+        parts.append(_fitting(found.pending) if found.pending.pods else "no pod is pending")
+    if found.removable is not None:
+        parts.append(f"{len(found.removable.removable):,} of {plural(found.removable.nodes, 'node')} could go")
+    if found.losses:
+        bad = sum(1 for loss in found.losses if loss.unplaced)
+        every = f"{len(found.losses)} values of {found.losses[0].label}"
+        if len(found.losses) == 1:
+            every = f"{found.losses[0].label}={found.losses[0].value}"
+        parts.append(
+            f"the loss of {every}: {f'{bad} leave pods without a place' if bad else 'every pod finds a place'}"
+        )
+    return printable("; ".join(parts))
+
+
+def lines(found: Capacity, *, to: Terminal, most: int) -> Iterator[str]:
+    """Return the report for people; at most some nodes and reasons are listed."""
+    between = False
+    for answer in (found.more, found.pending, found.removable, found.losses):
+        if answer is None or answer == ():
+            continue
+        if between:
+            yield ""
+        between = True
+        match answer:
+            case MoreCopies():
+                yield from _more(answer, found, to, most)
+            case PendingPods():
+                yield from _pending(answer, to, most)
+            case RemovableNodes():
+                yield from _removable(answer, to, most)
+            case _:
+                yield from _losses(answer, to, most)
+
+
+def _stopped(complete: bool, to: Terminal) -> Iterator[str]:
+    if not complete:
+        yield to.paint(YELLOW, STOPPED)
+
+
+def _more(found: MoreCopies, whole: Capacity, to: Terminal, most: int) -> Iterator[str]:
+    short = whole.at_least is not None and found.count < whole.at_least
+    least = "" if found.complete else "at least "
+    text = f"{least}{plural(found.count, 'more pod')} like {found.pod} fit, on {plural(len(found.nodes), 'node')}"
+    yield to.paint(RED if short else GREEN, text)
+    if found.stopped_by:
+        yield from to.item("The next one: ", found.stopped_by)
+    yield to.paint(DIM, f"Bound: the free resources suffice for {found.bound:,}, whatever else the rules ask for")
+    ranked = sorted(found.nodes.items(), key=lambda item: (-item[1], item[0]))
+    if ranked:
+        yield ""
+        yield from to.table([("node", "pods"), *((name, f"{count:,}") for name, count in ranked[:most])], right_from=1)
+        yield from _rest(len(ranked) - most, "more node", to)
+
+
+def _pending(found: PendingPods, to: Terminal, most: int) -> Iterator[str]:
+    if not found.pods:
+        yield to.paint(GREEN, "No pod is pending")
+        return
+    left = found.pods - found.fit_now
+    yield to.paint(RED if left else GREEN, f"{_fitting(found)} on the nodes that are there")
+    yield from _stopped(found.complete, to)
+    yield from _refused(found.refused, to, most)
+    yield from _needed(found.needed, left, to, most)
+
+
+def _fitting(found: PendingPods) -> str:
+    return f"{found.fit_now:,} of {plural(found.pods, 'pending pod')} {'fits' if found.pods == 1 else 'fit'}"
+
+
+def _refused(refused: Sequence[Refusal], to: Terminal, most: int) -> Iterator[str]:
+    if refused:
+        yield ""
+        rows = [("no place", "for example", "pods")]
+        rows += [(one.message, one.example, f"{one.pods:,}") for one in refused[:most]]
+        yield from to.table(rows, right_from=2)
+        yield from _rest(len(refused) - most, "more reason", to)
+
+
+def _needed(needed: Sequence[NodesNeeded], left: int, to: Terminal, most: int) -> Iterator[str]:
+    if not needed:
+        return
+    yield ""
+    rows = [("new nodes like", "type", "zone", "nodes", "at least", "pods placed", "of")]
+    for one in needed[:most]:
+        nodes = f"{one.nodes:,}" if one.seated else "-"
+        bound = f"{one.bound:,}" if one.seated else "-"
+        shape = one.shape
+        rows.append((shape.like, shape.instance_type, shape.zone, nodes, bound, f"{one.seated:,}", f"{left:,}"))
+    yield from to.table(rows, right_from=3, styles={1: BOLD} if needed[0].seated == left else {})
+    yield from _rest(len(needed) - most, "more shape", to)
+    best = needed[0]
+    for left_over in best.without[:most]:
+        pods = f"{plural(left_over.pods, 'pod')} such as {left_over.example}"
+        yield from to.item(f"Not on nodes like {best.shape.like}: ", f"{pods}: {left_over.message}")
+
+
+def _removable(found: RemovableNodes, to: Terminal, most: int) -> Iterator[str]:
+    count = len(found.removable)
+    text = f"{count:,} of {plural(found.nodes, 'node')} could go; {plural(found.moves, 'pod')} would move"
+    yield to.paint(GREEN, text)
+    yield from _stopped(found.complete, to)
+    yield to.paint(DIM, f"Bound: at most {found.bound:,} could go, if only resources counted")
+    if count:
+        yield ""
+        rows = [("could go, in this order", "pods move to", "pods")]
+        for one in found.removable[:most]:
+            hosts = list(dict.fromkeys(host for _, host in one.moves))
+            shown = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+            rows.append((one.node, shown or "it has none", f"{one.pods:,}"))
+        yield from to.table(rows, right_from=2)
+        yield from _rest(count - most, "more node", to)
+    if found.kept:
+        yield ""
+        rows = [("stays, because", "for example", "nodes")]
+        rows += [(one.reason, one.example, f"{len(one.nodes):,}") for one in found.kept]
+        yield from to.table(rows, right_from=2)
+
+
+def _losses(found: Sequence[Loss], to: Terminal, most: int) -> Iterator[str]:
+    bad = [loss for loss in found if loss.unplaced]
+    label = found[0].label
+    what = f"{label}={found[0].value}" if len(found) == 1 else f"any value of {label}"
+    if bad:
+        names = ", ".join(loss.value for loss in bad)
+        yield to.paint(RED, f"If {what} is lost, not every pod finds a place: {names}" if len(found) > 1 else
+                       f"If {what} is lost, not every pod finds a place")  # fmt: skip
+    else:
+        yield to.paint(GREEN, f"If {what} is lost, every pod finds a place")
+    yield from _stopped(all(loss.complete for loss in found), to)
+    yield ""
+    rows: list[tuple[str, ...]] = [
+        ("lost", "nodes", "pods", "placed", "no place", "at least", "preempted", "never come back")
+    ]
+    for loss in found:
+        numbers = (loss.nodes, loss.pods, loss.placed, loss.unplaced, loss.bound, loss.evicted, loss.gone)
+        rows.append((loss.value, *(f"{number:,}" for number in numbers)))
+    yield from to.table(rows, right_from=1, styles={at: RED for at, loss in enumerate(found, 1) if loss.unplaced})
+    for loss in bad:
+        yield ""
+        yield f"Without {printable(loss.label)}={printable(loss.value)}:"
+        yield from _refused(loss.refused, to, most)
+        yield from _needed(loss.needed, loss.unplaced, to, most)
+
+
+def _rest(count: int, noun: str, to: Terminal) -> Iterator[str]:
+    if count > 0:
+        yield to.paint(DIM, f"and {plural(count, noun)}: --all, --format json or --html shows them")
+
+
+def data(found: Capacity) -> dict[str, Any]:
+    """Return the report as plain values; what was not asked is null."""
+    values: dict[str, Any] = report_values(found)
+    if found.removable is not None:
+        for made, one in zip(values["removable"]["removable"], found.removable.removable, strict=True):
+            made["moves"] = [{"pod": pod, "to": host} for pod, host in one.moves]
+    for made, loss in zip(values["losses"], found.losses, strict=True):
+        made["unplaced"] = loss.unplaced
+    return {"headline": headline(found), "problems": found.problems, "complete": found.complete, **values}

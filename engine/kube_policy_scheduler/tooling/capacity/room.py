@@ -1,0 +1,100 @@
+"""Bounds by resources alone: what no scheduler can beat, whatever its rules. Pure arithmetic on columns.
+
+Shapes: `int64[nodes]` in column units (cpu in millicores, others in units).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+
+SLOTS = "pods"
+"""One of each pod's requests: a place among the pods that a node takes."""
+
+
+def requests_of(pod: PodInfo) -> Mapping[str, int]:
+    """Return what a pod that is to be placed takes, with its place on the node."""
+    return {**pod.template.requests, SLOTS: 1}
+
+
+def total(pods: Iterable[PodInfo]) -> Counter[str]:
+    """Return what pods take together."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        found.update(requests_of(pod))
+    return found
+
+
+def usable(cluster: Cluster) -> BoolArray:
+    """Return `bool[nodes]`: those that are ready and not cordoned."""
+    nodes = cluster.nodes
+    result: BoolArray = nodes.ready & ~nodes.unschedulable
+    return result
+
+
+def free(cluster: Cluster, resource: str) -> IntArray:
+    """Return `int64[nodes]`: what is free of a resource; 0 where nodes are not usable or more than full."""
+    nodes = cluster.nodes
+    taken = nodes.pod_count if resource == SLOTS else nodes.requested(resource)
+    result: IntArray = np.where(usable(cluster), np.maximum(nodes.allocatable(resource) - taken, 0), 0)
+    return result
+
+
+def most_copies(cluster: Cluster, pod: PodInfo) -> int:
+    """Return how many copies of a pod the free resources suffice for, node by node."""
+    copies = None
+    for resource, amount in requests_of(pod).items():
+        if amount > 0:
+            each = free(cluster, resource) // amount
+            copies = each if copies is None else np.minimum(copies, each)
+    return int(copies.sum()) if copies is not None else 0
+
+
+def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo]) -> int:
+    """Return how many of some pods at least have no room: the smallest first, each resource on its own."""
+    least = 0
+    for resource in {name for pod in pods for name in requests_of(pod)}:
+        room = int(free(cluster, resource).sum())
+        amounts = np.sort(np.array([requests_of(pod).get(resource, 0) for pod in pods], np.float64))
+        least = max(least, len(pods) - int(np.searchsorted(np.cumsum(amounts), room, side="right")))
+    return least
+
+
+def least_nodes(pods: Sequence[PodInfo], offered: Mapping[str, int]) -> int:
+    """Return how many nodes that offer this much some pods need at least.
+
+    The volume bound (the sum over the capacity), and the number of pods that take more than half of a node: no two of
+    them share one (Martello and Toth, Knapsack Problems, 1990, section 8.3).
+    """
+    least = 1 if pods else 0
+    for resource, amount in total(pods).items():
+        room = offered.get(resource, 0)
+        if amount > 0 and room > 0:
+            large = sum(2 * requests_of(pod).get(resource, 0) > room for pod in pods)
+            least = max(least, -(-amount // room), large)
+    return least
+
+
+def most_removable(cluster: Cluster, sizes: Mapping[str, Mapping[str, int]], need: Mapping[str, int]) -> int:
+    """Return how many of some nodes can go at most while the others have room for what moves.
+
+    Args:
+        cluster: as it is.
+        sizes: by the name of each node that may go: what it offers to pods that can move.
+        need: what the pods that can move take on these nodes, by resource.
+    """
+    most = len(sizes)
+    rows = cluster.nodes.rows
+    for resource in need:
+        elsewhere = free(cluster, resource)
+        elsewhere[[rows[name] for name in sizes]] = 0
+        spare = int(elsewhere.sum()) + sum(size.get(resource, 0) for size in sizes.values()) - need[resource]
+        smallest = np.sort(np.array([size.get(resource, 0) for size in sizes.values()], np.float64))
+        most = min(most, int(np.searchsorted(np.cumsum(smallest), spare, side="right")))
+    return most
