@@ -6,7 +6,6 @@ The rules are those that `kubectl drain`, Cluster Autoscaler, Karpenter and the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -22,7 +21,7 @@ PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 IN_PLACE = frozenset({SAFE_TO_EVICT, SAFE_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, SCALE_DOWN_DISABLED})
-"""Annotations that keep pods and nodes in place."""
+"""Annotations that keep pods and nodes in place, or let them move, whatever their volumes are called."""
 
 _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h)){1,4}")
 
@@ -51,9 +50,9 @@ class Staying:
         if safe != "true":
             if info.template.controller is None:
                 return "no controller creates it again"
-            local = _local_volumes(pod, annotations) if self._local_storage else []
+            local = local_volumes(pod) if self._local_storage else []
             if local:
-                return f"local storage ({listed(local)})"
+                return f"local storage ({listed(volume.name for volume in local)})"
         return self._budget(info)
 
     def _budget(self, info: PodInfo) -> str:
@@ -82,9 +81,11 @@ def _holds(value: str | None, since: float, now: float) -> bool:
     return now < since + parse_duration(value)
 
 
-def _local_volumes(pod: objects.Pod, annotations: Mapping[str, str]) -> list[str]:
-    safe = {name.strip() for name in annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")}
-    return [volume.name for volume in pod.spec.volumes or () if _is_local(volume) and volume.name not in safe]
+def local_volumes(pod: objects.Pod) -> list[objects.Volume]:
+    """Return the volumes whose data is lost with the node, unless an annotation says that this does not matter."""
+    named = (pod.metadata.annotations or {}).get(SAFE_LOCAL_VOLUMES, "")
+    safe = {name.strip() for name in named.split(",")}
+    return [volume for volume in pod.spec.volumes or () if _is_local(volume) and volume.name not in safe]
 
 
 def _is_local(volume: objects.Volume) -> bool:

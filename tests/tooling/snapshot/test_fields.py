@@ -176,7 +176,10 @@ def test_nothing_that_scheduling_does_not_read_is_written() -> None:
 
     assert SECRET not in text
     assert things[1]["metadata"]["annotations"] == {"acme.com/team": "blue"}
-    assert things[1]["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]
+    assert things[1]["spec"]["volumes"] == [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}},
+        {"name": "local-1", "hostPath": {}},
+    ]
 
 
 def test_no_name_is_left_in_an_anonymised_snapshot() -> None:

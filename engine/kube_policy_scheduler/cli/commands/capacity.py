@@ -69,7 +69,7 @@ Exit codes: 0 everything that was asked about fits; 1 something does not fit; 2 
     "--most", type=click.IntRange(1), default=100_000, show_default=True, metavar="N",
     help="Try at most so many copies of --pod, and so many new nodes of a shape.",
 )  # fmt: skip
-@click.option("--preempt", is_flag=True, help="With --lose: pods of lower priority make room.")
+@click.option("--preempt", is_flag=True, help="With --lose: evict pods of lower priority where that helps.")
 @click.option("--move-local-storage", is_flag=True, help="With --removable: pods with emptyDir or hostPath move, too.")
 @cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List everything, not only the first 20.")

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
 from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
 from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
 from kube_policy_scheduler.cluster.object_store import BETA_CLASS
-from kube_policy_scheduler.tooling.staying import IN_PLACE
+from kube_policy_scheduler.tooling.staying import IN_PLACE, local_volumes
 
 Json: TypeAlias = dict[str, Any]
 
@@ -107,7 +107,12 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
     spec = made.setdefault("spec", {})
     # the struct's default is left out when it is written, and a reader takes its absence for "of the policies"
     spec["schedulerName"] = pod.spec.scheduler_name
-    volumes = [volume for volume in spec.get("volumes") or () if volume.keys() > {"name"}]
+    volumes = [volume for volume in spec.get("volumes") or () if volume.keys() - {"name", "emptyDir", "hostPath"}]
+    # that there is local storage keeps a pod on its node; what it is called matters to nobody
+    volumes += [
+        {"name": f"local-{number}", ("hostPath" if volume.host_path is not None else "emptyDir"): {}}
+        for number, volume in enumerate(local_volumes(pod), 1)
+    ]
     if volumes:
         spec["volumes"] = volumes
     else:
