@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lint": {"lang", "diagnostics"},
     "policy": {"lang", "lint", "builtins", "framework", "cluster", "diagnostics"},
     "tooling": {"policy", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
+    "editor": {"policy", "builtins", "tooling", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
     "pages": {"diagnostics"},
     "adapters": {"cluster", "documents", "diagnostics"},
     "embedded": {"cluster", "documents", "diagnostics"},
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": {
         "adapters",
+        "editor",
         "pages",
         "policy",
         "tooling",
@@ -82,6 +84,7 @@ MAY_USE: dict[str, set[str]] = {
     "lint": {"promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy", "promql_parser"},
+    "editor": {"numpy", "yaml"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
         "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",
@@ -89,7 +92,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
-    "cli": {"click", "rich"},
+    "cli": {"click", "lsprotocol", "pygls", "rich"},
     "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},
 }  # fmt: skip
 """For each package, the third-party packages that it may import."""
@@ -114,6 +117,7 @@ PURE = (
     "lint",
     "policy",
     "tooling",
+    "editor",
     "pages",
 )
 WORLD = {
@@ -131,11 +135,14 @@ WHOLE = {
 """Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
 
 OPTIONAL = {
+    "lsprotocol": "cli/language_server.py",
     "matplotlib": "pages/charts.py",
     "onnxruntime": "extensions/onnx_models.py",
     "opentelemetry": "adapters/open_telemetry.py",
+    "pygls": "cli/language_server.py",
 }
-"""Imported inside functions by the one module that works without it for all but what it needs it for."""
+"""Imported inside functions by the one module that works without it for all but what it needs it for, or by a module
+that is itself imported only then."""
 
 DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk"}
 """Packages on the index whose name is not that of the import."""

@@ -327,6 +327,7 @@ STATEMENTS: tuple[Statement, ...] = (
         ),
         rules=("metric",),
         clauses=("for cluster", "every", "stale after", "default", "by"),
+        words=("as",),
         as_function=True,
     ),
     Statement(

@@ -53,6 +53,9 @@ class Layout:
     lines: tuple[Line, ...]
     comments: tuple[Comment, ...]
     diagnostics: tuple[Diagnostic, ...]
+    last: Line = Line(0, "")
+    """The last statement as far as it is written, also if a bracket or string of it is open; empty behind a line end
+    that ends a statement."""
 
 
 def lay_out(source: Source) -> Layout:
@@ -132,8 +135,10 @@ class _Cutter:
                         self._broken = True
                 case _:
                     self._close(piece, at)
+        shown, start = self._shown(len(text)), self._start
+        last = Line(start + len(shown) - len(shown.lstrip()), shown.lstrip())
         self._finish(len(text))
-        return Layout(tuple(self._lines), tuple(self._comments), tuple(self._found))
+        return Layout(tuple(self._lines), tuple(self._comments), tuple(self._found), last)
 
     def _close(self, piece: str, at: int) -> None:
         if self._open and self._open[-1][0] == _CLOSING[piece]:

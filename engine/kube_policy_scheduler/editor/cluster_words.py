@@ -1,0 +1,104 @@
+"""Names that the fixtures beside a policy hold: labels with their values, metrics, resources. For completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_VALUES = 200
+"""Values kept of one label key: nobody chooses from more."""
+_MOST_VISITED = 500_000
+"""Values looked at in all fixtures together."""
+_NAME_OF_SERIES = "{"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWords:
+    """What is there to be named. Each mapping has the label keys, with how often each value is there."""
+
+    node_labels: dict[str, dict[str, int]] = field(default_factory=dict)
+    pod_labels: dict[str, dict[str, int]] = field(default_factory=dict)
+    pod_annotations: dict[str, dict[str, int]] = field(default_factory=dict)
+    metrics: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+
+
+def words_in(documents: Iterable[Any]) -> ClusterWords:
+    """Return the names in parsed fixtures: Kubernetes objects as `kubectl` prints them, and test files."""
+    words = ClusterWords()
+    for visited, value in enumerate(_mappings(documents)):
+        if visited > _MOST_VISITED:
+            break
+        _read(value, words)
+    return words
+
+
+def _mappings(documents: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    for document in documents:
+        stack = [document]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, Mapping):
+                yield top
+                stack.extend(reversed(list(top.values())))
+            elif isinstance(top, list):
+                stack.extend(reversed(top))
+
+
+def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
+    kind, metadata = value.get("kind"), value.get("metadata")
+    if isinstance(metadata, Mapping):
+        if kind == "Node":
+            _count_keys(metadata.get("labels"), words.node_labels)
+            _node(metadata.get("name"), words)
+            status = value.get("status")
+            if isinstance(status, Mapping):
+                _names(status.get("allocatable"), words.resources)
+        elif kind == "Pod":
+            _count_keys(metadata.get("labels"), words.pod_labels)
+            _count_keys(metadata.get("annotations"), words.pod_annotations)
+        return
+    nodes = value.get("nodes")
+    if isinstance(nodes, list):
+        for node in nodes:
+            if isinstance(node, Mapping):
+                _count_keys(node.get("labels"), words.node_labels)
+                _node(node.get("name"), words)
+    for key in ("pod", "pods", "templates"):
+        given = value.get(key)
+        listed = given.values() if key == "templates" and isinstance(given, Mapping) else given
+        for pod in [given] if key == "pod" else listed or ():
+            if isinstance(pod, Mapping):
+                _count_keys(pod.get("labels"), words.pod_labels)
+                _count_keys(pod.get("annotations"), words.pod_annotations)
+    metrics = value.get("metrics")
+    if isinstance(metrics, Mapping):
+        for query in metrics:
+            if query not in ("series", "absent", "interval", "outages"):
+                words.metrics[query] = words.metrics.get(query, 0) + 1
+        series = metrics.get("series")
+        if isinstance(series, Mapping):
+            _names({str(name).partition(_NAME_OF_SERIES)[0]: 1 for name in series}, words.metrics)
+
+
+def _node(name: object, words: ClusterWords) -> None:
+    if isinstance(name, str):
+        words.nodes[name] = words.nodes.get(name, 0) + 1
+
+
+def _names(given: object, into: dict[str, int]) -> None:
+    if isinstance(given, Mapping):
+        for name in given:
+            into[str(name)] = into.get(str(name), 0) + 1
+
+
+def _count_keys(given: object, into: dict[str, dict[str, int]]) -> None:
+    if not isinstance(given, Mapping):
+        return
+    for key, value in given.items():
+        values = into.setdefault(str(key), {})
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if text in values or len(values) < MOST_VALUES:
+            values[text] = values.get(text, 0) + 1

@@ -1,0 +1,174 @@
+"""What a word of a policy means, as Markdown: statements, fields, functions, names with their types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.editor import names
+from kube_policy_scheduler.editor.paths import subject_of
+from kube_policy_scheduler.editor.project import Project
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
+from kube_policy_scheduler.lang.environment import Environment, Field
+from kube_policy_scheduler.lang.reading.parse_tokens import Token, keywords, tokens
+from kube_policy_scheduler.lang.signature import Builtin
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, Statement
+from kube_policy_scheduler.lang.types import Info, Kind
+from kube_policy_scheduler.wording import one_line
+
+_UNBOUNDED = 1e12
+"""Ranges that are wider say nothing to people."""
+_LONGEST_CODE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Hover:
+    """A text about a span."""
+
+    span: Span
+    text: str
+    """Markdown."""
+
+
+def code(text: str) -> str:
+    """Return a text as a block of the language."""
+    return f"```policy\n{one_line(text, _LONGEST_CODE)}\n```"
+
+
+def statement_text(statement: Statement) -> str:
+    """Return what a statement does, with all its forms."""
+    parts = []
+    for form in statement.forms:
+        point = f" *({form.extension_point})*" if form.extension_point else ""
+        parts.append(f"{code(form.written)}\n{form.meaning}{point}\n\nExample: `{form.example}`")
+    return "\n\n".join(parts)
+
+
+def builtin_text(builtin: Builtin) -> str:
+    """Return the signature and the manual of a function."""
+    return f"{code(builtin.signature)}\n{builtin.doc}"
+
+
+def field_text(field: Field, key: str | None = None) -> str:
+    """Return the type, the unit and the manual of a field."""
+    info = field.info(key)
+    unit = "an amount of the resource" if field.gives.per_resource and key is None else type_text(info)
+    return f"{code(field.written)}\n{unit}, {info.shape.value}\n\n{field.doc}"
+
+
+def type_text(info: Info) -> str:
+    """Return the type of a value, its range, and whether it can be missing."""
+    parts = [str(info.type)]
+    if info.type.kind is Kind.NUMBER and (info.low > -_UNBOUNDED or info.high < _UNBOUNDED):
+        low = f"{info.low:g}" if info.low > -_UNBOUNDED else "…"
+        high = f"{info.high:g}" if info.high < _UNBOUNDED else "…"
+        parts.append(f"{low} to {high}")
+    if info.words:
+        parts.append(f"one of {', '.join(sorted(info.words))}")
+    if info.maybe:
+        parts.append("may be missing")
+    return ", ".join(parts)
+
+
+def definition_text(project: Project, source: str, name: str, definition: names.Occurrence) -> str:
+    """Return the line of a definition, with the type of its value."""
+    line = definition.statement.span.text if definition.statement is not None else name
+    policy = project.policy_of(source)
+    known = policy.definitions.get(name) if policy is not None else None
+    value = known.value if known is not None else None
+    kind = f"\n{type_text(value.info)}, {value.info.shape.value}" if value is not None else ""
+    where = definition.span.source.name
+    file = f"\n\nin `{where.rpartition('/')[2]}`" if where != source else ""
+    return f"{code(line)}{kind}{file}"
+
+
+def hover(project: Project, name: str, offset: int) -> Hover | None:
+    """Return what is known of the word at an offset of a source; None where no word is."""
+    source = project.sources.get(name)
+    if source is None:
+        return None
+    words = tokens(source)
+    index = next((i for i, token in enumerate(words) if token.start <= offset < token.end), None)
+    if index is None:
+        index = next((i for i, token in enumerate(words) if token.end == offset), None)
+    if index is None:
+        return None
+    token = words[index]
+    text = _text(project, name, words, index)
+    return Hover(Span(source, token.start, token.end), text) if text else None
+
+
+def _text(project: Project, name: str, words: tuple[Token, ...], index: int) -> str:
+    token, environment = words[index], project.environment
+    symbol = names.symbol_at(project, name, token.start)
+    if symbol is not None and symbol.definitions:
+        if symbol.kind.is_value:
+            return definition_text(project, name, symbol.name, symbol.definitions[0])
+        if symbol.kind is names.NameKind.CLAUSE and symbol.definitions[0].statement is not None:
+            return code(symbol.definitions[0].statement.span.text)
+        if symbol.kind is names.NameKind.POLICY:
+            return f"the policy `{symbol.name}`"
+    if token.kind in keywords() and token.text in BY_KEYWORD and _begins(project, name, token):
+        return statement_text(BY_KEYWORD[token.text])
+    field = _field_at(environment, words, index)
+    if field is not None:
+        return field_text(*field)
+    called = index + 1 < len(words) and words[index + 1].kind == "LPAR"
+    if token.kind == "NAME" and called and token.text in environment.builtins:
+        return builtin_text(environment.builtins[token.text])
+    value = value_at(project, name, token.start)
+    if value is not None and token.kind in ("NAME", "POD", "MEMBER", "NUMBER", "RPAR", "LPAR"):
+        return f"{code(value.span.text)}\n{type_text(value.info)}, {value.info.shape.value}"
+    return ""
+
+
+def _begins(project: Project, name: str, token: Token) -> bool:
+    return any(statement.span.start == token.start for statement in project.files[name].statements)
+
+
+def _field_at(environment: Environment, words: tuple[Token, ...], index: int) -> tuple[Field, str | None] | None:
+    """Return the field of which the word at an index is a part, and its key if the word is that."""
+    first = index
+    while first >= 2 and words[first - 1].kind == "DOT" and words[first - 2].kind in ("NAME", "POD", "MEMBER"):
+        first -= 2
+    last = index
+    while last + 2 < len(words) and words[last + 1].kind == "DOT" and words[last + 2].kind == "MEMBER":
+        last += 2
+    steps = [token.text for token in words[first : last + 1 : 2]]
+    subject = _subject(words, first)
+    if not subject or len(steps) < 2:
+        return None
+    for length in (3, 2):
+        field = environment.fields.get(".".join((subject, *steps[1:length])))
+        if field is not None and len(steps) >= length:
+            key = steps[length] if field.key is not None and len(steps) > length else None
+            return field, key
+    return None
+
+
+def _subject(words: tuple[Token, ...], first: int) -> str:
+    root = words[first].text
+    return root if root in ("node", "pod") else subject_of(root, words[: first + 1])
+
+
+def value_at(project: Project, name: str, offset: int) -> typed.Typed | None:
+    """Return the smallest expression at an offset whose type is known."""
+    policy = project.policy_of(name)
+    if policy is None:
+        return None
+    best: typed.Typed | None = None
+    for root in _roots(policy):
+        for value in typed.below(root):
+            span = value.span
+            if span.source.name != name or not span.start <= offset < span.end or value.info.type.kind is Kind.UNKNOWN:
+                continue
+            if best is None or span.end - span.start <= best.span.end - best.span.start:
+                best = value
+    return best
+
+
+def _roots(policy: CheckedPolicy) -> list[typed.Typed]:
+    found = [value for clause in policy.clauses for value in values_of(clause)]
+    found += [each.value for each in policy.definitions.values() if each.value is not None]
+    return [*found, policy.governs] if policy.governs is not None else found
