@@ -87,7 +87,7 @@ MAY_USE: dict[str, set[str]] = {
     "editor": {"numpy", "yaml"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",
+        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numba", "numpy", "opentelemetry", "orjson",
         "prometheus_api_client", "prometheus_client", "promql_parser", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
@@ -137,6 +137,7 @@ WHOLE = {
 OPTIONAL = {
     "lsprotocol": "cli/language_server.py",
     "matplotlib": "pages/charts.py",
+    "numba": "adapters/compiled_kernels.py",
     "onnxruntime": "extensions/onnx_models.py",
     "opentelemetry": "adapters/open_telemetry.py",
     "pygls": "cli/language_server.py",

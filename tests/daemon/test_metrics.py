@@ -270,6 +270,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_loop_up": lives("{loop=lease}", 1, loops=[LOOP]),
     "policy_scheduler_loop_breaks": lives("_total{loop=lease}", 3, loops=[LOOP]),
     "policy_scheduler_loop_idle_seconds": lives("{loop=lease}", 1.5, loops=[LOOP]),
+    "policy_scheduler_compiled_kernels": lives("{}", 1, kernels=True),
     "policy_scheduler_device_annotation_protected": lives("{}", 1, device_annotation_protected=True),
     "policy_scheduler_decision_log_records": lives("_total{result=written}", 6, decision_records={"written": 6}),
     "policy_scheduler_signal_age_seconds": lives("{query=load}", 3, signals=[LOAD]),

@@ -217,13 +217,14 @@ class TestTheImage:
         assert text.count("pip install") == 2
         assert not re.search(r"apt-get|gcc|curl|wget|ADD ", text), "no compiler, and nothing from anywhere else"
 
-    def test_an_extra_adds_packages_and_changes_no_other(self) -> None:
-        locks = (ROOT / "requirements.lock", ROOT / "requirements-onnx.lock")
+    @pytest.mark.parametrize(("extra", "package"), [("onnx", "onnxruntime"), ("fast", "numba")])
+    def test_an_extra_adds_packages_and_changes_no_other(self, extra: str, package: str) -> None:
+        locks = (ROOT / "requirements.lock", ROOT / f"requirements-{extra}.lock")
         plain, more = (
             {line.partition(" ")[0] for line in lock.read_text().splitlines() if line[:1].strip()} for lock in locks
         )
         assert plain < more
-        assert {each.partition("==")[0] for each in more - plain} >= {"onnxruntime"}
+        assert {each.partition("==")[0] for each in more - plain} >= {package}
         ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
         assert {f"!{lock.name}" for lock in locks} <= set(ignored), "the build can read them"
 

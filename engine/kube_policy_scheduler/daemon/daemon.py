@@ -13,6 +13,7 @@ from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
@@ -55,6 +56,7 @@ from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 
@@ -62,6 +64,10 @@ logger = logging.getLogger(__name__)
 
 POLICIES_FIRST_SECONDS = 1.0
 """After a start, pods wait this long for policies, so that they are sorted once; the first metrics may take longer."""
+NODES_FOR_KERNELS = 1_000
+"""With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
+SIZE_SECONDS = 10.0
+"""Between two looks at whether the cluster has so many."""
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0
@@ -115,6 +121,7 @@ class Daemon:
             busy=lambda: self._binder.unfinished > 0,
             fence=fence,
         )
+        self._accelerator = Accelerator()
         self._queue = SchedulingQueue()
         self._census = PendingCensus(self._queue)
         clock = SettableClock()
@@ -122,7 +129,7 @@ class Daemon:
         context = SchedulerContext(
             cluster,
             self._queue,
-            cycle=Cycle(seed=settings.scheduling.seed),
+            cycle=Cycle(seed=settings.scheduling.seed, accelerator=self._accelerator),
             binder=self._binder,
             evictor=Evictor(
                 self._transport,
@@ -277,6 +284,8 @@ class Daemon:
             self._api_server.attach(self._scheduler.event_handlers.handler)
             await self._lists.wait()
             await self._signals.join_all()
+            accelerating = asyncio.create_task(self._accelerate(), name="compiled-kernels")
+            stack.callback(accelerating.cancel)
             if self._device_trust is not None:
                 await self._device_trust.first_look()
             if self._settings.mode == "scheduler":
@@ -291,6 +300,14 @@ class Daemon:
             stack.push_async_callback(self._end, scheduling, leading)
             logger.error("stopping: %s", await self._loops.lost())
             return 1
+
+    async def _accelerate(self) -> None:
+        """Load the compiled kernels, once the cluster is large; meanwhile the scheduler uses NumPy."""
+        while self._scheduler.cluster.nodes.size < NODES_FOR_KERNELS:  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(SIZE_SECONDS)
+        kernels = await asyncio.to_thread(compile_kernels)
+        if kernels is not None:
+            self._accelerator.use(kernels)
 
     async def _end(self, scheduling: Loop, leading: Loop) -> None:
         """Let what is under way come to its end, say what only a leader may, give the lease back, then say the rest."""
@@ -441,6 +458,7 @@ class Daemon:
             },
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),
+            kernels=self._accelerator.kernels is not None,
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._server.recorder.tallies(),
             signals=self._server.signals(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
+from kube_policy_scheduler.framework.accelerator import Kernels
 
 _ROWS = 128
 """Rows of one block. Each changed row costs a look at its block, each decision one at all maxima."""
@@ -20,6 +21,27 @@ class BlockMaxima:
         self._maxima: FloatArray
         self._counts: IntArray
         self._set_all(totals)
+
+    @classmethod
+    def combined(
+        cls,
+        kernels: Kernels,
+        first: tuple[BoolArray, FloatArray],
+        second: tuple[BoolArray, FloatArray],
+        *,
+        ok: BoolArray,
+    ) -> tuple[BlockMaxima, int]:
+        """Return the sums of two totals where both are included, and how many rows are: `ok` is written.
+
+        first, second: which rows are included, `bool[rows]`, and the totals, `float64[rows]`.
+        """
+        self = cls.__new__(cls)
+        self._stale = set()
+        blocks = len(ok) // _ROWS + 1
+        self._size = len(ok)
+        self._totals, self._maxima = np.empty(blocks * _ROWS), np.empty(blocks)
+        self._counts = np.empty(blocks, np.int64)
+        return self, kernels.combine(*first, *second, ok, self._totals, self._maxima, self._counts)
 
     @property
     def highest(self) -> float:

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
@@ -74,10 +75,11 @@ class Decision:
 class Cycle:
     """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
-    def __init__(self, *, seed: int = 0) -> None:
+    def __init__(self, *, seed: int = 0, accelerator: Accelerator | None = None) -> None:
+        """Start without anything kept; `accelerator` has compiled loops, None if there are none."""
         _keep_freed_memory()
         self._seed = seed
-        self._kept = TemplateCaches()
+        self._kept = TemplateCaches(accelerator)
         self._rankings = Rankings()
         self._victims = KeptVictims()
 

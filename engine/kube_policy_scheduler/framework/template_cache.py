@@ -20,10 +20,12 @@ from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
@@ -124,8 +126,8 @@ class KeptScore:
         changed = isinstance(rows, slice) or len(self.raw) != size or bool((self.raw[rows] != raw).any())
         if isinstance(rows, slice):
             self.raw = raw
-        else:
-            self.raw = _resized(self.raw, size)
+        elif changed:
+            self.raw = _resized(self.raw, size) if self.raw.flags.writeable else _resized(self.raw.copy(), size)
             self.raw[rows] = raw
         if may_be_constant and changed:
             constant = _constant(frame, self.plugin, self.state, self.raw)
@@ -134,9 +136,14 @@ class KeptScore:
 
 def _constant(frame: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | IntArray) -> float | None:
     """Return the final score of every node if all raw scores are the same, else None."""
-    if not len(raw) or not (raw == raw[0]).all():
+    if not len(raw) or (not _is_one_number(raw) and not (raw == raw[0]).all()):
         return None
     return float(plugin.normalize(frame.at(np.zeros(1, np.int64)), state, raw[:1])[0])
+
+
+def _is_one_number(scores: NDArray[Any]) -> bool:
+    """Return whether scores are known to be the same for all rows, without a look at them; see `same_for_all`."""
+    return scores.strides == (0,)
 
 
 def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -151,7 +158,9 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
 class _Answers:
     """The results of the plugins of one scope for each node."""
 
-    def __init__(self, frame: Frame, prepared: Prepared, scope: Scope, *, shared: bool) -> None:
+    def __init__(
+        self, frame: Frame, prepared: Prepared, scope: Scope, *, shared: bool, accelerator: Accelerator
+    ) -> None:
         nodes = frame.cluster.nodes
         self.shared = shared
         """Whether they are the same for all templates."""
@@ -165,6 +174,8 @@ class _Answers:
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
         self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
         self._read = self._readings(frame)
+        self._accelerator = accelerator
+        self._fused = FusedResources.of(self.filters, self.scores) if scope is Scope.ROW else None
         self._filter_one: list[FilterOne | None] = [getattr(p, "filter_one", None) for p, _ in self.filters]
         self._score_one: list[ScoreOne | None] = [getattr(p, "score_one", None) for p, *_ in self.scores]
         self.renewals = 0
@@ -211,17 +222,30 @@ class _Answers:
         if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS and len(self.ok) == size and not self.normalizing:
             self._update_few(frame, rows.tolist())
             return
-        self.renewals += isinstance(rows, slice)
-        ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
+        kernels, fused = self._accelerator.kernels, None
+        if isinstance(rows, slice):
+            self.renewals += 1
+            fused = self._fused if kernels is not None else None
+        if kernels is not None and fused is not None:
+            ok, base = fused.evaluate(frame, kernels)
+        else:
+            ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
         for plugin, ready in self.filters:
-            ok &= plugin.filter(frame, ready.state)
+            if fused is None or ready.state is not fused.wanted:
+                ok &= plugin.filter(frame, ready.state)
             if ready.nodes is not None:
                 ok &= named_nodes(frame, ready.nodes)[rows]
-        for scorer, weight, state in self.scores:
+        for scorer, weight, state in self.scores if fused is None else self.scores[fused.scores :]:
             raw = scorer.score(frame, state)
-            base += raw if weight == 1 else raw * weight
+            if not _is_one_number(raw):
+                base += raw if weight == 1 else raw * weight
+            elif len(raw):
+                base += raw.item(0) * weight
         for kept in self.normalizing:
             kept.update(frame, may_be_constant=self.scope is Scope.TEMPLATE)
+        if isinstance(rows, slice):
+            self.ok, self.base = ok, base
+            return
         self._resize(size)
         self.ok[rows], self.base[rows] = ok, base
 
@@ -247,10 +271,28 @@ class _Answers:
             self.ok[row], self.base[row] = passes, total
 
 
+def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray]:
+    """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores."""
+    ok, totals = parts[0].ok[rows], parts[0].base[rows]
+    for part in parts[1:]:
+        if part.filters:
+            ok = ok & part.ok[rows]
+        if part.scores:
+            totals = totals + part.base[rows]
+    return ok, totals
+
+
 class TemplateCache:
     """Cached verdicts and scores of equal templates, under one profile."""
 
-    def __init__(self, profile: Profile, prepared: Prepared, parts: Sequence[_Answers], key: Hashable) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        prepared: Prepared,
+        parts: Sequence[_Answers],
+        key: Hashable,
+        accelerator: Accelerator,
+    ) -> None:
         self.key = key
         """The key of equal templates."""
         self.rejected = prepared.rejected
@@ -270,6 +312,7 @@ class TemplateCache:
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
+        self._accelerator = accelerator
         nodes = parts[0].nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
@@ -330,21 +373,24 @@ class TemplateCache:
 
     def _put_together(self) -> None:
         self._renewals = [part.renewals for part in self._parts]
-        ok, totals = self._sums(ALL_ROWS)
-        self.ok = ok.copy()
-        self.count = int(np.count_nonzero(ok))
-        self.maxima = BlockMaxima(totals)
+        kernels = self._accelerator.kernels
+        if kernels is not None and len(self._parts) > 1:
+            *others, last = self._parts
+            self.ok = np.empty(len(last.ok), np.bool_)
+            self.maxima, self.count = BlockMaxima.combined(
+                kernels, _added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok
+            )
+        else:
+            ok, totals = self._sums(ALL_ROWS)
+            self.ok = ok.copy()
+            self.count = int(np.count_nonzero(ok))
+            self.maxima = BlockMaxima(totals)
         self.changes.note_all()
         self._passing = None
 
     def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
         """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores, -inf elsewhere."""
-        ok, totals = self._parts[0].ok[rows], self._parts[0].base[rows]
-        for part in self._parts[1:]:
-            if part.filters:
-                ok = ok & part.ok[rows]
-            if part.scores:
-                totals = totals + part.base[rows]
+        ok, totals = _added(self._parts, rows)
         return ok, np.where(ok, totals, -np.inf)
 
     def _update(self, rows: IntArray, *, size: int) -> None:
@@ -381,7 +427,8 @@ class TemplateCache:
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
-    def __init__(self) -> None:
+    def __init__(self, accelerator: Accelerator | None = None) -> None:
+        self._accelerator = accelerator or Accelerator()
         self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
             most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=_size
         )
@@ -407,14 +454,16 @@ class TemplateCaches:
                 for (scope, shared), of in zip(_KEPT, key[2:], strict=True)
                 if of != _NOTHING or key[2:] == _NOTHING_AT_ALL
             ]
-            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key)
+            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self._accelerator)
         return cache
 
     def _part(self, key: tuple[Profile, Scope, bool, Hashable], frame: Frame, prepared: Prepared) -> _Answers:
         part = self._parts.get(key)
         if part is None or not part.refresh(frame):
             _, scope, shared, _ = key
-            part = self._parts[key] = _Answers(frame, prepared.of(scope, shared=shared), scope, shared=shared)
+            part = self._parts[key] = _Answers(
+                frame, prepared.of(scope, shared=shared), scope, shared=shared, accelerator=self._accelerator
+            )
         return part
 
 

@@ -129,6 +129,8 @@ class LiveState:
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
     """What is still to be written to the API server in the background, by what it is."""
     loops: Sequence[Loop] = ()
+    kernels: bool = False
+    """Whether compiled kernels are in use."""
     device_annotation_protected: bool | None = None
     """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
     decision_records: Mapping[str, int] = field(default_factory=dict)
@@ -298,6 +300,14 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Seconds since a loop last ran. A loop that waits for work can be idle for hours.",
         ("loop",),
         lambda live: (((loop.name,), loop.idle_seconds) for loop in live.loops),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_compiled_kernels",
+        "1 if the scheduler uses compiled kernels for all nodes at once; 0 if it uses NumPy: numba is not installed,"
+        " or the cluster is small.",
+        (),
+        lambda live: [((), float(live.kernels))],
     ),
     ScrapeMetric(
         GaugeMetricFamily,

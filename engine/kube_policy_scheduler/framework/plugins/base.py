@@ -60,6 +60,11 @@ class Score:
         return raw
 
 
+def same_for_all(score: int, size: int) -> IntArray:
+    """Return `int64[size]`: one number for all rows, kept once. It has a stride of 0, and cannot be written to."""
+    return np.broadcast_to(np.int64(score), (size,))
+
+
 def normalized(raw: IntArray | FloatArray, *, reverse: bool = False) -> IntArray:
     """Scale raw scores of at least 0 to 0..100 by the highest (`helper.DefaultNormalizeScore`).
 

@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, Ready
-from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
+from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score, same_for_all
 
 _MIB = 1024 * 1024
 LEAST_BYTES = 23 * _MIB
@@ -59,7 +59,7 @@ class ImageLocality(Score):
         """Return final scores, `int64[rows]`."""
         nodes = frame.cluster.nodes
         if not state.worth:
-            return np.zeros(frame.size, np.int64)
+            return same_for_all(0, frame.size)
         if isinstance(frame.rows, slice):
             present = np.zeros(nodes.size, np.int64)
             for name, worth in state.worth:

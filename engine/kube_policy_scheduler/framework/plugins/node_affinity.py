@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
-from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all
 from kube_policy_scheduler.framework.status import Code, Status
 
 CONFLICT = "pod affinity terms conflict"
@@ -57,10 +57,16 @@ class NodeAffinity(Filter, Score):
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""
-        result = np.zeros(frame.size, np.int64)
+        everywhere, result = 0, None
         for preferred in state:
-            result += preferred.weight * preferred.term.mask(frame.cluster.nodes, frame.rows)
-        return result
+            mask = preferred.term.mask(frame.cluster.nodes, frame.rows)
+            if mask.all():
+                everywhere += preferred.weight
+            elif result is None:
+                result = np.where(mask, np.int64(preferred.weight), 0)
+            else:
+                result[mask] += preferred.weight
+        return same_for_all(everywhere, frame.size) if result is None else result + everywhere
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for the nodes with the highest sum."""

@@ -85,9 +85,7 @@ class NodeResourcesFit(Filter):
             return np.zeros(frame.size, np.bool_)
         result: BoolArray = nodes.pod_count[rows] < nodes.allocatable("pods")[rows]
         for resource, amount in state.amounts:
-            offered = nodes.allocatable(resource)[rows]
-            fits = offered - nodes.requested(resource)[rows] >= amount
-            result &= (fits | (offered == 0)) if resource in state.devices else fits
+            result &= fits(frame, state, resource, amount)
         return result
 
     def filter_one(self, frame: Frame, state: Wanted, row: int) -> bool:
@@ -110,6 +108,14 @@ class NodeResourcesFit(Filter):
             requested=lambda resource: nodes.requested(resource)[rows],
             pod_count=nodes.pod_count[rows],
         )
+
+
+def fits(frame: Frame, wanted: Wanted, resource: str, amount: int) -> BoolArray:
+    """Return `bool[rows]`: where so much of a resource is free, or left to DynamicResources."""
+    nodes, rows = frame.cluster.nodes, frame.rows
+    offered = nodes.allocatable(resource)[rows]
+    result: BoolArray = offered - nodes.requested(resource)[rows] >= amount
+    return result | (offered == 0) if resource in wanted.devices else result
 
 
 def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Refusal]:

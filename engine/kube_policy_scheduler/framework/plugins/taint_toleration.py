@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.taints import taint_sets, tolerance, untolera
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready
-from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all
 
 
 class TaintToleration(Filter, Score):
@@ -43,7 +43,10 @@ class TaintToleration(Filter, Score):
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: soft taints that the pod does not tolerate."""
         nodes = frame.cluster.nodes
-        result: IntArray = untolerated_soft(frame.template, nodes).take(taint_sets(nodes).codes[frame.rows])
+        counts = untolerated_soft(frame.template, nodes)
+        if len(counts) and not counts.any():
+            return same_for_all(0, frame.size)
+        result: IntArray = counts.take(taint_sets(nodes).codes[frame.rows])
         return result
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:

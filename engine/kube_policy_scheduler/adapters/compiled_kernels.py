@@ -1,0 +1,211 @@
+"""Loops over all nodes, compiled by numba where it is installed: the extra `fast`. The only module that knows numba.
+
+NumPy passes over every column several times. A loop that looks at each node once is about eight times as fast for pods
+whose requests were never seen before. The plugins in `framework.plugins` say what the results are, in NumPy: these are
+equal bit by bit.
+
+The functions below run in plain Python, too, slowly. Compiled, they wrap around like int64 in NumPy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+LEAST_ALLOCATED, MOST_ALLOCATED = 1, 2
+_BLOCK = 512
+"""Rows for which each step runs before the next: the columns of so many stay in the processor's first cache."""
+_LARGEST = 2**63 - 1
+_MOST_EXACT_REAL = 2**45
+"""As in `resource_scores`: below it, percents are exact in floating point."""
+_MOST_CONVERTED = 2**52 - 1
+_EXPONENT = 0x433 << 52
+_TWO_52 = float(2**52)
+"""An integer from 0 to `_MOST_CONVERTED` is the fraction of a double between 2**52 and 2**53. Most processors convert
+whole vectors only that way."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernels:
+    """What `framework.accelerator` describes as `Kernels`."""
+
+    score_resources: Callable[..., None]
+    combine: Callable[..., int]
+
+
+@cache
+def compile_kernels() -> CompiledKernels | None:
+    """Compile the loops, or read them from numba's cache; return None if numba is not installed or cannot do it.
+
+    It takes seconds of one core the first time. NUMBA_CACHE_DIR names another directory for the cache.
+    """
+    try:
+        import numba
+    except ImportError:
+        return None
+    began = time.perf_counter()
+    try:
+        try:
+            kernels = _compile(numba, on_disk=True)
+        except RuntimeError:  # no directory for the cache is writable
+            kernels = _compile(numba, on_disk=False)
+    except Exception:  # numba has many kinds of errors, and the scheduler works without it
+        logger.warning("numba cannot compile the kernels; the scheduler uses NumPy", exc_info=True)
+        return None
+    logger.info("compiled kernels are in use; loaded in %.1f s", time.perf_counter() - began)
+    return kernels
+
+
+def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
+    bools, ints, floats = "boolean[::1]", "int64[::1]", "float64[::1]"
+    kernel = {"error_model": "numpy", "cache": on_disk}
+    columns = ", ".join([ints] * 8)
+    score_resources = numba.njit(f"void({bools}, {floats}, {columns}, {ints}, {floats})", **kernel)(_score_resources)
+    answers = f"{bools}, {floats}, {bools}, {floats}"
+    combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
+    return CompiledKernels(score_resources, combine)
+
+
+def _score_resources(
+    passes: Bools,
+    totals: Floats,
+    pod_counts: Ints,
+    offered_pods: Ints,
+    offered_cpus: Ints,
+    offered_memories: Ints,
+    requested_cpus: Ints,
+    requested_memories: Ints,
+    nonzero_cpus: Ints,
+    nonzero_memories: Ints,
+    amounts: Ints,
+    weights: Floats,
+) -> None:
+    """See `Kernels.score_resources`."""
+
+    def real(whole: Any) -> Any:
+        """Return an integer from 0 to `_MOST_CONVERTED` as a float."""
+        return np.int64(whole | _EXPONENT).view(np.float64) - _TWO_52
+
+    fit_cpu, fit_memory, strategy = amounts[0], amounts[1], amounts[2]
+    scored_cpu, scored_memory, cpu_weight, memory_weight = amounts[3], amounts[4], amounts[5], amounts[6]
+    balanced_cpu, balanced_memory = amounts[7], amounts[8]
+    most_cpu, most_memory = _LARGEST - balanced_cpu, _LARGEST - balanced_memory
+    strategy_weight, balanced_weight = weights[0], weights[1]
+    for start in range(0, len(passes), _BLOCK):
+        block = slice(start, min(start + _BLOCK, len(passes)))
+        ok, total = passes[block], totals[block]
+        pods, most_pods = pod_counts[block], offered_pods[block]
+        cpu, memory = offered_cpus[block], offered_memories[block]
+        held_cpu, held_memory = requested_cpus[block], requested_memories[block]
+        used_cpu, used_memory = nonzero_cpus[block], nonzero_memories[block]
+        size = len(ok)
+        for i in range(size):
+            ok[i] = (
+                (pods[i] < most_pods[i])
+                & (cpu[i] - held_cpu[i] >= fit_cpu)
+                & (memory[i] - held_memory[i] >= fit_memory)
+            )
+        signs = np.int64(0)  # negative if one of them is
+        for i in range(size):
+            signs |= (cpu[i] - 1) | (memory[i] - 1) | held_cpu[i] | held_memory[i] | used_cpu[i] | used_memory[i]
+            signs |= (_MOST_EXACT_REAL - 1 - cpu[i]) | (_MOST_EXACT_REAL - 1 - memory[i])
+        exact = signs >= 0
+        if strategy == 0:
+            total[:] = 0.0
+        elif exact:
+            weight = float(cpu_weight + memory_weight)
+            for i in range(size):
+                if strategy == LEAST_ALLOCATED:
+                    cpu_part = max(cpu[i] - (used_cpu[i] + scored_cpu), 0)
+                    memory_part = max(memory[i] - (used_memory[i] + scored_memory), 0)
+                else:
+                    cpu_part = min(used_cpu[i] + scored_cpu, cpu[i])
+                    memory_part = min(used_memory[i] + scored_memory, memory[i])
+                cpu_score = np.floor(real(cpu_part) * 100.0 / real(cpu[i]))
+                memory_score = np.floor(real(memory_part) * 100.0 / real(memory[i]))
+                both = cpu_score * float(cpu_weight) + memory_score * float(memory_weight)
+                total[i] = np.floor(both / weight) * strategy_weight
+        else:
+            for i in range(size):
+                score, weights_offered = np.int64(0), np.int64(0)
+                if cpu[i] != 0:
+                    used = used_cpu[i] + scored_cpu
+                    part = max(cpu[i] - used, 0) if strategy == LEAST_ALLOCATED else min(used, cpu[i])
+                    score += part * 100 // max(cpu[i], 1) * cpu_weight
+                    weights_offered += cpu_weight
+                if memory[i] != 0:
+                    used = used_memory[i] + scored_memory
+                    part = max(memory[i] - used, 0) if strategy == LEAST_ALLOCATED else min(used, memory[i])
+                    score += part * 100 // max(memory[i], 1) * memory_weight
+                    weights_offered += memory_weight
+                total[i] = float(score // weights_offered) * strategy_weight if weights_offered != 0 else 0.0
+        if balanced_weight == 0.0:
+            continue
+        if exact:
+            for i in range(size):
+                held = real(min(held_cpu[i], _MOST_CONVERTED)) / real(cpu[i])
+                other = real(min(held_memory[i], _MOST_CONVERTED)) / real(memory[i])
+                before = abs(min(held, 1.0) - min(other, 1.0)) * 0.5
+                held = real(min(min(held_cpu[i], most_cpu) + balanced_cpu, _MOST_CONVERTED)) / real(cpu[i])
+                other = real(min(min(held_memory[i], most_memory) + balanced_memory, _MOST_CONVERTED)) / real(memory[i])
+                after = abs(min(held, 1.0) - min(other, 1.0)) * 0.5
+                gain = np.trunc((after - 1.0) * -100.0) - np.trunc((before - 1.0) * -100.0)
+                total[i] += (50.0 + np.floor((gain + 50.0) * 0.5)) * balanced_weight
+        else:
+            for i in range(size):
+                before, after = 0.0, 0.0
+                if cpu[i] != 0 and memory[i] != 0:
+                    cpus, memories = float(max(cpu[i], 1)), float(max(memory[i], 1))
+                    held, other = float(held_cpu[i]) / cpus, float(held_memory[i]) / memories
+                    before = abs(min(held, 1.0) - min(other, 1.0)) * 0.5
+                    held = float(min(held_cpu[i], most_cpu) + balanced_cpu) / cpus
+                    other = float(min(held_memory[i], most_memory) + balanced_memory) / memories
+                    after = abs(min(held, 1.0) - min(other, 1.0)) * 0.5
+                gain = np.trunc((after - 1.0) * -100.0) - np.trunc((before - 1.0) * -100.0)
+                total[i] += (50.0 + np.floor((gain + 50.0) * 0.5)) * balanced_weight
+
+
+def _combine(
+    first_ok: Bools,
+    first: Floats,
+    second_ok: Bools,
+    second: Floats,
+    ok: Bools,
+    totals: Floats,
+    maxima: Floats,
+    counts: Ints,
+) -> int:
+    """See `Kernels.combine`."""
+    rows, passing = len(totals) // len(maxima), 0
+    for block in range(len(maxima)):
+        start = block * rows
+        end = min(start + rows, len(ok))
+        for i in range(start, end):
+            ok[i] = first_ok[i] & second_ok[i]
+            totals[i] = first[i] + second[i] if ok[i] else -np.inf
+        for i in range(end, start + rows):
+            totals[i] = -np.inf
+        for i in range(start, end):
+            passing += ok[i]
+        highest = -np.inf
+        for i in range(start, start + rows):
+            if (totals[i] > highest) | (totals[i] != totals[i]):  # as in NumPy, NaN is higher than any number
+                highest = totals[i]
+        tied = 0
+        for i in range(start, start + rows):
+            tied += totals[i] == highest
+        maxima[block], counts[block] = highest, tied
+    return passing

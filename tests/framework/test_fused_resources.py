@@ -1,0 +1,179 @@
+"""The compiled kernels: equal to the plugins bit by bit, whatever nodes offer and pods request."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS
+from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugin import ScorePlugin, Weighted
+from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
+from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.template_cache import TemplateCaches
+
+GPU = "example.com/gpu"
+AMOUNTS = {
+    "cpu": ["0", "1m", "50m", "100m", "1", "4", "3500m", "35184372088831m", "35184372088832m", "9223372036854775807m"],
+    "memory": ["0", "1", "200Mi", "1Gi", "32Gi", str(2**45 - 1), str(2**45), str(2**53 + 1), "4Ei", "8Ei"],
+    GPU: ["1", "4"],
+}
+REQUESTS = st.fixed_dictionaries({}, optional={name: st.sampled_from(texts) for name, texts in AMOUNTS.items()})
+WEIGHTS = st.integers(1, 100)
+STRATEGIES = st.builds(
+    lambda strategy, cpu, memory, swapped: strategy(
+        (("memory", memory), ("cpu", cpu)) if swapped else (("cpu", cpu), ("memory", memory))
+    ),
+    st.sampled_from([LeastAllocated, MostAllocated]),
+    WEIGHTS,
+    WEIGHTS,
+    st.booleans(),
+)
+OTHERS = st.sampled_from(
+    [NodeResourcesBalancedAllocation(), NodeResourcesBalancedAllocation((("memory", 1), ("cpu", 1))), ImageLocality()]
+)
+NOT_FUSED = st.sampled_from([LeastAllocated((("cpu", 1), (GPU, 1))), NodeResourcesBalancedAllocation((("cpu", 1),))])
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    compiled = compile_kernels()
+    assert compiled is not None, "numba is one of the packages for developers"
+    return compiled
+
+
+def node(name: str, offered: dict[str, str]) -> objects.Node:
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offered}}, objects.Node)
+
+
+def pod(name: str, *requests: dict[str, str], **spec: Any) -> objects.Pod:
+    containers = [{"name": f"c{i}", "resources": {"requests": each}} for i, each in enumerate(requests)]
+    body = {"metadata": {"name": name, "uid": name, "namespace": "n"}, "spec": {"containers": containers} | spec}
+    return msgspec.convert(body, objects.Pod)
+
+
+def same_answers(cluster: Cluster, incoming: objects.Pod, profile: Profile, kernels: Kernels) -> None:
+    """Fail where what is kept of a template with the kernels differs in one bit from what NumPy computes."""
+    frame = Frame(cluster.templates.pod(incoming), cluster, 0.0)
+    plain = TemplateCaches().of(frame, profile)
+    fused = TemplateCaches(Accelerator(kernels)).of(frame, profile)
+
+    assert fused.ok.tobytes() == plain.ok.tobytes()
+    assert fused.count == plain.count
+    assert fused.maxima.totals(ALL_ROWS).tobytes() == plain.maxima.totals(ALL_ROWS).tobytes()
+    assert fused.maxima.highest == plain.maxima.highest
+    tied, wanted = fused.maxima.tied(fused.maxima.highest), plain.maxima.tied(plain.maxima.highest)
+    assert (len(tied), tied.rows().tolist()) == (len(wanted), wanted.rows().tolist())
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kernels) -> None:
+    cluster = Cluster()
+    pods = st.sampled_from(["0", "1", "2", "110"])
+    for number in range(data.draw(st.integers(1, 6))):
+        cluster.set_node(node(f"n{number}", data.draw(REQUESTS) | {"pods": data.draw(pods)}))
+    for number in range(data.draw(st.integers(0, 6))):
+        held = cluster.templates.pod(pod(f"held-{number}", data.draw(REQUESTS)))
+        cluster.place(held, f"n{number % cluster.nodes.size}")
+    scores: list[ScorePlugin] = data.draw(
+        st.one_of(
+            st.tuples(STRATEGIES, OTHERS),
+            st.tuples(OTHERS, STRATEGIES),
+            st.tuples(STRATEGIES),
+            st.tuples(NOT_FUSED, OTHERS),
+            st.tuples(STRATEGIES, NOT_FUSED),
+            st.just(()),
+        ).map(list)
+    )
+    weights = st.sampled_from([1, 2, 0.1, 3.7, 100, 0, -1])
+    profile = Profile(
+        "p",
+        filters=data.draw(st.sampled_from([(NodeResourcesFit(),), (NodePorts(), NodeResourcesFit()), (NodePorts(),)])),
+        scores=tuple(Weighted(each, data.draw(weights)) for each in scores),
+    )
+    spec = data.draw(st.sampled_from([{}, {"overhead": {"cpu": "250m", "memory": "120Mi"}}]))
+    incoming = pod("incoming", *data.draw(st.lists(REQUESTS, min_size=0, max_size=2)), **spec)
+
+    same_answers(cluster, incoming, profile, kernels)
+
+
+@pytest.mark.parametrize("size", [127, 128, 129, 511, 512, 513, 1500])
+def test_blocks_of_rows_equal_the_plugins(size: int, kernels: Kernels) -> None:
+    rng, cluster = Random(size), Cluster()
+    for number in range(size):
+        huge = rng.random() < 1 / 600
+        offered = {"cpu": rng.choice(["4", "8", "96"]), "memory": "8Ei" if huge else rng.choice(["8Gi", "512Gi"])}
+        cluster.set_node(node(f"n{number}", offered | {"pods": "110"}))
+        held = {"cpu": f"{rng.randrange(5000)}m", "memory": f"{rng.randrange(9000)}Mi"}
+        cluster.place(cluster.templates.pod(pod(f"held-{number}", held)), f"n{number}")
+    for requests in ({}, {"cpu": "1"}, {"cpu": "350m", "memory": "777Mi"}, {"cpu": "64", "memory": "1Gi"}):
+        same_answers(cluster, pod("incoming", requests), kubernetes_profile(), kernels)
+
+
+@pytest.mark.parametrize("size", [50, 500])
+def test_cycles_with_and_without_kernels_decide_the_same_while_the_cluster_changes(size: int, kernels: Kernels) -> None:
+    rng, cluster, profile = Random(size), Cluster(), kubernetes_profile()
+    accelerator = Accelerator()
+    plain, fused = Cycle(), Cycle(accelerator=accelerator)
+    for number in range(size):
+        cluster.set_node(node(f"n{number}", {"cpu": rng.choice(["2", "4"]), "memory": "8Gi", "pods": "9"}))
+    for serial in range(120):
+        if serial == 20:
+            accelerator.use(kernels)  # they may be ready at any time
+        match rng.choice(["come", "go", "change", "leave", ""]):
+            case "come":
+                cluster.set_node(node(f"new-{serial}", {"cpu": "4", "memory": rng.choice(["0", "8Gi"]), "pods": "9"}))
+            case "go":
+                cluster.remove_node(rng.choice(cluster.nodes.names))
+            case "change":
+                name = rng.choice(cluster.nodes.names)
+                cluster.set_node(node(name, {"cpu": rng.choice(["2", "4"]), "memory": "8Gi", "pods": "9"}))
+            case "leave" if cluster.pods:
+                cluster.displace(rng.choice(sorted(cluster.pods)))
+        requests = {"cpu": f"{rng.choice([100, 150, 2500])}m", "memory": f"{rng.choice([100, 300, 500 + serial])}Mi"}
+        incoming = cluster.templates.pod(pod(f"p{serial}", requests))
+        frame = Frame(incoming, cluster, 0.0)
+        decision, wanted = fused.decide(frame, profile), plain.decide(frame, profile)
+        assert (decision.host, decision.score, decision.ties) == (wanted.host, wanted.score, wanted.ties)
+        if decision.host is not None:
+            assert decision.score == max(evaluate(frame, profile).totals.tolist())
+            cluster.place(incoming, decision.host)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([0.0, 1.5, -2.0, np.nan, np.inf])), max_size=300)
+)
+def test_combined_totals_equal_sums(rows: list[tuple[bool, bool, float]]) -> None:
+    kernels = compile_kernels()
+    assert kernels is not None
+    first_ok, second_ok = (np.array([row[i] for row in rows], np.bool_) for i in (0, 1))
+    totals = np.array([row[2] for row in rows], np.float64)
+    ok = np.empty(len(rows), np.bool_)
+
+    combined, count = BlockMaxima.combined(kernels, (first_ok, totals), (second_ok, totals), ok=ok)
+
+    wanted = BlockMaxima(np.where(first_ok & second_ok, totals + totals, -np.inf))
+    assert ok.tolist() == (first_ok & second_ok).tolist()
+    assert count == ok.sum()
+    np.testing.assert_array_equal(combined.totals(ALL_ROWS), wanted.totals(ALL_ROWS))
+    np.testing.assert_array_equal(combined.highest, wanted.highest)
+    assert len(combined.tied(combined.highest)) == len(wanted.tied(wanted.highest))
