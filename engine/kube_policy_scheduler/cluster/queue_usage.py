@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -193,6 +194,22 @@ class QueueState:
     """Of this queue and those below."""
 
 
+class Touched:
+    """The queues whose share may have changed since it was last cleared."""
+
+    __slots__ = ("__weakref__", "all", "queues")
+
+    def __init__(self) -> None:
+        self.queues: set[Queue] = set()
+        """Those whose own pods changed; the shares of those above them changed, too."""
+        self.all = False
+
+    def clear(self) -> None:
+        """Note that all changes are known."""
+        self.queues.clear()
+        self.all = False
+
+
 class QueueUsage:
     """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
 
@@ -205,8 +222,9 @@ class QueueUsage:
         self._keyed: dict[tuple[int, str], Queue] = {}
         self.changes = 0
         """Grows with each change of usage."""
-        self.touched: set[Queue] = set()
-        """Queues whose share changed since it was last emptied: those directly counted."""
+        self._followers: WeakSet[Touched] = WeakSet()
+        self.common_levels = _common_levels(tree)
+        """Levels at the top that all queues have in common: their shares decide nothing."""
         self._remembered_at: float | None = None
         self._keeps = any(any(spec.kept) for spec in tree.queues)
         self._capacity: tuple[int, ...] | None = None
@@ -289,7 +307,8 @@ class QueueUsage:
     def add(self, queue: Queue, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it more (`step` 1) or less (-1)."""
         self.changes += 1
-        self.touched.add(queue)
+        for follower in self._followers:
+            follower.queues.add(queue)
         for resource, amount in amounts:
             delta = step * amount
             queue.direct[resource] += delta
@@ -331,6 +350,14 @@ class QueueUsage:
         """Note that nodes came or went, or offer something else."""
         self._capacity = None
         self.changes += 1
+        for follower in self._followers:
+            follower.all = True
+
+    def follow(self) -> Touched:
+        """Return where it is noted from now on which queues change."""
+        touched = Touched()
+        self._followers.add(touched)
+        return touched
 
     def refusal(self, queue: Queue, amounts: Amounts) -> QuotaRefusal | None:
         """Return why a request is not admitted; None: it is."""
@@ -488,3 +515,13 @@ class QueueUsage:
             elif (right.used, right.charged, right.members.keys()) != (queue.used, queue.charged, queue.members.keys()):
                 found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
         return found + [f"queue {name} is not known" for name in fresh]
+
+
+def _common_levels(tree: QueueTree) -> int:
+    """Return on how many levels from the top there is a single queue that is not one of several by key."""
+    levels, parent = 0, None
+    while True:
+        there = [place for place, spec in enumerate(tree.queues) if spec.parent == parent]
+        if len(there) != 1 or tree.queues[there[0]].key is not None:
+            return levels
+        levels, parent = levels + 1, there[0]

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition, priority_sort
 
 Heap = list[tuple[Any, int, QueuedPod]]
-_FRESH, _AGAIN, _BLOCKING = 0, 1, 2
+_FRESH, _AGAIN, _BLOCKING, _FAIR = 0, 1, 2, 3
 _HeapName = tuple[str, int, tuple[float, ...]]
 """Line, lane, and slopes: within one heap the order stays as it is while time passes."""
 _STALE_SLACK = 256
@@ -41,6 +43,8 @@ class ActiveQueue:
         """By uid: the newest entries of pods that keep their strict line waiting."""
         self._strict: set[str] = set()
         """Lines that are strict."""
+        self._fair: dict[str, FairLine] = {}
+        """Lines whose order follows the shares of queues."""
         self._now = 0.0
         self._last_lane = _AGAIN
         self._served: dict[int, float] = {}
@@ -51,6 +55,7 @@ class ActiveQueue:
     def clear(self) -> None:
         """Forget all entries."""
         self._heaps.clear()
+        self._fair.clear()
         self._ends.clear()
         self._blocking.clear()
         self._strict.clear()
@@ -61,6 +66,16 @@ class ActiveQueue:
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
         self._blocking.pop(queued.pod.uid, None)
+        if turn.fair is not None:
+            line = self._fair.get(turn.line)
+            if line is None or line.usage is not turn.fair.usage:
+                old = line.entries() if line is not None else ()
+                line = self._fair[turn.line] = FairLine(turn.fair, self._is_stale)
+                for key, _, other in old:
+                    queue = turn.fair.usage.queue_of(other.pod.template)
+                    line.push(other, replace(turn, key=key, fair=replace(turn.fair, queue=queue)))
+            line.push(queued, turn)
+            return
         lane, key = _FRESH, turn.key
         if not turn.line and (queued.rejections or queued.errors):
             lane, key = _AGAIN, (-queued.pod.priority, self._tag(queued), queued.timestamp)
@@ -100,7 +115,8 @@ class ActiveQueue:
 
     def tickets(self) -> set[int]:
         """Return the numbers of all entries, stale ones included."""
-        return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
+        fair = (line.tickets() for line in self._fair.values())
+        return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}.union(*fair)
 
     def pop_ended(self, now: float) -> QueuedPod | None:
         """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
@@ -118,6 +134,8 @@ class ActiveQueue:
         found = self._next()
         if found is None:
             return None
+        if found[1] == _FAIR:
+            return self._fair[found[0]].pop(self._now)
         key, _, queued = heapq.heappop(self._heaps[found])
         if not found[0]:
             self._last_lane = found[1]
@@ -164,6 +182,10 @@ class ActiveQueue:
         fresh, again = sorts.get(("", _FRESH, ())), sorts.get(("", _AGAIN, ()))
         if fresh is not None and again is not None and fresh[0] == again[0]:
             del sorts["", self._last_lane, ()]
+        for line, fair in self._fair.items():
+            head = fair.head(self._now)
+            if head is not None:
+                sorts[line, _FAIR, ()] = priority_sort(head[2])
         return min(sorts, key=sorts.__getitem__, default=None)
 
     def _key_now(self, name: _HeapName) -> Any:

@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
+from kube_policy_scheduler.framework.queue_quota import has_precedence
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
@@ -39,8 +40,13 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
     return [
         other
         for other in cluster.nominated.get(node_name, {}).values()
-        if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in cluster.pods
+        if other.uid != pod.uid and other.uid not in cluster.pods and _keeps_node(cluster, other, pod)
     ]
+
+
+def _keeps_node(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
+    by_quota = has_precedence(cluster, other, pod) if cluster.queue_usage is not None else None
+    return other.priority >= pod.priority if by_quota is None else by_quota
 
 
 def verdict(frame: Frame, active: Active) -> Status:

@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.nominations import REFUSED, Active
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
+from kube_policy_scheduler.framework.queue_quota import protects
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
 from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, in_whole_groups
@@ -134,6 +135,8 @@ def preempt(
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
     spares = spares_of(frame.cluster, rule)
+    if profile.queues is not None:
+        spares = _sparing(spares, protects(frame.cluster, profile.queues.tree, frame.pod))
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
@@ -157,6 +160,12 @@ def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame,
         return is_in_whole_group(victim) or (by_policy is not None and by_policy(frame, victim))
 
     return spares
+
+
+def _sparing(
+    spares: Callable[[Frame, PodInfo], bool] | None, protected: Callable[[PodInfo], bool]
+) -> Callable[[Frame, PodInfo], bool]:
+    return lambda frame, victim: protected(victim) or (spares is not None and spares(frame, victim))
 
 
 def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:

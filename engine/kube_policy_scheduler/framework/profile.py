@@ -10,6 +10,7 @@ from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
+from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +45,8 @@ class Profile:
     """Which of several best nodes is taken."""
     devices: DeviceOrder | None = None
     """Which of several devices of the node the pod gets; None: the default."""
+    queues: QueueRules | None = None
+    """The quotas that lend, which a filter applies; None: there are none."""
     by_template: bool = True
     """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
     narrowing: tuple[FilterPlugin, ...] = ()
@@ -60,6 +63,8 @@ class Profile:
         for plugin in self.filters:
             if plugin.events is None:
                 wakes.pop(plugin.name, None)
+        if self.queues is not None:
+            wakes[RECLAIM] = frozenset({ClusterEvent.CLOCK})
         if self.preemption is not None and self.preempts:
             wakes = {name: events | self.preemption.events for name, events in wakes.items()}
         object.__setattr__(self, "wakes", wakes)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -68,6 +69,17 @@ class QueuedPod:
 
 
 @dataclass(frozen=True, slots=True)
+class FairTurn:
+    """The queue of a pod whose order follows the shares of queues."""
+
+    usage: QueueUsage
+    queue: Queue | None
+    """None: the pod belongs to no queue, and comes before those of queues."""
+    place: int
+    """Which part of the key is the share."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueuePosition:
     """The position of a pod: among the pods of its line, the smallest key first."""
 
@@ -81,6 +93,8 @@ class QueuePosition:
     """The position is right before this moment, Unix seconds."""
     strict: bool = False
     """Whether a pod that waits for its next attempt blocks those behind it."""
+    fair: FairTurn | None = None
+    """The queue of quotas that it belongs to, if the order follows their shares."""
 
 
 def priority_turn(queued: QueuedPod) -> QueuePosition:

@@ -20,7 +20,8 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kuber
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_sort, priority_turn
+from kube_policy_scheduler.framework.queue_quota import QueueRules
+from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition, priority_sort, priority_turn
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,
@@ -45,6 +46,7 @@ from kube_policy_scheduler.policy.clauses import (
 from kube_policy_scheduler.policy.gangs import requirement_of
 from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL, native_group
+from kube_policy_scheduler.policy.queues import with_queues
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,10 @@ class Policy:
         """Return the canary of a stable policy."""
         return replace(self, stable=stable)
 
+    def with_queues(self, rules: QueueRules) -> Policy:
+        """Return the policy with quotas that lend."""
+        return replace(self, profile=with_queues(self.profile, rules))
+
     def governs(self, frame: Frame) -> bool:
         """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""
         if self.compiled.governs is not None and not self.compiled.governs(frame):
@@ -158,11 +164,20 @@ class Policy:
         order = self.order_of(frame)
         if order is None:
             return priority_turn(queued)
-        line = self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"
+        queues = self.profile.queues
+        if order.share is not None and queues is not None:
+            usage = frame.cluster.usage_of(queues.tree)
+            queue = usage.queue_of(frame.template)
+            fair = FairTurn(usage, queue, order.share)
+            return QueuePosition(self._line(order), (order.evaluate(frame), *priority_sort(queued)), fair=fair)
+        line = self._line(order)
         if order.over_time is None:
             return QueuePosition(line, (order.evaluate(frame), *priority_sort(queued)), strict=order.strict)
         bases, slopes, until = order.over_time(frame)
         return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until, order.strict)
+
+    def _line(self, order: CompiledOrder) -> str:
+        return self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"
 
     # --- permit ------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import QueueRules
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.owners import scope_of
@@ -31,6 +32,7 @@ from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
+from kube_policy_scheduler.policy.queues import queue_tree, reclaim_rules
 
 _MANY_OBJECTS = 20_000
 """About 400 clauses; the collector looks at 2,000 to 4,000 objects a millisecond."""
@@ -65,6 +67,8 @@ class PolicySet:
     """The schedulerNames that policies serve which name none."""
     stands_in_as: frozenset[str] = frozenset()
     """Pods of any scheduler are looked at as though they asked for one of these too."""
+    queues: QueueRules | None = None
+    """The quotas that lend, of the administrator's policies; None: there are none."""
     _nothing: Cluster = field(default_factory=Cluster, repr=False)
     _routes: WeakKeyDictionary[PodTemplate, _Route] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
     _asked: dict[int, tuple[PodInfo, Policy | None]] = field(default_factory=dict, init=False, repr=False)
@@ -91,7 +95,24 @@ class PolicySet:
         ranks = {id(policy): rank for rank, part in enumerate((*others, first)) for policy in part.policies}
         every = [policy for part in parts for policy in part.policies]
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
-        return replace(first, policies=tuple(every))
+        return replace(first, policies=tuple(every)).with_queues(first.queues)
+
+    def with_queues(self, rules: QueueRules | None) -> PolicySet:
+        """Return the set with quotas that lend, which apply to the pods of all of its policies."""
+        if rules is None:
+            return self
+        rules = replace(rules, groups_of=self._running_groups)
+        return replace(self, policies=tuple(policy.with_queues(rules) for policy in self.policies), queues=rules)
+
+    def _running_groups(self, frame: Frame) -> tuple[Group, ...]:
+        """Return the gangs of a running pod; none where a size has no value any more."""
+        try:
+            gangs = self.governing(frame.pod)
+            found = gangs.gang_requirements(frame) if gangs is not None and gangs.gangs else ()
+            groups = pod_group_requirements(frame) if is_in_group(frame.template) else ()
+        except ValueError:
+            return ()
+        return tuple(requirement.group for requirement in (*groups, *found))
 
     @property
     def schedulers(self) -> frozenset[str]:
@@ -233,11 +254,15 @@ def load(
     with _collector_paused():
         checked = check_sources(sources, names, library=library, memo=memo, owner=owner)
         policies = [memo(_made, policy, names) for policy in checked.policies] if not checked.failed else []
+        tree = queue_tree(checked.policies, memo) if not checked.failed else None
         found = lint(checked, memo=memo) if rules else ()
         diagnostics = in_order([*checked.diagnostics, *found])
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
-        return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), diagnostics, checked)
+        policy_set = PolicySet.of(policies, default_schedulers=default_schedulers)
+        if tree is not None:
+            policy_set = policy_set.with_queues(QueueRules(tree, reclaim_rules(checked.policies)))
+        return Loaded(policy_set, diagnostics, checked)
 
 
 def scope_problem(owner: Owner) -> Diagnostic | None:

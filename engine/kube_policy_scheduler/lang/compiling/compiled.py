@@ -129,6 +129,8 @@ class CompiledOrder(_Common):
     """The same for keys that change as time passes; None: they do not."""
     strict: bool
     condition: Evaluate | None
+    share: int | None
+    """Which key is the share of the pod's queue; `evaluate` has 0 there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

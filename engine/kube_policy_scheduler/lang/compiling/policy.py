@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -83,6 +84,43 @@ def _device_order(policy: CheckedPolicy, environment: Environment) -> DeviceOrde
     return DeviceOrder(show_statement(tree).removeprefix("devices by "), keys=keys, values=values)
 
 
+def template_test(value: typed.Typed, environment: Environment) -> Callable[[Any], bool]:
+    """Return the test of a pod's template by a truth that depends on nothing else; what is missing is false."""
+    holds = _Maker(Compiler(environment.pods, None)).compile_condition(value)
+    assert holds is not None
+    return lambda template: bool(holds(Item(template)))
+
+
+def template_text(value: typed.Typed, environment: Environment) -> Callable[[Any], str | None]:
+    """Return what gives the text of a pod's template; None where it is missing."""
+    evaluate = Compiler(environment.pods, None).compile(value)
+    return lambda template: evaluate(Item(template))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledReclaim:
+    """`reclaim`"""
+
+    text: str
+    fair: bool
+    after_seconds: float
+    condition: Evaluate | None
+    evict: Callable[[Any, Any], bool] | None
+    """From a frame and the PodInfo of a victim; None: any pod of a queue that borrows."""
+
+
+def compile_reclaim(reclaim: checked.Reclaim, environment: Environment) -> CompiledReclaim:
+    """Compile a `reclaim` that has no errors."""
+    maker = _Maker(Compiler(environment.pods, None))
+    return CompiledReclaim(
+        show_statement(reclaim.tree),
+        reclaim.fair,
+        reclaim.after_seconds,
+        maker.compile_condition(reclaim.condition),
+        maker.compile_eviction(reclaim.evict),
+    )
+
+
 def _sorted_as(info: Info) -> Kind:
     return info.type.kind if info.type.kind in TEXT_KINDS else Kind.NUMBER
 
@@ -129,6 +167,7 @@ class _Maker:
                     evaluate=self._sort_key(clause),
                     over_time=self._sort_key_over_time(clause),
                     strict=clause.strict,
+                    share=clause.share,
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Quota(measure=measure):
@@ -160,7 +199,9 @@ class _Maker:
                 )
             case checked.Preemption():
                 return CompiledPreemption(
-                    **common, condition=self.compile_condition(clause.condition), evict=self._evict(clause.evict)
+                    **common,
+                    condition=self.compile_condition(clause.condition),
+                    evict=self.compile_eviction(clause.evict),
                 )
 
     def compile_condition(self, value: typed.Typed | None) -> Evaluate | None:
@@ -331,7 +372,8 @@ class _Maker:
 
         return key
 
-    def _evict(self, value: typed.Typed | None) -> Callable[[Any, Any], bool] | None:
+    def compile_eviction(self, value: typed.Typed | None) -> Callable[[Any, Any], bool] | None:
+        """Return the callable of a truth about a victim, from a frame and its PodInfo."""
         if value is None:
             return None
         evaluate, captured = self._compiler.item(value)

@@ -1,0 +1,293 @@
+"""Reclaim: which pods of queues that borrow to evict, so that a pod or gang gets what its own queue is guaranteed.
+
+Decides only; evicts nothing. Victims are whole gangs, else single pods. They are taken away one after the other on the
+real columns, those of the queue that borrows most first, until the pod or the whole gang fits; then as many as possible
+come back. So all victims together are enough, and without any one of them they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.queue_quota import QueueRules, ReclaimRule
+from kube_policy_scheduler.framework.victims import Budgets, in_whole_groups, started
+
+MOST_DISPLACED = 4096
+"""Pods that one attempt takes away at most: about 0.2 s."""
+RETRY_SECONDS = 5.0
+"""A pod for which nobody could be evicted is not tried again for so long."""
+
+NOT_ENTITLED = ""
+WAITS = "reclaim: waits until evicted pods are gone."
+PATIENCE = "reclaim: not before this pod has waited for"
+NO_VICTIMS = "reclaim: no pods that could be evicted would make room."
+
+
+class Tier(IntEnum):
+    """How much an eviction takes from the victim's queue."""
+
+    ABOVE = 0
+    """The queue stays at or above its guarantee; with `reclaim fair`, its share stays the larger one."""
+    ACROSS = 1
+    """The queue is above its guarantee before, and below it afterwards: its pods are that coarse."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """Pods that are evicted together: a gang, or one pod."""
+
+    pods: tuple[PodInfo, ...]
+    queue: Queue
+    amounts: Amounts
+    priority: int
+    """The highest."""
+    started: float
+    """When the last of them started, Unix seconds."""
+    violates: bool
+    """Whether a PodDisruptionBudget does not allow the eviction."""
+
+    @property
+    def key(self) -> tuple[bool, int, float, str]:
+        """Return what orders the units of a queue: the first one is evicted first."""
+        return self.violates, self.priority, -self.started, self.pods[0].uid
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """What came of a try."""
+
+    victims: tuple[PodInfo, ...] = ()
+    message: str = ""
+    """Why nobody is evicted, for people; "" if somebody is, or nothing is to be said."""
+    look_later: bool = False
+    """Whether time alone may change the answer."""
+
+
+def reclaim(
+    frame: Frame,
+    rules: QueueRules,
+    request: Amounts,
+    fits: Callable[[], bool],
+    *,
+    own: frozenset[Hashable] = frozenset(),
+) -> Reclaimed:
+    """Return whom to evict so that a request of a pod's queue fits.
+
+    Args:
+        frame: of the pod that asks.
+        rules: the queues.
+        request: what the pod, or its whole gang, asks for.
+        fits: returns whether the pod, or the whole gang, fits as the cluster stands; it leaves the cluster unchanged.
+        own: the gangs of the pod, which are no victims.
+    """
+    rule = rules.reclaim_of(frame)
+    cluster, usage = frame.cluster, frame.cluster.usage_of(rules.tree)
+    queue = usage.queue_of(frame.template)
+    if rule is None or queue is None or not request or frame.template.spec.preemption_policy == "Never":
+        return Reclaimed()
+    if not _may_gain(usage, queue, request, rule):
+        return Reclaimed()
+    if frame.now < frame.queued + rule.after_seconds:
+        return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
+    attempt = _Attempt(frame, rules, rule, usage, queue, request, fits, own)
+    try:
+        return attempt.run()
+    finally:
+        attempt.put_back()
+
+
+def _may_gain(usage: QueueUsage, queue: Queue, request: Amounts, rule: ReclaimRule) -> bool:
+    """Return whether some queue could have to give something back to this one, by guarantees alone."""
+    return rule.fair or any(
+        all(each.used[r] + amount <= each.minimum[r] for r, amount in request) for each in queue.path()
+    )
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Evictions that are tried out, and undone at the end."""
+
+    frame: Frame
+    rules: QueueRules
+    rule: ReclaimRule
+    usage: QueueUsage
+    queue: Queue
+    request: Amounts
+    fits: Callable[[], bool]
+    own: frozenset[Hashable]
+    displaced: dict[str, tuple[PodInfo, str]] = field(default_factory=dict)
+    """By uid: pods with their nodes, in the order in which they were taken away."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the cluster."""
+        return self.frame.cluster
+
+    def run(self) -> Reclaimed:
+        """Try it out."""
+        for pod in [pod for pod in self.cluster.pods.values() if pod.terminating]:
+            self._displace(pod)
+        if self.displaced and self.fits():
+            return Reclaimed(message=WAITS)
+        units = self._units()
+        gone: list[Unit] = []
+        for tier in Tier:
+            if self._take(units, gone, tier):
+                kept = self._minimal(gone)
+                return Reclaimed(tuple(pod for unit in kept for pod in unit.pods))
+        return Reclaimed(message=NO_VICTIMS if gone else "", look_later=True)
+
+    # --- units -------------------------------------------------------------------------------------------
+
+    def _units(self) -> dict[Queue, list[Unit]]:
+        """Return by queue what may be evicted, the first one first."""
+        frame, cluster = self.frame, self.cluster
+        is_in_whole_group = in_whole_groups(cluster)
+        budgets = Budgets(cluster)
+        gangs: dict[Hashable, list[PodInfo]] = {}
+        spared: set[Hashable] = set()
+        for queue in [queue for queue in self.usage.queues() if queue.members]:
+            if queue is self.queue or not any(self.usage.branch(self.queue, queue)):
+                continue
+            for pod in queue.members.values():
+                groups = self.rules.groups_of(Frame(pod, cluster, frame.now))
+                key: Hashable = groups[0] if groups else pod.uid
+                if key in self.own:
+                    continue
+                gangs.setdefault(key, []).append(pod)
+                if not groups and is_in_whole_group is not None and is_in_whole_group(pod):
+                    spared.add(key)
+                if self.rule.spares is not None and self.rule.spares(frame, pod):
+                    spared.add(key)
+        found: dict[Queue, list[Unit]] = {}
+        for key, pods in gangs.items():
+            queues = {self.usage.queue_of(pod.template) for pod in pods}
+            only = queues.pop()
+            if key in spared or queues or only is None:
+                continue
+            found.setdefault(only, []).append(self._unit(pods, only, budgets))
+        for units in found.values():
+            units.sort(key=lambda unit: unit.key)
+        return found
+
+    def _unit(self, pods: Sequence[PodInfo], queue: Queue, budgets: Budgets) -> Unit:
+        violating, _ = budgets.split(pods)
+        amounts: dict[int, int] = {}
+        for pod in pods:
+            for resource, amount in self.usage.tree.amounts(pod):
+                amounts[resource] = amounts.get(resource, 0) + amount
+        return Unit(
+            tuple(pods),
+            queue,
+            tuple(sorted(amounts.items())),
+            max(pod.priority for pod in pods),
+            max(started(pod, self.frame.now) for pod in pods),
+            bool(violating),
+        )
+
+    # --- victims -----------------------------------------------------------------------------------------
+
+    def _take(self, units: dict[Queue, list[Unit]], gone: list[Unit], tier: Tier) -> bool:
+        """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
+        next_look = len(gone) + 1
+        while len(self.displaced) < MOST_DISPLACED:
+            unit = self._next(units, tier)
+            if unit is None:
+                break
+            units[unit.queue].remove(unit)
+            for pod in unit.pods:
+                self._displace(pod)
+            gone.append(unit)
+            if len(gone) >= next_look:
+                if self.fits():
+                    return True
+                next_look = 2 * len(gone)
+        return bool(gone) and self.fits()
+
+    def _next(self, units: dict[Queue, list[Unit]], tier: Tier) -> Unit | None:
+        """Return what is evicted next: the first that may be, of the queue with the largest share that has one."""
+        best: tuple[tuple[bool, tuple[float, ...]], Unit] | None = None
+        for queue, there in units.items():
+            unit = next((each for each in there if self._may_evict(each, tier)), None)
+            if unit is None:
+                continue
+            mine, theirs = self.usage.branch(self.queue, queue)
+            rank = (not unit.violates, tuple(self.usage.share(each) for each in theirs))
+            if best is None or rank > best[0]:
+                best = rank, unit
+        return best[1] if best is not None else None
+
+    def _may_evict(self, unit: Unit, tier: Tier) -> bool:
+        usage, queue = self.usage, self.queue
+        mine, theirs = usage.branch(queue, unit.queue)
+        wanted = tuple((r, amount) for r, amount in unit.amounts if any(r == other for other, _ in self.request))
+        if not mine or not theirs or not wanted or not usage.borrows(unit.queue, queue, wanted):
+            return False
+        if usage.is_entitled(queue, self.request, unit.queue):
+            if tier is Tier.ACROSS:
+                return True
+            return all(
+                each.over(r) >= amount for each in theirs for r, amount in wanted if each.over(r) > 0
+            )
+        if not self.rule.fair:
+            return False
+        first, other = mine[0], theirs[0]
+        share = usage.share(first, self.request)
+        if tier is Tier.ACROSS:
+            return share < usage.share(other)
+        return share <= usage.share(other, unit.amounts, step=-1)
+
+    def _minimal(self, gone: Sequence[Unit]) -> list[Unit]:
+        """Put back what may stay, the last ones first, in halves while that works; return what must go."""
+        needed: list[Unit] = []
+        chunks = [list(reversed(gone))]
+        while chunks:
+            chunk = chunks.pop()
+            for unit in chunk:
+                self._place(unit)
+            if self.fits():
+                continue
+            for unit in chunk:
+                for pod in unit.pods:
+                    self._displace(pod)
+            if len(chunk) == 1:
+                needed.append(chunk[0])
+            else:
+                half = len(chunk) // 2
+                chunks += [chunk[half:], chunk[:half]]
+        return needed[::-1]
+
+    # --- the cluster -------------------------------------------------------------------------------------
+
+    def _displace(self, pod: PodInfo) -> None:
+        node_name = self.cluster.node_of(pod.uid)
+        if node_name is not None:
+            self.displaced[pod.uid] = pod, node_name
+            self.cluster.displace(pod.uid)
+
+    def _place(self, unit: Unit) -> None:
+        for pod in unit.pods:
+            placed = self.displaced.pop(pod.uid, None)
+            if placed is not None:
+                self.cluster.place(*placed)
+
+    def put_back(self) -> None:
+        """Undo all of it."""
+        for pod, node_name in reversed(self.displaced.values()):
+            self.cluster.place(pod, node_name)
+        self.displaced.clear()
+
+
+def request_of(usage: QueueUsage, pods: Iterable[PodInfo]) -> Amounts:
+    """Return what some pods ask for together."""
+    amounts: dict[int, int] = {}
+    for pod in pods:
+        for resource, amount in usage.tree.amounts(pod):
+            amounts[resource] = amounts.get(resource, 0) + amount
+    return tuple(sorted(amounts.items()))

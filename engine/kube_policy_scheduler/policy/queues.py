@@ -1,0 +1,113 @@
+"""`queue` and `reclaim` of all policies as the framework uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.cluster.quantity import column_scale
+from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, QueueSpec, QueueTree
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import QueueQuota, QueueRules, ReclaimRule
+from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
+from kube_policy_scheduler.lang.checking.queues import declared_queues
+from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
+from kube_policy_scheduler.lang.memo import Memo
+
+_UNNAMED = ("cpu", "memory")
+"""The resources of shares where no queue names one."""
+
+
+def queue_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QueueTree | None:
+    """Return the queues of all policies; None: there are none. The same declarations are the same tree, by `memo`."""
+    declared = declared_queues(policies)
+    return memo(_tree, declared) if declared else None
+
+
+def _tree(declared: tuple[QueueDeclaration, ...]) -> QueueTree:
+    ordered = _parents_first(declared)
+    places = {queue.name: place for place, queue in enumerate(ordered)}
+    named = dict.fromkeys(name for queue in declared for name in (*queue.minimum, *queue.maximum))
+    resources = tuple(named) or _UNNAMED
+    minimums = _minimums(ordered)
+    half_lives = [queue.remember_seconds for queue in ordered if queue.remember_seconds is not None]
+    return QueueTree(
+        tuple(_spec(queue, places, resources, minimums[queue.name]) for queue in ordered),
+        resources,
+        max(half_lives, default=None),
+    )
+
+
+def _parents_first(declared: Sequence[QueueDeclaration]) -> list[QueueDeclaration]:
+    """Return the queues with parents before their children, siblings in their order."""
+    ordered: list[QueueDeclaration] = []
+    level: list[str | None] = [None]
+    while level:
+        found = [queue for parent in level for queue in declared if queue.tree.parent == parent]
+        ordered += found
+        level = [queue.name for queue in found]
+    return ordered
+
+
+def _minimums(ordered: Sequence[QueueDeclaration]) -> dict[str, Mapping[str, float]]:
+    """Return the guaranteed amounts by queue; what a parent does not say is the sum of its children's."""
+    found: dict[str, dict[str, float]] = {queue.name: {} for queue in ordered}
+    for queue in reversed(ordered):
+        found[queue.name].update(queue.minimum)
+        if queue.tree.parent is not None and queue.key is None:
+            above, own = found[queue.tree.parent], next(q for q in ordered if q.name == queue.tree.parent).minimum
+            for name, amount in found[queue.name].items():
+                if name not in own:
+                    above[name] = above.get(name, 0.0) + amount
+    return dict(found)
+
+
+def _spec(
+    queue: QueueDeclaration, places: Mapping[str, int], resources: Sequence[str], minimum: Mapping[str, float]
+) -> QueueSpec:
+    guaranteed = tuple(_column(name, minimum.get(name, 0.0)) for name in resources)
+    kept = tuple(
+        amount - min(amount, _column(name, queue.lend[name])) if name in queue.lend else 0
+        for name, amount in zip(resources, guaranteed, strict=True)
+    )
+    compiled = environment()
+    return QueueSpec(
+        queue.name,
+        places[queue.tree.parent] if queue.tree.parent is not None else None,
+        template_test(queue.pods, compiled) if queue.pods is not None else None,
+        template_text(queue.key, compiled) if queue.key is not None else None,
+        guaranteed,
+        tuple(_column(name, queue.maximum[name]) if name in queue.maximum else NO_LIMIT for name in resources),
+        kept,
+        queue.weight,
+    )
+
+
+def _column(resource: str, amount: float) -> int:
+    """Return an amount in cores, bytes or numbers in column units."""
+    scale: int = 10 ** column_scale(resource)
+    return min(round(amount * scale), NO_LIMIT - 1)
+
+
+def reclaim_rules(policies: Sequence[CheckedPolicy]) -> tuple[ReclaimRule, ...]:
+    """Return the `reclaim` statements of all policies, in order; each statement once, without those of canaries."""
+    found = {
+        (each.tree.span.source.name, each.tree.span.start): each
+        for policy in reversed(policies)
+        if policy.canary is None
+        for each in reversed(policy.reclaims)
+    }
+    return tuple(_rule(each) for each in reversed(found.values()))
+
+
+def _rule(reclaim: Reclaim) -> ReclaimRule:
+    compiled = compile_reclaim(reclaim, environment())
+    evict = compiled.evict
+    spares = (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
+    return ReclaimRule(compiled.text, compiled.fair, compiled.after_seconds, compiled.condition, spares)
+
+
+def with_queues(profile: Profile, rules: QueueRules) -> Profile:
+    """Return a profile that keeps to quotas."""
+    return replace(profile, filters=(QueueQuota(rules.tree), *profile.filters), queues=rules)
