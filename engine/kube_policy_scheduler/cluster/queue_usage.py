@@ -416,8 +416,8 @@ class QueueUsage:
 
         What counts is the queue directly below the common ancestor: its guarantee serves all queues below it.
         """
-        mine, theirs = self.branch(queue, other)
-        if not mine or not theirs or not amounts:
+        mine, _ = self.branch(queue, other)
+        if not mine or not amounts:
             return False
         first = mine[0]
         return all(first.used[resource] + amount <= first.minimum[resource] for resource, amount in amounts)
@@ -427,8 +427,10 @@ class QueueUsage:
 
         wanted: the resources; amounts are not looked at.
         """
-        path, _ = self.branch(queue, other)
-        return bool(path) and any(all(each.over(resource) > 0 for each in path) for resource, _ in wanted)
+        path, others = self.branch(queue, other)
+        if not path:  # pods of a parent itself are guaranteed nothing against its children
+            return bool(others)
+        return any(all(each.over(resource) > 0 for each in path) for resource, _ in wanted)
 
     # --- shares ------------------------------------------------------------------------------------------
 

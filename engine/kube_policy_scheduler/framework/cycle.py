@@ -15,7 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
@@ -27,7 +27,9 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, S
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import RECLAIM
 from kube_policy_scheduler.framework.ranked_totals import Rankings, ScoresByCount
+from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
 
@@ -36,6 +38,7 @@ NOBODY = "nobody"
 """The rejector of pods that no plugin evaluated. No plugin has this name, so every event moves them."""
 _LARGEST_BYTES = 16 * 1024 * 1024
 """Larger than any column that a decision makes: one of 2,000,000 nodes."""
+_MOST_PAUSED = 4096
 _NO_DEVICES: Mapping[str, Chosen] = {}
 
 
@@ -66,9 +69,14 @@ class Decision:
     error: str = ""
     """An error on some node, which ended the attempt; the pod is retried after backoff."""
 
+    refused_by: frozenset[str] = frozenset()
+    """Rejectors besides the plugins of the diagnosis."""
+
     @property
     def rejectors(self) -> frozenset[str]:
         """Return the plugins that rejected the pod."""
+        if self.refused_by:
+            return self.refused_by | (self.diagnosis.rejectors() if self.diagnosis is not None else frozenset())
         return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
@@ -82,6 +90,8 @@ class Cycle:
         self._kept = TemplateCaches(accelerator)
         self._rankings = Rankings()
         self._victims = KeptVictims()
+        self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
+        """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
 
     def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
         """Decide a pod: return its node, or the reasons why no node is feasible.
@@ -199,17 +209,53 @@ class Cycle:
         if diagnosis.errors:
             error, total = diagnosis.errors[0], frame.cluster.nodes.size
             return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
+        reclaimed = self._reclaim(frame, profile) if preempts and not frame.groups else NOTHING_RECLAIMED
+        if reclaimed.victims or reclaimed.waits:
+            evictions = Preemption(
+                reclaimed.places.get(frame.pod.uid), reclaimed.victims, keeps_nomination=reclaimed.waits
+            )
+            message = refusal_message(diagnosis, profile, after=reclaimed.message)
+            return Decision(
+                frame.pod,
+                None,
+                total=frame.cluster.nodes.size,
+                diagnosis=diagnosis,
+                preemption=evictions,
+                message=message,
+            )
         preemption = (
             post_filter(frame, profile, prepared, diagnosis, seed=self._seed, kept=self._victims) if preempts else None
         )
+        after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(
             frame.pod,
             None,
             total=frame.cluster.nodes.size,
             diagnosis=diagnosis,
             preemption=preemption,
-            message=refusal_message(diagnosis, profile, after=preemption.message if preemption is not None else ""),
+            message=refusal_message(diagnosis, profile, after=" ".join(filter(None, after))),
+            refused_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
         )
+
+    def _reclaim(self, frame: Frame, profile: Profile) -> Reclaimed:
+        """Return which pods of queues that borrow to evict for a pod."""
+        rules = profile.queues
+        if rules is None or not rules.reclaims:
+            return NOTHING_RECLAIMED
+        key = frame.template, profile
+        if frame.now < self._reclaims_paused.get(key, 0.0):
+            return Reclaimed(message=NO_VICTIMS, look_later=True)
+
+        def places() -> dict[str, str] | None:
+            host = self.decide(frame, profile, preempts=False).host if len(self.feasible(frame, profile)) else None
+            return {frame.pod.uid: host} if host is not None else None
+
+        found = reclaim(frame, rules, rules.tree.amounts(frame.pod), places)
+        if found.message == NO_VICTIMS:
+            if len(self._reclaims_paused) >= _MOST_PAUSED:
+                self._reclaims_paused.clear()
+            self._reclaims_paused[key] = frame.now + RETRY_SECONDS
+        return found
 
 
 def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:

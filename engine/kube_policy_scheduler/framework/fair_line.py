@@ -1,7 +1,7 @@
 """Pods of one `order by queue.share`: a heap for each queue, and a tournament of their first pods.
 
-The share of a queue changes with each pod that gets a node, and is the same for all pods of the queue. So the order within
-a queue stays as it is, and only the heaps below the queues whose usage changed take part in the tournament again.
+The share of a queue changes with each pod that gets a node, and is the same for all pods of the queue. So the order
+within a queue stays as it is, and only the heaps below queues whose usage changed take part in the tournament again.
 """
 
 from __future__ import annotations

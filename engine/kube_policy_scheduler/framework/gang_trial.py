@@ -146,6 +146,23 @@ class GangTrial:
         """Return whether the group would be complete on free nodes, as far as that is known in a short time."""
         return self._fits_without((), queued, requirement, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
 
+    def places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
+        """Return free nodes by uid for all members that a group still needs, the pod first; None: it does not fit."""
+        members = self._members(queued, requirement)
+        with self._attempt(self._stopwatch() + MOST_FREE_SECONDS) as attempt:
+            if not self._has_room(members, requirement, priority=None):
+                return None
+            most_left = len(members) + self.placed(requirement) - requirement.size
+            self._place_free(attempt, members, requirement, most_left=most_left)
+            if self.placed(requirement) < requirement.size:
+                return None
+            hosts = {uid: self._cluster.node_of(uid) for uid in attempt.placed}
+            return {uid: host for uid, host in hosts.items() if host is not None}
+
+    def needed(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
+        """Return the members without a place that a group needs to be complete, the pod first."""
+        return self._members(queued, requirement)[: max(1, requirement.size - self.placed(requirement))]
+
     def _fits_without(
         self, gone: Iterable[str], queued: QueuedPod, requirement: GangRequirement, *, end: float
     ) -> bool | None:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.nominations import REFUSED, Active
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.queue_quota import protects
+from kube_policy_scheduler.framework.queue_quota import QUOTA, protects
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
 from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, in_whole_groups
@@ -77,7 +77,7 @@ def post_filter(
     earlier pods found.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
-    by_policy = bool(refusing_clauses(diagnosis, profile))
+    by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
     if claims is not None and claims.message == NOT_FOUND:
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
     found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node, kept=kept)

@@ -7,7 +7,7 @@ come back. So all victims together are enough, and without any one of them they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -23,7 +23,6 @@ MOST_DISPLACED = 4096
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
 
-NOT_ENTITLED = ""
 WAITS = "reclaim: waits until evicted pods are gone."
 PATIENCE = "reclaim: not before this pod has waited for"
 NO_VICTIMS = "reclaim: no pods that could be evicted would make room."
@@ -63,17 +62,27 @@ class Reclaimed:
     """What came of a try."""
 
     victims: tuple[PodInfo, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    """By uid: the nodes of the pod, or of the members of its gang, once the victims are gone."""
     message: str = ""
     """Why nobody is evicted, for people; "" if somebody is, or nothing is to be said."""
     look_later: bool = False
     """Whether time alone may change the answer."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether pods that are terminating will make the room."""
+        return self.message == WAITS
+
+
+NOTHING_RECLAIMED = Reclaimed()
 
 
 def reclaim(
     frame: Frame,
     rules: QueueRules,
     request: Amounts,
-    fits: Callable[[], bool],
+    places: Callable[[], Mapping[str, str] | None],
     *,
     own: frozenset[Hashable] = frozenset(),
 ) -> Reclaimed:
@@ -83,11 +92,12 @@ def reclaim(
         frame: of the pod that asks.
         rules: the queues.
         request: what the pod, or its whole gang, asks for.
-        fits: returns whether the pod, or the whole gang, fits as the cluster stands; it leaves the cluster unchanged.
+        places: returns nodes by uid for the pod, or for what its gang needs, as the cluster stands, which it leaves
+            unchanged; None: it does not fit.
         own: the gangs of the pod, which are no victims.
     """
     rule = rules.reclaim_of(frame)
-    cluster, usage = frame.cluster, frame.cluster.usage_of(rules.tree)
+    usage = frame.cluster.usage_of(rules.tree)
     queue = usage.queue_of(frame.template)
     if rule is None or queue is None or not request or frame.template.spec.preemption_policy == "Never":
         return Reclaimed()
@@ -95,7 +105,7 @@ def reclaim(
         return Reclaimed()
     if frame.now < frame.queued + rule.after_seconds:
         return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
-    attempt = _Attempt(frame, rules, rule, usage, queue, request, fits, own)
+    attempt = _Attempt(frame, rules, rule, usage, queue, request, places, own)
     try:
         return attempt.run()
     finally:
@@ -119,7 +129,7 @@ class _Attempt:
     usage: QueueUsage
     queue: Queue
     request: Amounts
-    fits: Callable[[], bool]
+    places: Callable[[], Mapping[str, str] | None]
     own: frozenset[Hashable]
     displaced: dict[str, tuple[PodInfo, str]] = field(default_factory=dict)
     """By uid: pods with their nodes, in the order in which they were taken away."""
@@ -128,6 +138,10 @@ class _Attempt:
     def cluster(self) -> Cluster:
         """Return the cluster."""
         return self.frame.cluster
+
+    def fits(self) -> bool:
+        """Return whether the request fits as the cluster stands."""
+        return self.places() is not None
 
     def run(self) -> Reclaimed:
         """Try it out."""
@@ -140,7 +154,7 @@ class _Attempt:
         for tier in Tier:
             if self._take(units, gone, tier):
                 kept = self._minimal(gone)
-                return Reclaimed(tuple(pod for unit in kept for pod in unit.pods))
+                return Reclaimed(tuple(pod for unit in kept for pod in unit.pods), self.places() or {})
         return Reclaimed(message=NO_VICTIMS if gone else "", look_later=True)
 
     # --- units -------------------------------------------------------------------------------------------
@@ -217,7 +231,7 @@ class _Attempt:
             unit = next((each for each in there if self._may_evict(each, tier)), None)
             if unit is None:
                 continue
-            mine, theirs = self.usage.branch(self.queue, queue)
+            _, theirs = self.usage.branch(self.queue, queue)
             rank = (not unit.violates, tuple(self.usage.share(each) for each in theirs))
             if best is None or rank > best[0]:
                 best = rank, unit
@@ -227,15 +241,13 @@ class _Attempt:
         usage, queue = self.usage, self.queue
         mine, theirs = usage.branch(queue, unit.queue)
         wanted = tuple((r, amount) for r, amount in unit.amounts if any(r == other for other, _ in self.request))
-        if not mine or not theirs or not wanted or not usage.borrows(unit.queue, queue, wanted):
+        if not wanted or not usage.borrows(unit.queue, queue, wanted):
             return False
         if usage.is_entitled(queue, self.request, unit.queue):
             if tier is Tier.ACROSS:
                 return True
-            return all(
-                each.over(r) >= amount for each in theirs for r, amount in wanted if each.over(r) > 0
-            )
-        if not self.rule.fair:
+            return all(each.over(r) >= amount for each in theirs for r, amount in wanted if each.over(r) > 0)
+        if not self.rule.fair or not mine or not theirs:
             return False
         first, other = mine[0], theirs[0]
         share = usage.share(first, self.request)

@@ -41,7 +41,7 @@ class RefusalMemo:
         """Keep a decision if it is a refusal without preemption."""
         found = decision.preemption
         acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
-        if decision.host is None and is_alike(decision.pod, profile) and not acts:
+        if decision.host is None and is_alike(decision.pod, profile) and not acts and not decision.refused_by:
             if state != self._state:
                 self._kept.clear()
                 self._state = state

@@ -16,6 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import Queue
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.diagnosis import refusal_message
@@ -35,6 +36,8 @@ from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, MissingGroupError, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM, quota_message, refusal
+from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, RETRY_SECONDS, reclaim, request_of
 
 AssumedT = TypeVar("AssumedT", bound=AssumedPod)
 HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
@@ -119,6 +122,8 @@ class WaitingPods(Generic[AssumedT]):
         """By group: domains in which not all members fit, and until when others are tried first."""
         self._shortfalls: dict[Group, tuple[Hashable, Shortfall]] = {}
         """Groups for which no domain has room, and the state of everything for which that is so."""
+        self._reclaim_again: dict[Group, float] = {}
+        """When it is tried again to evict pods of other queues for a gang, Unix seconds."""
         self._gathered_at: dict[Group, float] = {}
         """When the other pods of a group with waiting pods were last moved forward in the queue."""
 
@@ -203,6 +208,21 @@ class WaitingPods(Generic[AssumedT]):
         These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
         group is complete then; whether that is so is tried for the group, not for each of its members.
         """
+        refused = self._quota_refusal(queued, requirements)
+        if refused is None:
+            decision, others = self._decide_members(queued, requirements)
+            acts = decision.preemption is not None and (
+                decision.preemption.victims or decision.preemption.keeps_nomination
+            )
+            if decision.host is not None or acts or others:
+                return decision, others
+            refused = decision
+        return self._reclaim(queued, requirements, refused)
+
+    def _decide_members(
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Decide as `decide`, but for quotas that lend."""
         if any(requirement.levels or self._algorithm.is_confined(requirement.group) for requirement in requirements):
             return self._decide_in_domain(queued, requirements)
         if all(self.trial.placed(requirement) >= requirement.size for requirement in requirements):
@@ -230,6 +250,99 @@ class WaitingPods(Generic[AssumedT]):
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._with_verdict(decision, verdict), ()
+
+    # --- quotas that lend ----------------------------------------------------------------------------
+
+    def _quota_refusal(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Decision | None:
+        """Return the refusal of a gang whose queue has no quota for all members that it needs; None: it has."""
+        profile = self._algorithm.profile(queued.pod)
+        rules = profile.queues if profile is not None else None
+        if rules is None:
+            return None
+        usage = self._cluster.usage_of(rules.tree)
+        for requirement in requirements:
+            by_queue: dict[Queue, list[PodInfo]] = {}
+            for member in self.trial.needed(queued, requirement):
+                queue = usage.queue_of(member.pod.template)
+                if queue is not None:
+                    by_queue.setdefault(queue, []).append(member.pod)
+            gang = frozenset(self._queue.group(requirement.group))
+            for queue, pods in by_queue.items():
+                amounts = request_of(usage, pods)
+                found = refusal(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
+                if found is not None:
+                    message = f"{requirement}: {quota_message(found, gang='the gang')}."
+                    total = self._cluster.nodes.size
+                    return Decision(queued.pod, None, total=total, message=message, refused_by=frozenset((QUOTA,)))
+        return None
+
+    def _reclaim(
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Evict pods of queues that borrow for a whole gang, if that completes it; as `decide`."""
+        profile, now = self._algorithm.profile(queued.pod), self._clock()
+        rules = profile.queues if profile is not None else None
+        if rules is None or not rules.reclaims or len(requirements) != 1:
+            return decision, ()
+        (requirement,) = requirements
+        group = requirement.group
+        if self.trial.placed(requirement) >= requirement.size:
+            return decision, ()
+        if now < self._reclaim_again.get(group, 0.0):
+            return self._look_later(decision), ()
+        usage = self._cluster.usage_of(rules.tree)
+        request = request_of(usage, (member.pod for member in self.trial.needed(queued, requirement)))
+        found = reclaim(
+            self._algorithm.frame(queued),
+            rules,
+            request,
+            lambda: self._places(queued, requirement),
+            own=frozenset((group,)),
+        )
+        if found.victims and queued.pod.uid in found.places:
+            victims = Preemption(found.places[queued.pod.uid], found.victims)
+            taken = [
+                (member, replace(decision, pod=member.pod, preemption=Preemption(host)))
+                for uid, host in found.places.items()
+                if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
+            ]
+            return replace(decision, preemption=victims), taken
+        if not found.waits:
+            self._algorithm.release(group)
+        if found.message == NO_VICTIMS:
+            if len(self._reclaim_again) >= MOST_SHORTFALLS:
+                self._reclaim_again.clear()
+            self._reclaim_again[group] = now + RETRY_SECONDS
+        if found.message:
+            message = f"{decision.message.rstrip('.')}. {found.message}"
+            decision = replace(decision, message=message, preemption=Preemption(keeps_nomination=found.waits))
+        return (self._look_later(decision) if found.look_later else decision), ()
+
+    def _look_later(self, decision: Decision) -> Decision:
+        return replace(decision, refused_by=decision.refused_by | {RECLAIM})
+
+    def _places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
+        """Return free nodes by uid for all members that a group needs, in one domain if it must; None: it has none."""
+        if not requirement.levels:
+            return self.trial.places(queued, requirement)
+        rows, tried = rows_of(self._cluster, requirement), set[Domain]()
+        for _ in range(MOST_DOMAINS_TRIED):
+            found = choose(
+                self._cluster,
+                requirement.levels,
+                self._unplaced(queued, requirement),
+                needed=max(1, requirement.size - self.trial.placed(requirement)),
+                placed=np.array(rows, np.intp) if rows else None,
+                skipped=tried,
+            )
+            if isinstance(found, Shortfall):
+                return None
+            self._algorithm.confine(requirement.group, found)
+            places = self.trial.places(queued, requirement)
+            if places is not None or found is None:
+                return places
+            tried.add(found)
+        return None
 
     # --- in one domain -------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 
 ALWAYS_ALLOWED = frozenset({"language", "policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
+ADMINISTRATORS = frozenset({"queue", "reclaim"})
+"""Keywords that no owner may use: they share resources among the pods of all owners."""
 RESTRICTABLE = (
     "require",
     "filter",

@@ -11,7 +11,7 @@ from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
 from kube_policy_scheduler.lang.checking.check import check
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.memo import Memo
-from kube_policy_scheduler.lang.owner import ALWAYS_ALLOWED, Owner
+from kube_policy_scheduler.lang.owner import ADMINISTRATORS, ALWAYS_ALLOWED, Owner
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.types import TRUTH, Info
 
@@ -70,7 +70,11 @@ def _found(policy: CheckedPolicy, owner: Owner) -> Iterator[Diagnostic]:
                     )
             case _:
                 word = _word(statement)
-                if word not in ALWAYS_ALLOWED and word not in owner.allowed:
+                if word in ADMINISTRATORS:
+                    message = f"only the administrator may use `{word}`: it is about the pods of all owners"
+                    help_ = "remove it; the quotas of the administrator also apply to pods that your policies govern"
+                    yield codes.NOT_ALLOWED.at(statement.span, message, help=help_)
+                elif word not in ALWAYS_ALLOWED and word not in owner.allowed:
                     yield codes.NOT_ALLOWED.at(
                         statement.span, f"owner `{owner.name}` may not use `{word}`", help=advice
                     )

@@ -1,0 +1,302 @@
+"""`queue` and `reclaim`: who is admitted, who is served first, who is evicted, and what always holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.policy.queue_worlds import GPU, World
+
+
+def queues(*lines: str, reclaim: str = "reclaim") -> str:
+    """Return a policy: `a min 4 max 6` becomes a queue of the pods with the label q=a, amounts in thousandths."""
+    found = []
+    for line in lines:
+        head, *parts = line.split(" ")
+        name, _, parent = head.partition("@")
+        said = [f"queue {name}", f"of {parent}" if parent else ""]
+        if parts[:1] == ["all"]:
+            parts = parts[1:]
+        else:
+            said.append(f'for pods where pod.label.q == "{name}"')
+        words = iter(parts)
+        for word in words:
+            value = next(words)
+            said.append(f"{word} {value}" if word == "weight" else f"{word} {GPU} {round(float(value) * 1000)}")
+        found.append(" ".join(each for each in said if each))
+    return "\n".join([*found, reclaim, "filter node.ready or true", ""])
+
+
+# --- the worked examples of other schedulers ---------------------------------------------------------------
+
+
+def test_elastic_quota_reclaims_up_to_min_and_refuses_above_max() -> None:
+    """scheduler-plugins KEP-9: 10 GPUs, A 4 to 6, B 6 to 8."""
+    world = World.of(queues("a min 4 max 6", "b min 6 max 8"), 10, returns=False)
+    world.runs("a", *[1] * 4)
+    world.runs("b", *[1] * 3)
+
+    world.asks("a", 1, 1, 1)
+    assert world.used("a", "b") == [6, 3]
+    world.pending.clear()
+    world.asks("b", 1, 1, 1)
+    assert world.used("a", "b") == [4, 6]
+    assert len(world.evicted) == 2
+    world.asks("b", 1)
+    assert world.used("a", "b") == [4, 6]
+    assert len(world.pending) == 1
+
+
+def test_a_single_borrower_gives_back_one_pod() -> None:
+    world = World.of(queues("a min 4 max 5", "b min 1 max 5"), 5)
+    world.runs("a", *[1] * 5)
+
+    world.asks("b")
+    assert world.used("a", "b") == [4, 1]
+    assert len(world.evicted) == 1
+
+
+@pytest.mark.parametrize(
+    ("asks", "reclaim", "used"),
+    [
+        ("c", "reclaim", [3, 4, 2]),
+        ("a", "reclaim", [3, 5, 1]),  # `a` would borrow: without `fair` it is refused, as in classical Kueue
+        ("a", "reclaim fair", [4, 4, 1]),
+    ],
+)
+def test_one_cohort_of_three(asks: str, reclaim: str, used: list[float]) -> None:
+    """Kueue: three queues of 3, of which b borrows."""
+    world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim=reclaim), 9)
+    for name, number in (("a", 3), ("b", 5), ("c", 1)):
+        world.runs(name, *[1] * number)
+
+    world.asks(asks)
+    assert world.used("a", "b", "c") == used
+    world.asks("a")
+    assert world.used("a", "b", "c") == used, "once more is refused"
+
+
+def test_fair_reclaim_takes_the_pod_after_which_the_shares_are_fair() -> None:
+    """Kueue's LessThanOrEqualToFinalShare: the high pod of 1 goes, as without the low one of 5 b would be below a."""
+    world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim="reclaim fair"), 9, returns=False)
+    world.runs("a", 1, 1, 1)
+    world.runs("b", 5, priority=0, name="low")
+    world.runs("b", 1, priority=5, name="high")
+
+    world.asks("a")
+    assert world.evicted == ["high"]
+
+
+def test_fair_reclaim_of_coarse_pods_ends() -> None:
+    """Kueue: b and c run 2 and 2.5 each of 3; a asks for 3.5, and both pods of 2 go; what returns evicts nobody."""
+    world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim="reclaim fair"), 9)
+    for name in "bc":
+        world.runs(name, 2, name=f"{name}2")
+        world.runs(name, 2.5, name=f"{name}2.5")
+
+    world.asks("a", 3.5)
+    assert world.used("a") == [3.5]
+    assert sorted(world.evicted) == ["b2", "c2"]
+
+
+def test_a_queue_evicts_its_own_pods_of_lower_priority_and_spares_the_guarantees_of_others() -> None:
+    text = queues("a min 5", "R all min 1", "b@R").replace("queue R of ", "queue R ")
+    world = World.of(text.replace("queue R ", 'queue R for pods where pod.label.q == "b" '), 6, returns=False)
+    world.runs("a", 1, 1, 1, priority=0)
+    world.runs("b", 1, priority=0)
+
+    world.asks("a", 5, priority=10)
+    assert world.used("a", "b") == [5, 1]
+    assert len(world.evicted) == 3
+
+
+def test_the_guarantee_of_a_parent_serves_its_children() -> None:
+    """kueue#3948: G has 1, its child g none of its own; x borrows it."""
+    text = "\n".join(
+        [
+            f'queue x for pods where pod.label.q == "x" max {GPU} 1000',
+            f'queue G for pods where pod.label.q == "g" min {GPU} 1000',
+            "queue g of G",
+            "reclaim",
+            "filter true",
+        ]
+    )
+    world = World.of(text, 1)
+    world.runs("x")
+
+    world.asks("g")
+    assert world.used("x", "g") == [0, 1]
+    assert len(world.evicted) == 1
+
+
+def test_deserved_amounts_that_pods_do_not_divide() -> None:
+    """Volcano: 11 CPUs, 5 deserved each, 10 at most, pods of 2: 6 and 4 is final."""
+    world = World.of(queues("a min 5 max 10", "b min 5 max 10"), 11)
+    world.runs("a", *[2] * 5)
+
+    world.asks("b", 2, 2)
+    assert world.used("a", "b") == [6, 4]
+    assert len(world.evicted) == 2
+
+
+# --- admission ---------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_names_queue_borrowers_and_shortfall() -> None:
+    text = queues("company all max 4", "a@company min 2", "b@company min 2", reclaim="")
+    world = World.of(text, 8)
+    world.runs("a", 1, 1, 1)
+    world.runs("b", 1)
+
+    world.asks("b", 1)
+    (pod,) = world.pending
+    assert world.decisions[pod.uid].message == (
+        f"0/1 nodes are available: queue b, below company, has no quota for {GPU}: 4000 used, 1000 requested,"
+        " at most 4000, so 1000 too many; borrowed by a (1000)."
+    )
+    assert world.decisions[pod.uid].rejectors == {"QueueQuota"}
+
+
+def test_what_is_not_lent_stays_free() -> None:
+    world = World.of(queues("a min 4 lend 1", "b min 2", reclaim=""), 6)
+
+    world.asks("b", *[1] * 5)
+    assert world.used("b") == [3]
+    world.asks("a", *[1] * 5)
+    assert world.used("a", "b") == [3, 3], "without reclaim, what was lent stays with b"
+
+
+def test_pods_outside_every_queue_have_no_quota() -> None:
+    world = World.of(queues("a max 1", reclaim=""), 8)
+
+    world.asks("other", 1, 1, 1)
+    assert world.pending == []
+
+
+def test_a_key_makes_a_queue_for_each_value() -> None:
+    text = f"queue team by pod.label.q max {GPU} 2000\nfilter true\n"
+    world = World.of(text, 8)
+
+    world.asks("red", 1, 1, 1)
+    world.asks("blue", 1)
+    assert world.used("team/red", "team/blue") == [2, 1]
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    assert [queue.name for queue in world.usage.queues()] == []
+
+
+def test_patience_comes_before_reclaim() -> None:
+    world = World.of(queues("a min 1", "b min 1", reclaim="reclaim after 60s"), 2)
+    world.runs("a", 1, 1)
+    world.submit(world.pod("b"))
+
+    (pod,) = world.pending
+    decision = world.cycle.decide(world.frame(pod), world.rules.policies[0].profile)
+    assert decision.preemption is None or not decision.preemption.victims
+    assert decision.message.endswith("reclaim: not before this pod has waited for 60s.")
+    assert "QueueReclaim" in decision.rejectors
+    world.now += 60
+    decision = world.cycle.decide(world.frame(pod), world.rules.policies[0].profile)
+    assert decision.preemption is not None
+    assert len(decision.preemption.victims) == 1
+
+
+def test_a_spared_pod_and_a_pod_that_never_preempts() -> None:
+    text = queues("a min 1", "b min 1", reclaim="reclaim evict where victim.priority < 5")
+    world = World.of(text, 2)
+    world.runs("a", 1, 1, priority=9)
+
+    world.asks("b")
+    assert world.evicted == []
+
+
+def test_terminating_pods_count_until_they_are_gone_and_nobody_else_goes_meanwhile() -> None:
+    import msgspec
+
+    world = World.of(queues("a min 1", "b min 2"), 3)
+    world.runs("a", 1, 1, 1)
+    (first, *_) = world.cluster.pods.values()
+    leaving = msgspec.structs.replace(first, terminating=True)
+    world.cluster.confirm(leaving, "n0")
+
+    world.asks("b")
+    assert world.used("a") == [3]
+    assert world.evicted == []
+    assert "waits until evicted pods are gone" in world.decisions[world.pending[0].uid].message
+
+
+# --- what always holds -------------------------------------------------------------------------------------
+
+NAMES = "abc"
+_step = st.tuples(st.sampled_from(["ask", "ask", "ask", "end"]), st.sampled_from(NAMES), st.integers(0, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mins=st.tuples(*[st.integers(0, 3)] * 3),
+    most=st.tuples(*[st.one_of(st.none(), st.integers(3, 8))] * 3),
+    lend=st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3),
+    steps=st.lists(_step, max_size=25),
+    fair=st.booleans(),
+)
+def test_queues_settle_within_their_limits_and_get_their_guarantees(
+    mins: tuple[int, ...],
+    most: tuple[int | None, ...],
+    lend: tuple[int | None, ...],
+    steps: list[tuple[str, str, int]],
+    fair: bool,
+) -> None:
+    """Invariants 1 to 6 and 8, for pods of one GPU on one node with room for all guarantees."""
+    lines = []
+    for name, low, high, lent in zip(NAMES, mins, most, lend, strict=True):
+        more = f" max {high}" if high is not None else ""
+        more += f" lend {min(lent, low)}" if lent is not None and low else ""
+        lines.append(f"{name} min {low}{more}")
+    capacity = max(1, sum(mins))
+    world = World.of(queues(*lines, reclaim="reclaim fair" if fair else "reclaim"), capacity)
+
+    for what, name, priority in steps:
+        if what == "ask":
+            world.submit(world.pod(name, priority=priority))
+        elif (first := next(iter(world.queue(name).members), None)) is not None:
+            world.ends(first)
+        before = len(world.evicted)
+        world.settle()
+        world.check()
+        gone = world.evicted[before:]
+        assert len(gone) == len(set(gone)), "a pod was evicted twice"
+        for pod in world.pending:
+            queue = world.usage.queue_of(pod.template)
+            assert queue is not None
+            assert queue.used[0] + 1000 > queue.minimum[0], f"{pod.name} is guaranteed, and waits"
+            free = capacity * 1000 - sum(each.charged[0] for each in world.usage.queues())
+            assert free < 1000 or queue.used[0] + 1000 > queue.maximum[0], f"{pod.name} waits though there is room"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    weights=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    sizes=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    capacity=st.integers(1, 12),
+)
+def test_the_fair_order_shares_by_weight_within_one_pod(
+    weights: tuple[int, int], sizes: tuple[int, int], capacity: int
+) -> None:
+    """Invariant 9, one resource: nobody has more than its weighted share plus one pod while others wait."""
+    world = World.of(
+        queues(*(f"{n} weight {w}" for n, w in zip("ab", weights, strict=True)), "z max 1", reclaim=""), capacity
+    )
+    waiting = dict(zip("ab", sizes, strict=True))
+    for _ in range(capacity):
+        ready = [name for name, left in waiting.items() if left]
+        if not ready:
+            break
+        name = min(ready, key=lambda name: (world.usage.order(world.queue(name)), name))
+        waiting[name] -= 1
+        world.runs(name)
+    used = dict(zip("ab", world.used("a", "b"), strict=True))
+    by_weight = {name: used[name] / weight for name, weight in zip("ab", weights, strict=True)}
+    for name, other, weight in (("a", "b", weights[0]), ("b", "a", weights[1])):
+        if waiting[other]:
+            assert by_weight[name] <= by_weight[other] + 1 / weight + 1e-9
