@@ -18,6 +18,7 @@ from kube_policy_scheduler.framework.cycle import NO_NODES, Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.events import wake_events
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 
 ZONES = ("a", "b", "c")
@@ -128,8 +129,12 @@ KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_kept_path_decides_as_the_plain_one(data: st.DataObject) -> None:
-    """Under random events, `Cycle.decide` gives a best node of `evaluate`, or none where it has none."""
-    cluster, cycle, profile = Cluster(), Cycle(), kubernetes_profile()
+    """Under random events, `Cycle.decide` gives a best node of `evaluate`, or none where it has none.
+
+    Also for gangs in one zone: their profiles share what is kept for all nodes.
+    """
+    cluster, cycle, whole = Cluster(), Cycle(), kubernetes_profile()
+    profiles = [whole, *(whole.narrowed(GangTopology((Domain("zone", zone),))) for zone in ZONES)]
     serial = 0
     for _ in range(data.draw(st.integers(5, 40))):
         step = data.draw(st.sampled_from(["node", "node", "remove", "pod", "pod", "pod", "pod", "leave"]))
@@ -161,7 +166,7 @@ def test_the_kept_path_decides_as_the_plain_one(data: st.DataObject) -> None:
                 kind, spec = data.draw(st.sampled_from(KINDS))
                 serial += 1
                 incoming = pod(cluster, f"{kind}{serial}", spec=spec)
-                frame = Frame(incoming, cluster, 0.0)
+                frame, profile = Frame(incoming, cluster, 0.0), data.draw(st.sampled_from(profiles))
                 decision = cycle.decide(frame, profile)
                 wanted = evaluate(frame, profile)
                 names = [cluster.nodes.names[row] for row in wanted.feasible]

@@ -18,6 +18,7 @@ from kube_policy_scheduler.framework.gang_domains import (
     Domain,
     DomainRule,
     Members,
+    Preference,
     Shortfall,
     choose,
     free_now,
@@ -71,7 +72,7 @@ def test_the_domain_of_which_most_is_in_use_afterwards() -> None:
 
 def test_a_policy_can_want_the_emptiest_instead() -> None:
     cluster = racks(r1=2, r2=3, r3=1)
-    assert chosen(cluster, 3, rule=DomainRule.EMPTIEST) == "r2"
+    assert chosen(cluster, 3, prefers=Preference(DomainRule.EMPTIEST)) == "r2"
 
 
 def test_the_smallest_that_holds_all_then_the_next_level_then_any() -> None:
@@ -154,4 +155,78 @@ def test_the_room_of_a_domain_is_what_its_nodes_have_room_for(
 
 @pytest.mark.parametrize("rule", DomainRule)
 def test_equal_domains_are_taken_by_name(rule: DomainRule) -> None:
-    assert chosen(racks(r2=2, r1=2, r3=2), 2, rule=rule) == "r1"
+    assert chosen(racks(r2=2, r1=2, r3=2), 2, prefers=Preference(rule)) == "r1"
+
+
+def plainly(
+    cluster: Cluster, kinds: list[Members], *, needed: int, rule: DomainRule, held: set[str]
+) -> tuple[str | None, dict[str, int]]:
+    """Return the rack by the rule as its words say, and how many members each rack has the resources for."""
+    nodes, kind = cluster.nodes, kinds[0]
+    asked = dict(kind.template.requests)
+    places: dict[str, int] = {}
+    used: dict[str, list[float]] = {}
+    for name, row in nodes.rows.items():
+        rack = name.partition("-")[0]
+        free = {of: int(nodes.allocatable(of)[row] - nodes.requested(of)[row]) for of in asked}
+        fits = min(free[of] // wanted for of, wanted in asked.items()) if name not in held else 0
+        places[rack] = places.get(rack, 0) + max(0, fits)
+        sums = used.setdefault(rack, [0.0] * (2 * len(asked)))
+        for at, of in enumerate(asked):
+            sums[2 * at] += float(nodes.requested(of)[row])
+            sums[2 * at + 1] += float(nodes.allocatable(of)[row])
+
+    def share(rack: str) -> float:
+        sums = used[rack]
+        return sum((sums[2 * at] + asked[of] * needed) / sums[2 * at + 1] for at, of in enumerate(asked)) / len(asked)
+
+    rank = {
+        DomainRule.FULLEST: lambda rack: -round(share(rack), 9),
+        DomainRule.EMPTIEST: lambda rack: round(share(rack), 9),
+        DomainRule.TIGHTEST: lambda rack: places[rack],
+        DomainRule.ROOMIEST: lambda rack: -places[rack],
+    }[rule]
+    fitting = [rack for rack in places if min(places[rack], kind.number) >= needed]
+    return min(fitting, key=lambda rack: (rank(rack), rack), default=None), places
+
+
+@settings(max_examples=80)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    held=st.lists(st.integers(0, 8), min_size=5, max_size=5),
+    number=st.integers(1, 8),
+    memory=st.sampled_from(["1Gi", "16Gi", "40Gi"]),
+    rule=st.sampled_from(DomainRule),
+    refused=st.sets(st.sampled_from(["r0-0", "r1-0", "r2-1", "r4-0"])),
+)
+def test_the_arrays_choose_as_the_words_say(
+    sizes: list[int], held: list[int], number: int, memory: str, rule: DomainRule, refused: set[str]
+) -> None:
+    names = [f"r{at}" for at in range(len(sizes))]
+    cluster = racks(cpu=3, held=dict(zip(names, held, strict=False)), **dict(zip(names, sizes, strict=True)))
+    kind = members(cluster, number, memory=memory)
+    for name in refused & cluster.nodes.rows.keys():
+        kind.feasible[cluster.nodes.rows[name]] = False
+    found = choose(cluster, (RACK,), [kind], needed=number, prefers=Preference(rule))
+    wanted, places = plainly(cluster, [kind], needed=number, rule=rule, held=refused)
+    if wanted is not None:
+        assert found == Domain(RACK, wanted)
+    else:
+        assert isinstance(found, Shortfall)
+        most = max(places.values())
+        assert f"has room for {most} of {number} pod" in found.message
+
+
+def test_a_policy_can_prefer_domains_by_values_of_their_nodes() -> None:
+    cluster = racks(r1=2, r2=3, r3=2)
+    price = {"r1": 3.0, "r2": 1.0, "r3": np.nan}
+    rack_of = [name.partition("-")[0] for name in cluster.nodes.names]
+    prices = np.array([price[rack] for rack in rack_of])
+    same = np.ones(len(prices))
+    by = lambda *columns: Preference(columns=lambda: columns)  # noqa: E731
+    assert chosen(cluster, 3, prefers=by(prices)) == "r2"
+    assert chosen(cluster, 3, prefers=by(-prices)) == "r1"
+    assert chosen(cluster, 3, prefers=by(same, prices)) == "r2", "the second key decides between equal ones"
+    assert chosen(cluster, 3, prefers=by(np.full(len(prices), np.nan))) == "r1", "all without a value: by name"
+    in_r3 = Domain(RACK, "r3").mask(cluster) | Domain(RACK, "r1").mask(cluster)
+    assert chosen(cluster, 3, prefers=by(prices), within=in_r3) == "r1", "a domain without a value comes last"

@@ -125,6 +125,7 @@ EXAMPLES = {
     "pack": "pack by pod.label.a",
     "limit": "limit count() by pod.label.a to 4",
     "devices": "devices by fullest",
+    "domains": "domains by tightest",
     "use kubernetes scores": "use kubernetes scores",
     "gang": "gang by pod.label.a size 2",
     "preempt": "preempt never",

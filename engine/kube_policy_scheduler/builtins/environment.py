@@ -15,6 +15,7 @@ from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceRule
+from kube_policy_scheduler.framework.gang_domains import DomainRule
 from kube_policy_scheduler.framework.kubernetes import filters_needed_by_kubelet, kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.lang.environment import Environment, Field, collect
 from kube_policy_scheduler.lang.signature import Builtin
@@ -63,6 +64,7 @@ def environment() -> Environment:
         scores=MappingProxyType({score.plugin.name: score.weight for score in kubernetes_scores()}),
         ties=tuple(rule.value for rule in Ties),
         devices=tuple(rule.value for rule in DeviceRule),
+        domains=tuple(rule.value for rule in DomainRule),
         queries=QUERIES,
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
     )

@@ -7,7 +7,7 @@ filters for one member: an upper bound, as members may exclude each other. Wheth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import Topology, topology
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import column_scale
 from kube_policy_scheduler.framework.cycle import Cycle
@@ -25,7 +25,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.profile import DomainOrder, Profile
 from kube_policy_scheduler.framework.status import Refusal
 from kube_policy_scheduler.wording import amount, listed, plural
 
@@ -39,6 +39,30 @@ class DomainRule(Enum):
     FULLEST = "fullest"
     """The one of which the largest share of what members request is in use afterwards, as in kube-scheduler."""
     EMPTIEST = "emptiest"
+    """The one of which the smallest share is."""
+    TIGHTEST = "tightest"
+    """The one with the fewest places for members, as in Kueue."""
+    ROOMIEST = "roomiest"
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Which of several domains with enough room a gang gets; of equal ones the first by name."""
+
+    rule: DomainRule = DomainRule.FULLEST
+    """If there are no columns."""
+    columns: Callable[[], Sequence[FloatArray]] | None = None
+    """Returns `float64[nodes]`, NaN where missing: the smallest mean comes first, equal ones by the next column."""
+
+
+def preference(order: DomainOrder | None, frame: Frame) -> Preference:
+    """Return what a policy prefers for a pod. order: its `domains by`; None: the default."""
+    if order is None:
+        return Preference()
+    if order.rule is not None:
+        return Preference(DomainRule(order.rule))
+    keys, whole = order.keys, frame.at(ALL_ROWS)
+    return Preference(columns=lambda: [key(whole) for key in keys])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +146,18 @@ def free_without(cluster: Cluster, priority: int) -> FreeOf:
     return lambda resource: now(resource) + cluster.priorities.below(priority, resource, nodes.size)
 
 
+_DEFAULT = Preference()
+_MOST_PLACES = 2**31
+"""Counted on one node, so that sums stay exact."""
+
+
 def choose(
     cluster: Cluster,
     levels: Levels,
     members: Sequence[Members],
     *,
     needed: int,
-    rule: DomainRule = DomainRule.FULLEST,
+    prefers: Preference = _DEFAULT,
     placed: IntArray | None = None,
     within: BoolArray | None = None,
     skipped: Collection[Domain] = (),
@@ -141,7 +170,7 @@ def choose(
         levels: labels in turn.
         members: the pods that have no node yet.
         needed: how many of them the gang needs.
-        rule: which of several domains.
+        prefers: which of several domains.
         placed: rows of the nodes of members that are placed: they fix the domain.
         within: `bool[nodes]`: nodes to choose from; None: all.
         skipped: domains in which a trial found no room for the gang.
@@ -172,9 +201,11 @@ def choose(
             untried = candidates[~np.isin(candidates, tried)]
         fitting = untried[room[untried] >= needed]
         if len(fitting):
-            preference = _preference(cluster, kinds, domains, fitting, rule=rule, needed=needed, room=room)
-            best = names.first(fitting[preference == preference.max()])
-            return Domain(key, names.values[best])
+            for column in _preferences(
+                cluster, kinds, domains, prefers, needed=needed, free=free or free_now(cluster), within=within
+            ):
+                fitting = fitting[column[fitting] == column[fitting].max()]
+            return Domain(key, names.values[names.first(fitting)])
         among = untried if len(untried) else candidates
         best = names.first(among[room[among] == room[among].max()])
         there = int(room[best])
@@ -225,6 +256,7 @@ def narrowed(
             requirement.levels,
             [Members(frame.template, needed, feasible)],
             needed=needed,
+            prefers=preference(profile.domains, frame),
             placed=np.array(placed, np.intp) if placed else None,
             within=within,
         )
@@ -260,12 +292,15 @@ class _Kind:
     requests: tuple[tuple[str, int], ...]
     """What one of them requests of the resources that nodes offer, with one of "pods"."""
 
-    def places(self, free: Mapping[str, IntArray], usable: BoolArray | None) -> IntArray:
-        """Return `int64[nodes]`: for how many of them each node has the resources, at most all.
+    def places(self, free: Mapping[str, IntArray], usable: BoolArray | None, *, most: int | None = None) -> IntArray:
+        """Return `int64[nodes]`: for how many of them each node has the resources.
 
-        usable: `bool[nodes]`: nodes that count; None: those that pass the filters.
+        Args:
+            free: what is free of each resource.
+            usable: `bool[nodes]`: nodes that count; None: those that pass the filters.
+            most: of one node; None: as many as there are.
         """
-        number = self.members.number
+        number = self.members.number if most is None else most
         fits: IntArray | None = None
         for resource, wanted in self.requests:
             each = free[resource] // wanted
@@ -325,19 +360,41 @@ def _usable(kind: _Kind, within: BoolArray | None) -> BoolArray | None:
     return None if within is None else kind.members.feasible & within
 
 
-def _preference(
+def _preferences(
     cluster: Cluster,
     kinds: Sequence[_Kind],
     domains: Topology,
-    fitting: NDArray[np.intp],
+    prefers: Preference,
     *,
-    rule: DomainRule,
     needed: int,
-    room: IntArray,
-) -> FloatArray:
-    """Return `float64[fitting]`: the more, the rather the gang gets the domain."""
-    shares = np.round(_used_shares(cluster, kinds, domains, needed=needed)[fitting], 9)
-    return shares if rule is DomainRule.FULLEST else -shares
+    free: FreeOf,
+    within: BoolArray | None,
+) -> Iterator[FloatArray]:
+    """Yield `float64[domains]`: the gang gets the domain with the most; the next decides between equal ones."""
+    if prefers.columns is not None:
+        for column in prefers.columns():
+            yield -_means(domains, column, within)
+        return
+    match prefers.rule:
+        case DomainRule.FULLEST:
+            yield np.round(_used_shares(cluster, kinds, domains, needed=needed), 9)
+        case DomainRule.EMPTIEST:
+            yield -np.round(_used_shares(cluster, kinds, domains, needed=needed), 9)
+        case rule:
+            largest = kinds[0]
+            left = {name: free(name) for name, _ in largest.requests}
+            places = _sums(domains, largest.places(left, _usable(largest, within), most=_MOST_PLACES))
+            yield places if rule is DomainRule.ROOMIEST else -places
+
+
+def _means(domains: Topology, column: FloatArray, within: BoolArray | None) -> FloatArray:
+    """Return `float64[domains]`: the means of the values that are there; infinite where none is."""
+    counted = ~np.isnan(column) if within is None else ~np.isnan(column) & within
+    numbers = _sums(domains, counted)
+    sums = _sums(domains, np.where(counted, column, 0.0))
+    means: FloatArray = np.full(domains.size, np.inf)
+    np.divide(sums, numbers, out=means, where=numbers > 0)
+    return np.round(means, 9)
 
 
 def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *, needed: int) -> FloatArray:
@@ -359,7 +416,7 @@ def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *,
     return result
 
 
-def _sums(domains: Topology, column: IntArray) -> FloatArray:
+def _sums(domains: Topology, column: IntArray | FloatArray | BoolArray) -> FloatArray:
     """Return `float64[domains]`: the sums of a column."""
     return np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size].astype(np.float64)
 

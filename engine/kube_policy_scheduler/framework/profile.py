@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
@@ -27,6 +29,22 @@ class PreemptionRule:
     """Events after which the rule may allow a preemption that it refused before."""
 
 
+class DomainOrder(Protocol):
+    """A policy's `domains by`; compared by identity."""
+
+    @property
+    def text(self) -> str:
+        """Return it as written."""
+
+    @property
+    def rule(self) -> str | None:
+        """Return the word of a `DomainRule`; None for values of nodes."""
+
+    @property
+    def keys(self) -> tuple[Callable[[Frame], FloatArray], ...]:
+        """Return what returns `float64[rows]`, NaN where missing: the smallest mean over a domain comes first."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
     """The plugins of one policy (or of plain Kubernetes); compared by identity."""
@@ -47,6 +65,8 @@ class Profile:
     """Which of several devices of the node the pod gets; None: the default."""
     queues: QueueRules | None = None
     """The quotas that lend, which a filter applies; None: there are none."""
+    domains: DomainOrder | None = None
+    """Which of several domains with room for a gang it gets; None: the fullest."""
     by_template: bool = True
     """Whether pods of one template get the same results at one moment, except for their volumes and nominations."""
     narrowing: tuple[FilterPlugin, ...] = ()

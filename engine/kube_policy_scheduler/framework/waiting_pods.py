@@ -24,10 +24,12 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gang_domains import (
     Domain,
     Members,
+    Preference,
     Shortfall,
     choose,
     domain_of,
     free_without,
+    preference,
     rows_of,
 )
 from kube_policy_scheduler.framework.gang_pacing import GangPacing
@@ -433,6 +435,7 @@ class WaitingPods(Generic[AssumedT]):
             requirement.levels,
             self._unplaced(queued, requirement),
             needed=max(1, requirement.size - self.trial.placed(requirement)),
+            prefers=self._preference(queued),
             placed=np.array(placed, np.intp) if placed else None,
             within=within,
             skipped=failed,
@@ -444,6 +447,11 @@ class WaitingPods(Generic[AssumedT]):
             if failed:
                 self.pacing.look_at(group, now + DOMAIN_RETRY_SECONDS)
         return found
+
+    def _preference(self, queued: QueuedPod) -> Preference:
+        """Return which of several domains the policy of a pod prefers."""
+        profile = self._algorithm.profile(queued.pod)
+        return preference(profile.domains if profile is not None else None, self._algorithm.frame(queued))
 
     def _nominated_rows(self, group: Group) -> list[int]:
         """Return the rows of the nodes on which members without a place wait for victims to end."""
@@ -506,6 +514,7 @@ class WaitingPods(Generic[AssumedT]):
                 requirement.levels,
                 members,
                 needed=max(1, requirement.size - self.trial.placed(requirement)),
+                prefers=self._preference(queued),
                 placed=np.array(rows, np.intp) if rows else None,
                 skipped=tried,
                 free=free_without(self._cluster, queued.pod.priority),

@@ -233,6 +233,10 @@ class CheckedPolicy:
     """The rule that selects among the devices of a node; None: the default, or `device_keys`."""
     device_keys: tuple[tuple[Typed, bool], ...]
     """The values that select among the devices of a node, each with whether the largest comes first."""
+    domains: str | None
+    """The rule that selects among the domains that have room for a gang; None: the default, or `domain_keys`."""
+    domain_keys: tuple[tuple[Typed, bool], ...]
+    """The values that select among them, each with whether the largest comes first."""
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""

@@ -303,6 +303,8 @@ class Environment:
     """What may follow `ties by`."""
     devices: tuple[str, ...] = ()
     """What may follow `devices by`."""
+    domains: tuple[str, ...] = ()
+    """What may follow `domains by`."""
     queries: Mapping[str, Builtin] = field(default_factory=lambda: MappingProxyType({}))
     """What a `metric` is that is not of nodes: of the `cluster`, or of a `value` that a label of its series has."""
     topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))

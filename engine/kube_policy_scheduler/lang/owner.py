@@ -19,6 +19,7 @@ RESTRICTABLE = (
     "pack",
     "limit",
     "devices",
+    "domains",
     "canary",
     "use kubernetes scores",
     "gang",

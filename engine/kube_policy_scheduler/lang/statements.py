@@ -252,6 +252,30 @@ STATEMENTS: tuple[Statement, ...] = (
         advice="write `queue NAME of PARENT for pods where … min cpu 100`",
     ),
     Statement(
+        keyword="domains",
+        forms=(
+            StatementForm(
+                "domains by fullest|emptiest|tightest|roomiest",
+                "",
+                "Selects one of several domains that have room for a gang (`within one`, or the topology of a"
+                " PodGroup): the one that is fullest with the gang (the default) or emptiest, measured by the share in"
+                " use of what the members request; or the one with the fewest or the most places for members.",
+                "domains by tightest",
+            ),
+            StatementForm(
+                "domains by EXPR [asc|desc], …",
+                "",
+                "The same, by the mean of a value over the nodes of each domain: the smallest first, or with `desc` the"
+                " largest. A missing value does not count; a domain without a value comes last.",
+                "domains by node.used_fraction.cpu desc, node.age",
+            ),
+        ),
+        rules=("domains",),
+        joins=("by",),
+        words=("asc", "desc"),
+        opening="domains by",
+    ),
+    Statement(
         keyword="use",
         forms=(
             StatementForm(

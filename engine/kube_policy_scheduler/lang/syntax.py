@@ -73,9 +73,7 @@ class Ties:
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
-    """`devices by WORD`, `devices by EXPR [asc|desc], …`"""
-
+class _Selection:
     keys: tuple[OrderKey, ...]
     span: Span = field(compare=False, repr=False)
 
@@ -86,6 +84,16 @@ class Devices:
         if len(self.keys) > 1 or only.descending or not isinstance(only.value, expressions.Name):
             return None
         return only.value
+
+
+@dataclass(frozen=True, slots=True)
+class Devices(_Selection):
+    """`devices by WORD`, `devices by EXPR [asc|desc], …`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Domains(_Selection):
+    """`domains by WORD`, `domains by EXPR [asc|desc], …`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +396,7 @@ class Preempt:
 Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
-Choice: TypeAlias = Ties | Devices
+Choice: TypeAlias = Ties | Devices | Domains
 Quotas: TypeAlias = Queue | Reclaim
 Statement: TypeAlias = Language | Header | Definition | Clause | Choice | Quotas | UseKubernetes | UseScores | UseFile
 

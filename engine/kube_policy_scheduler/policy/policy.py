@@ -243,6 +243,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         preemption=rule,
         ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
         devices=compiled.devices,
+        domains=compiled.domains,
         clauses=frozenset(clause.name for clause in clauses),
         by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
     )

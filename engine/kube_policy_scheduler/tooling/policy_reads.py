@@ -80,13 +80,13 @@ def _paths(root: typed.Typed) -> Iterator[str]:
 
 
 def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
-    """Yield all expressions of a policy: its pods, its clauses, and the order of devices."""
+    """Yield all expressions of a policy: its pods, its clauses, and the orders of devices and domains."""
     tree = policy.compiled.checked
     if tree.governs is not None:
         yield tree.governs
     for clause in tree.clauses:
         yield from values_of(clause)
-    for value, _ in tree.device_keys:
+    for value, _ in (*tree.device_keys, *tree.domain_keys):
         yield value
 
 

@@ -28,6 +28,7 @@ from kube_policy_scheduler.lang.types import (
     Depends,
     Info,
     Kind,
+    Shape,
     Unit,
     resource_name,
     resource_unit,
@@ -98,6 +99,8 @@ class _Checker:
     ties: str | None = None
     devices: str | None = None
     device_keys: tuple[tuple[typed.Typed, bool], ...] = ()
+    domains: str | None = None
+    domain_keys: tuple[tuple[typed.Typed, bool], ...] = ()
     canary: checked.Canary | None = None
     queues: list[checked.QueueDeclaration] = field(default_factory=list)
     reclaims: list[checked.Reclaim] = field(default_factory=list)
@@ -184,6 +187,9 @@ class _Checker:
             case syntax.Devices():
                 if self.once("devices", tree.span):
                     self._devices(tree)
+            case syntax.Domains():
+                if self.once("domains", tree.span):
+                    self._domains(tree)
             case syntax.Queue():
                 self.queues.append(self._queue(tree))
             case syntax.Reclaim():
@@ -231,6 +237,23 @@ class _Checker:
                 self.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
             keys.append((value, key.descending))
         self.device_keys = tuple(keys)
+
+    def _domains(self, tree: syntax.Domains) -> None:
+        word = tree.word
+        if word is not None and word.name not in self.inference.definitions:
+            self.domains = self._choice(word.name, word.span, self.inference.environment.domains)
+            return
+        keys = []
+        for key in tree.keys:
+            value = self.inference.infer_root(key.value, Scope("domains by"))
+            if not operators.has_unknown(value) and value.info.type.kind not in (Kind.NUMBER, Kind.TRUTH):
+                self.found.append(operators.wrong_type(value, "a number to select domains by"))
+            elif not operators.has_unknown(value) and value.info.shape is not Shape.NODE:
+                message = "this is the same for every domain"
+                advice = "use values of nodes, such as `node.used_fraction.cpu`"
+                self.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
+            keys.append((value, key.descending))
+        self.domain_keys = tuple(keys)
 
     def _canary(self, tree: syntax.Canary) -> checked.Canary:
         share, condition = 1.0, None
@@ -368,6 +391,8 @@ class _Checker:
             ties=self.ties,
             devices=self.devices,
             device_keys=self.device_keys,
+            domains=self.domains,
+            domain_keys=self.domain_keys,
             definitions=self.inference.definitions,
             statements=statements,
             canary=self.canary,

@@ -207,6 +207,18 @@ class DeviceOrder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DomainOrder:
+    """`domains by`; compared by identity."""
+
+    text: str
+    """As written, after `by`."""
+    rule: str | None = None
+    """The rule that it names; None for values of the nodes."""
+    keys: tuple[Evaluate, ...] = ()
+    """From a frame to `float64[rows]`, NaN where missing; of the means over domains, the smallest comes first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CompiledPolicy:
     """One policy, ready to decide."""
 
@@ -223,6 +235,8 @@ class CompiledPolicy:
     ties: str | None
     devices: DeviceOrder | None
     """What selects among the devices of a node; None: the default."""
+    domains: DomainOrder | None
+    """What selects among the domains that have room for a gang; None: the default."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
     checked: CheckedPolicy = field(repr=False)

@@ -24,6 +24,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledScore,
     CompiledTest,
     DeviceOrder,
+    DomainOrder,
     Operand,
     Part,
     SortKey,
@@ -44,6 +45,7 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
     device_order = _device_order(policy, environment)
     maker = _Maker(Compiler(environment.pods, device_order))
     clauses = tuple(maker.clause(clause) for clause in policy.clauses)
+    of_clauses = (each for clause in clauses for each in clause.inputs)
     return CompiledPolicy(
         name=policy.name,
         scheduler=policy.scheduler,
@@ -55,7 +57,8 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         kubernetes_scores=policy.kubernetes_scores,
         ties=policy.ties,
         devices=device_order,
-        inputs=tuple(dict.fromkeys(each for clause in clauses for each in clause.inputs)),
+        domains=_domain_order(policy, environment, device_order),
+        inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(value for value, _ in policy.domain_keys)])),
         checked=policy,
     )
 
@@ -119,6 +122,27 @@ def compile_reclaim(reclaim: checked.Reclaim, environment: Environment) -> Compi
         maker.compile_condition(reclaim.condition),
         maker.compile_eviction(reclaim.evict),
     )
+
+
+def _domain_order(
+    policy: CheckedPolicy, environment: Environment, device_order: DeviceOrder | None
+) -> DomainOrder | None:
+    """Return what `domains by` says, None if the policy does not have it."""
+    if policy.domains is not None:
+        return DomainOrder(policy.domains, rule=policy.domains)
+    if not policy.domain_keys:
+        return None
+    compiler = Compiler(environment.pods, device_order)
+    keys = tuple(partial(_domain_key, compiler.compile(value), value.info, down) for value, down in policy.domain_keys)
+    tree = next(each for each in policy.statements if isinstance(each, syntax.Domains))
+    return DomainOrder(show_statement(tree).removeprefix("domains by "), keys=keys)
+
+
+def _domain_key(evaluate: Evaluate, info: Info, down: bool, frame: Any) -> Any:
+    values = full(evaluate(frame), frame.size)
+    if info.type.kind is Kind.TRUTH and info.maybe:
+        values = np.where(values == MISSING, np.nan, values == TRUE)
+    return np.negative(values, dtype=np.float64) if down else np.asarray(values, np.float64)
 
 
 def _sorted_as(info: Info) -> Kind:

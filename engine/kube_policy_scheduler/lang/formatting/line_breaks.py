@@ -75,7 +75,9 @@ class _Grouping:
         if isinstance(statement, syntax.Let | syntax.Def):
             group.parts.append(text)
             return
-        if isinstance(statement, syntax.Order | syntax.Devices | syntax.UseKubernetes | syntax.UseScores):
+        if isinstance(
+            statement, syntax.Order | syntax.Devices | syntax.Domains | syntax.UseKubernetes | syntax.UseScores
+        ):
             self._list(group, at, end, parts=isinstance(statement, syntax.UseScores))
             return
         if text == ", " and isinstance(statement, syntax.Queue):

@@ -127,6 +127,8 @@ class _Printer:
                 return f"ties by {word}"
             case syntax.Devices(keys=keys):
                 return f"devices by {self._keys(keys)}"
+            case syntax.Domains(keys=keys):
+                return f"domains by {self._keys(keys)}"
             case syntax.Queue(name=name, parent=parent, pods=pods, key=key):
                 of = f" of {parent}" if parent is not None else ""
                 taken = self._part("for pods where", pods) + self._part("by", key)

@@ -402,6 +402,9 @@ class Statements:
     def devices(self, items: list[Any]) -> syntax.Statement:
         return syntax.Devices(tuple(item for item in items if isinstance(item, syntax.OrderKey)), whole(items))
 
+    def domains(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Domains(tuple(item for item in items if isinstance(item, syntax.OrderKey)), whole(items))
+
     def queue(self, items: list[Any]) -> syntax.Statement:
         clauses = _clauses("queue", items)
         words = {item.type: place for place, item in enumerate(items) if isinstance(item, Token)}
