@@ -17,7 +17,6 @@ from kube_policy_scheduler.tooling.simulation.run import AssumedPod, SimulatedCl
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from tests.tooling.simulation.scenarios import node, pod, variant
 
-
 ZONE = "topology.kubernetes.io/zone"
 
 
