@@ -18,6 +18,7 @@ PAGES = [
     ROOT / name
     for name in (
         "README.md",
+        "deploy/AUTOSCALING.md",
         "deploy/GETTING-STARTED.md",
         "deploy/MIGRATION.md",
         "deploy/OPERATIONS.md",

@@ -223,6 +223,7 @@ CASES: dict[str, Sample] = {
     "rest_client_request_duration_seconds": (Given.request, "_sum{host=a:6443,verb=CREATE}", 0.01),
     "scheduler_pending_pods": lives("{queue=active}", 3, pending_pods={"active": 3}),
     "scheduler_cache_size": lives("{type=nodes}", 7, cache_size={"nodes": 7}),
+    "policy_scheduler_unschedulable_pods": lives("{new_nodes=help}", 4, new_nodes={"help": 4}),
     "scheduler_unschedulable_pods": lives("{plugin=Fit,profile=a}", 4, unschedulable_pods={("Fit", "a"): 4}),
     "leader_election_master_status": lives("{name=policy-scheduler}", 1, lease=LEASE),
     # devices

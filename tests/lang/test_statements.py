@@ -63,8 +63,8 @@ WHOLE = {
     "metric": 'metric load = promql("cpu") for cluster every 30s stale after 2min default 50 by node',
     "hold": 'hold if pod.label.paused as waits if pod.label.b else "why"',
     "order": "order by pod.priority desc, pod.name strict as fair if pod.label.b",
-    "require": 'require pod.label.a as needs if pod.label.b else "why"',
-    "filter": 'filter node.ready as fit if pod.label.b else "why"',
+    "require": 'require pod.label.a as needs if pod.label.b else "why" new nodes help',
+    "filter": 'filter node.ready as fit if pod.label.b else "why" new nodes never help',
     "score": "score 1 as best if node.ready weight 2",
     "spread": "\n    ".join(
         (
@@ -81,7 +81,19 @@ WHOLE = {
         )
     ),
     "pack": "pack by pod.label.a over rack as tight if pod.label.b weight 2",
-    "limit": 'limit count() by pod.qos to 3 over zone of pods where pod label b as quota if pod.label.b else "why"',
+    "limit": "\n    ".join(
+        (
+            "limit count()",
+            "by pod.qos",
+            "to 3",
+            "over zone",
+            "of pods where pod label b",
+            "as quota",
+            "if pod.label.b",
+            'else "why"',
+            "new nodes help",
+        )
+    ),
     "queue": "queue a of b by pod.qos min cpu 1, memory 2Gi max cpu 3 lend cpu 1 weight 2 remember 6h",
     "reclaim": 'reclaim fair after 30s if pod.label.b evict where victim.label.c == "d"',
     "gang": "gang by pod.qos size 3 with 1 of b=c, 2 of d within 5min within one a or any as x if pod.label.b",

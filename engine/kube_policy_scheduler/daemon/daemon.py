@@ -451,6 +451,7 @@ class Daemon:
             },
             devices=self._devices(),
             unschedulable_pods=self._census.rejections(),
+            new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={
                 "in_flight": scheduler.in_flight.oldest_seconds,

@@ -22,6 +22,7 @@ from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.new_nodes import NewNodes
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -62,6 +63,8 @@ class Decision:
     """The result of preemption if no node is feasible."""
     devices: Mapping[str, Chosen] = field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
+    new_nodes: NewNodes | None = None
+    """Whether new nodes would help, if no node is feasible; None: nobody asked."""
     device_order: DeviceOrder | None = None
     """In which the pod's claims are allocated on the host."""
     message: str = ""

@@ -77,13 +77,14 @@ CLAUSES: Mapping[str, str] = {
     "fair": "fair",
     "after": "after",
     "evict where": "evict",
+    "new nodes": "new_nodes",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
 ALONE = ("for cluster", "strict", "fair")
 """Clauses that nothing stands behind."""
 
-CLAUSE_WORDS = ("nodes", "of")
+CLAUSE_WORDS = ("nodes", "of", "help", "never")
 """Further words inside clauses."""
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
@@ -400,14 +401,15 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="require",
         forms=(
             StatementForm(
-                'require CONDITION [as NAME] [if CONDITION] [else "why"]',
+                'require CONDITION [as NAME] [if CONDITION] [else "why"] [new nodes help|never help]',
                 "PreFilter",
-                "A condition on the pod only. If it is false, the pod is unschedulable.",
+                "A condition on the pod only. If it is false, the pod is unschedulable. `new nodes` tells whether an"
+                " autoscaler should add nodes for the pod then.",
                 'require pod label tenant else "pod missing tenant label"',
             ),
         ),
         rules=("require",),
-        clauses=("as", "if", "else"),
+        clauses=("as", "if", "else", "new nodes"),
         as_function=True,
         condition=True,
     ),
@@ -415,14 +417,15 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="filter",
         forms=(
             StatementForm(
-                'filter CONDITION [as NAME] [if CONDITION] [else "why"]',
+                'filter CONDITION [as NAME] [if CONDITION] [else "why"] [new nodes help|never help]',
                 "Filter",
-                "A node passes if the condition is true, or if the condition after `if` is false.",
+                "A node passes if the condition is true, or if the condition after `if` is false. `new nodes` tells"
+                " whether an autoscaler should add nodes for a pod that the filter rejects.",
                 "filter node.ready and fits(cpu, mem)",
             ),
         ),
         rules=("filter",),
-        clauses=("as", "if", "else"),
+        clauses=("as", "if", "else", "new nodes"),
         as_function=True,
         condition=True,
         foreign=("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"),
@@ -500,7 +503,7 @@ STATEMENTS: tuple[Statement, ...] = (
         forms=(
             StatementForm(
                 "limit sum(FIELD) | count() [by KEY] to EXPR [of pods where CONDITION] [as NAME] [if CONDITION]"
-                ' [else "why"]',
+                ' [else "why"] [new nodes help|never help]',
                 "PreFilter",
                 "A quota over all pods of one key, including assumed pods. `of pods where` limits and counts only pods"
                 " that meet a condition; without `by`, all pods count together.",
@@ -508,7 +511,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
             StatementForm(
                 "limit sum(FIELD) | count() [by KEY] to EXPR over TOPOLOGY [of pods where CONDITION] [as NAME]"
-                ' [if CONDITION] [else "why"]',
+                ' [if CONDITION] [else "why"] [new nodes help|never help]',
                 "Filter",
                 "The same for each domain: rejects nodes whose domain would hold more. Nodes outside every domain have"
                 " no limit.",
@@ -516,7 +519,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("limit",),
-        clauses=("over", "of pods where", "as", "if", "else"),
+        clauses=("over", "of pods where", "as", "if", "else", "new nodes"),
         joins=("by", "to"),
         as_function=True,
         groups=True,

@@ -227,23 +227,27 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """`require EXPR [as NAME] [if COND] [else "why"]`"""
+    """`require EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help]`"""
 
     value: expressions.Expr
     name: str | None
     condition: expressions.Expr | None
     reason: str | None
+    new_nodes: str | None
+    """`help` or `never help`; None: it follows from what the condition depends on."""
     span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`filter EXPR [as NAME] [if COND] [else "why"]`"""
+    """`filter EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help]`"""
 
     value: expressions.Expr
     name: str | None
     condition: expressions.Expr | None
     reason: str | None
+    new_nodes: str | None
+    """`help` or `never help`; None: it follows from what the condition depends on."""
     span: Span = field(compare=False, repr=False)
 
 
@@ -345,7 +349,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`limit EXPR [by KEY] to EXPR [over TOPOLOGY] [of pods where COND] [as NAME] [if COND] [else "why"]`"""
+    """`limit EXPR [by KEY] to EXPR [over TOPOLOGY] [of pods where COND] [as NAME] [if COND] [else "why"]` …"""
 
     measure: expressions.Expr
     key: expressions.Expr | None
@@ -355,6 +359,8 @@ class Limit:
     name: str | None
     condition: expressions.Expr | None
     reason: str | None
+    new_nodes: str | None
+    """`help` or `never help`; None: it follows from what the condition depends on."""
     span: Span = field(compare=False, repr=False)
 
 

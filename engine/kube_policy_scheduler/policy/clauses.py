@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.builtins.metrics import queries, reading_state
+from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, reading_state
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
+from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.signals import About
@@ -155,6 +156,25 @@ class FilterClause:
             Refusal(self._code, self.clause.reason, refused & ~missing),
         ]
 
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+        """Return why the clause rejects the pod on every new node, None if it may accept one.
+
+        A metric of nodes: a new node has no load, so it may be accepted; but not if no node at all has a value.
+        """
+        clause = self.clause
+        for one in clause.everywhere:
+            if not one.holds(frame):
+                return f"policy clause {self.name} rejects the pod on any node"
+        if clause.new_nodes_fail and clause.nodes and not self.filter(frame, None).all():
+            return f"policy clause {self.name} accepts no new node"
+        if clause.nodes and clause.depends & Depends.SIGNAL and frame.size and not self.filter(frame, None).any():
+            nodes = frame.cluster.nodes
+            for query in queries(clause.inputs):
+                is_of_nodes = query.about is About.NODES
+                if is_of_nodes and missing_nodes(query, nodes, signals=frame.signals, now=frame.now) == nodes.size:
+                    return f"policy clause {self.name} has no value for any node"
+        return None
+
 
 class RequireClause:
     """`require`: refuses the pod as a whole where it does not hold."""
@@ -178,6 +198,12 @@ class RequireClause:
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return nothing: the pod was refused as a whole, or not at all."""
         return []
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+        """Return why the clause rejects the pod whatever nodes there are, None if it does not."""
+        if all(one.holds(frame) for one in self.clause.everywhere):
+            return None
+        return f"policy clause {self.name} rejects the pod on any node"
 
 
 class LimitClause:
@@ -203,13 +229,18 @@ class LimitClause:
             return SKIP
         return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))
 
-    def usage(self, frame: Frame) -> tuple[float, float, float]:
-        """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing."""
+    def usage(self, frame: Frame, awaiting: PodCounters | None = None) -> tuple[float, float, float]:
+        """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing.
+
+        awaiting: counts further pods as if they held something.
+        """
         clause, cluster = self.clause, frame.cluster
         members = clause.members(frame)
         bound = float(clause.bound(frame))
         bound = bound if bound == bound else 0.0
-        everywhere = (cluster.counters, cluster.counters_on_unknown_nodes)
+        everywhere = [cluster.counters, cluster.counters_on_unknown_nodes]
+        if awaiting is not None:
+            everywhere.append(awaiting)
         if clause.measure_members is None:
             pods = MemberSet(members)
             return float(sum(each.counter(pods, terminating=True).total for each in everywhere)), 1.0, bound
@@ -223,6 +254,19 @@ class LimitClause:
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return nothing: the pod was refused as a whole, or not at all."""
         return []
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+        """Return why the pods must not get new nodes, None if the limit leaves enough for all of them."""
+        clause = self.clause
+        if clause.new_nodes_help or not is_limited(clause, frame):
+            return None
+        used, more, bound = self.usage(frame, awaiting)
+        if used + more * together <= bound:
+            return None
+        if awaiting is not None:
+            return f"the pods that wait for new nodes use up what is left of policy clause {self.name}"
+        of_gang = f" its gang of {together} more pods" if together > 1 and used + more <= bound else " the pod"
+        return f"policy clause {self.name} rejects{of_gang} on any node"
 
 
 def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
@@ -258,6 +302,13 @@ class DomainLimitClause:
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the domain has no room."""
         return [Refusal(Code.UNSCHEDULABLE, self.clause.reason, ~self.filter(frame, state))]
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+        """Return why the clause rejects the pod on every new node, if it says `new nodes never help`."""
+        clause = self.clause
+        if clause.new_nodes_help or not is_limited(clause, frame) or self.filter(frame, None).all():
+            return None
+        return f"policy clause {self.name} accepts no new node"
 
 
 class ScoreClause:

@@ -52,7 +52,7 @@ class NotPassedOn:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """PodScheduled=False, with the reason `Unschedulable`, `SchedulerError` or `SchedulingGated`."""
+    """PodScheduled=False; its reason: `Unschedulable`, `SchedulingSkipped`, `SchedulerError` or `SchedulingGated`."""
 
     reason: str
     message: str

@@ -123,6 +123,8 @@ class LiveState:
     """That pods can claim, by state: published, allocated; empty if drivers publish none."""
     unschedulable_pods: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By (plugin, profile) that rejected them."""
+    new_nodes: Mapping[str, int] = field(default_factory=dict)
+    """Unschedulable pods by whether new nodes would help them: help, do_not_help."""
     watches: Sequence[WatchRow] = ()
     oldest_pods: Mapping[str, float] = field(default_factory=dict)
     """By state, in_flight or assumed: seconds for which the oldest pod has been in it."""
@@ -208,6 +210,14 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of unschedulable pods, by the plugin that rejected them. A pod counts once for each such plugin.",
         ("plugin", "profile"),
         lambda live: live.unschedulable_pods.items(),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_unschedulable_pods",
+        "Number of unschedulable pods, by whether new nodes would help them: help, do_not_help. Autoscalers add nodes"
+        " only for the first.",
+        ("new_nodes",),
+        lambda live: _by_label(live.new_nodes),
     ),
     ScrapeMetric(
         CounterMetricFamily,

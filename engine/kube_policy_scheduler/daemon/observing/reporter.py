@@ -12,6 +12,7 @@ from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusW
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.new_nodes import SKIPPED, UNSCHEDULABLE
 from kube_policy_scheduler.policy.pod_groups import native_group
 
 logger = logging.getLogger(__name__)
@@ -56,10 +57,16 @@ class ApiReporter:
 
     @_isolated
     def unschedulable(self, decision: Decision) -> None:
-        """Record a FailedScheduling event and the condition with the whole message."""
+        """Record a FailedScheduling event and the condition with the whole message.
+
+        The reason of the condition tells autoscalers whether new nodes would help (`framework.new_nodes`).
+        """
         found = decision.preemption
         nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
-        self._report(decision.pod, "Unschedulable", decision.message, nominated_node=nominated)
+        reason, message = UNSCHEDULABLE, decision.message
+        if decision.new_nodes is not None and decision.new_nodes.reason == SKIPPED:
+            reason, message = SKIPPED, f"{message} {decision.new_nodes.sentence()}"
+        self._report(decision.pod, reason, message, nominated_node=nominated)
 
     @_isolated
     def held(self, pod: PodInfo, why: str) -> None:
@@ -103,7 +110,7 @@ class ApiReporter:
         self._events.failed_scheduling(pod, message=message)
         self._statuses.unschedulable(pod, reason=reason, message=message, nominated_node=nominated_node)
         if (group := _group_key(pod)) is not None:
-            self._groups.unschedulable(group, reason=reason, message=message)
+            self._groups.unschedulable(group, reason=UNSCHEDULABLE if reason == SKIPPED else reason, message=message)
 
 
 def _group_key(pod: PodInfo) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from kube_policy_scheduler.builtins import metrics
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -13,6 +14,7 @@ from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerC
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
@@ -28,11 +30,14 @@ class Algorithm(ScheduleAlgorithm):
         self.missing_nodes: Mapping[str, int] = {}
         """By PromQL: how many nodes had no value in the last reading."""
         self._sharding = context.sharding
+        self.awaiting_nodes = AwaitingNodes()
+        """The pods that no node takes."""
 
     def use_policies(self, policies: Policies) -> None:
         """Decide by these policies."""
         self.policies = policies
         self.forget_domains()
+        self.awaiting_nodes.clear()
         if self._sharding is not None:
             self._sharding.use_policies(policies)
 
@@ -103,6 +108,20 @@ class Algorithm(ScheduleAlgorithm):
             return self.cycle.decide(frame, profile)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))
         return decision if decision.host is not None else self.cycle.decide(frame, profile)
+
+    def with_new_nodes(
+        self, queued: QueuedPod, decision: Decision, requirements: Iterable[GangRequirement]
+    ) -> Decision:
+        """Return a refusal that says whether new nodes would help the pod, with its gang as a whole."""
+        gang, together = None, 1
+        for requirement in requirements:
+            needs = requirement.size - requirement.filled(self._cluster.counters.group_size)
+            if needs >= together:
+                gang, together = requirement.group, needs
+        found = self.awaiting_nodes.judge(
+            self.frame(queued), self.profile(queued.pod), decision.diagnosis, gang=gang, together=together
+        )
+        return replace(decision, new_nodes=found)
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers receive it."""

@@ -91,6 +91,7 @@ class GatedPods:
         self._wakeups.move_on_event(ClusterEvent.CLOCK)
 
     def _report_held(self, queued: QueuedPod, now: float) -> None:
+        self._algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         self.drop_nomination(queued)
         self.report(queued, now)
 

@@ -72,7 +72,7 @@ class Scheduler:
         self.waiting_pods = waiting_pods(context, self.algorithm)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
         self.event_handlers = EventHandlers(
-            context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._on_left
+            context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._left
         )
         self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
@@ -118,6 +118,16 @@ class Scheduler:
 
     def _on_left(self, uid: str) -> None:
         """A pod is gone or on a node, before the cluster knows; a shadow compares."""
+
+    def _left(self, uid: str) -> None:
+        """A pod is gone or on a node: if it waited for new nodes, another one may ask for them now."""
+        if self.algorithm.awaiting_nodes.withdraw(uid):
+            follower = self.algorithm.awaiting_nodes.next_for_others()
+            queued = self.queue.get(follower) if follower is not None else None
+            if queued is not None and queued.place is Place.UNSCHEDULABLE:
+                self.queue.activate(queued, self._clock())
+                self.context.wakeups.requested.set()
+        self._on_left(uid)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -220,11 +230,13 @@ class Scheduler:
             return
         requirements = membership.requirements
         if requirements and (why := self.waiting_pods.rests(queued, requirements)) is not None:
-            self._rest(queued, why, began)
+            self._rest(queued, requirements, why, began)
             return
         decision, others = (
             self.waiting_pods.decide(queued, requirements) if requirements else (self.algorithm.decide(queued), ())
         )
+        if decision.host is not None:
+            self.algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         if decision.host is None:
             for member, refusal in others:
                 self._guard(member, began, partial(self.handle_failure, member, requirements, refusal, began))
@@ -285,14 +297,16 @@ class Scheduler:
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         """Gate a pod whose gang does not exist or has too few pods."""
+        self.algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         self.queue.gate(queued, membership, self._clock())
         self.gated_pods.drop_nomination(queued)
         self.gated_pods.report(queued, self._clock())
 
-    def _rest(self, queued: QueuedPod, why: str, began: float) -> None:
+    def _rest(self, queued: QueuedPod, requirements: Sequence[GangRequirement], why: str, began: float) -> None:
         """Put back a pod whose gang waits before its next attempt, and check the gang again."""
         self.gated_pods.drop_nomination(queued)
         decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
+        decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began)
         queued.refused_for = why
         self._reporter.unschedulable(decision)
@@ -475,6 +489,7 @@ class Scheduler:
         """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
         if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")
+        decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began)
         # a pod that waits for long is retried many times and fails for the same reason
         level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
@@ -600,7 +615,8 @@ class PermitReports:
     def rejected(self, assumed: AssumedPod, why: str) -> None:
         """A waiting pod gave its place back."""
         queued = assumed.queued
-        decision = Decision(queued.pod, None, message=why)
+        refusal = Decision(queued.pod, None, message=why)
+        decision = self._algorithm.with_new_nodes(queued, refusal, assumed.requirements)
         self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
         self._reporter.unschedulable(decision)
 

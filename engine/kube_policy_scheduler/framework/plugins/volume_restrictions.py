@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
@@ -79,6 +80,11 @@ class VolumeRestrictions:
         disks = _mask(frame, state.rows)
         claims = ~disks if state.claims_in_use else np.zeros(frame.size, np.bool_)
         return [Refusal(Code.UNSCHEDULABLE, NO_DISK, disks), Refusal(Code.UNSCHEDULABLE, IN_USE, claims)]
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+        """Return why no new node takes the pod: another pod has a claim that is for one pod only."""
+        prepared = self.pre_filter(frame)
+        return IN_USE if isinstance(prepared, Ready) and prepared.state.claims_in_use else None
 
 
 def _mask(frame: Frame, rows: frozenset[int]) -> BoolArray:

@@ -61,6 +61,16 @@ class Operand:
         return held
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """A condition that has one answer for all nodes."""
+
+    text: str
+    """Formatted."""
+    holds: Callable[[Any], bool]
+    """From a frame: whether it is true; false where a value is missing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CompiledTest(_Common):
     """`require`, `filter`, `hold`: an answer, and whether there is one."""
@@ -75,6 +85,11 @@ class CompiledTest(_Common):
     """Of a filter."""
     reasons: tuple[str, ...]
     """The message for each operand that fails; empty if the filter has one reason for all."""
+    everywhere: tuple[Verdict, ...]
+    """What it asks that has one answer for all nodes, those that could be added included. Empty for `hold`, and with
+    `new nodes help`."""
+    new_nodes_fail: bool
+    """Whether it says `new nodes never help`: a pod that it rejects on some node is rejected on every new one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -149,6 +164,8 @@ class CompiledQuota(_Common):
     """From an `Item` to what the pod counts for; None: 1."""
     measure_members: Callable[[Any], Members] | None
     bound: Evaluate
+    new_nodes_help: bool
+    """Whether nodes that are added may help pods that it rejects; a limit of each domain does not hold in new ones."""
     condition: Evaluate | None
 
 

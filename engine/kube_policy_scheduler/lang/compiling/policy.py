@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -28,6 +28,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     Operand,
     Part,
     SortKey,
+    Verdict,
     Victim,
 )
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values, column_items
@@ -206,6 +207,7 @@ class _Maker:
                     measure=of_pod,
                     measure_members=_constant(Members(measure, (), of_pod)) if of_pod is not None else None,
                     bound=self._compiler.compile(clause.bound),
+                    new_nodes_help=(clause.tree.new_nodes or ("help" if clause.per_domain else "")) == "help",
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Gang():
@@ -292,8 +294,37 @@ class _Maker:
         said = f"{_REFUSES} {clause.tree.name}:" if clause.tree.name is not None else _REFUSES
         reasons = () if own else tuple(f"{said} {operand.text}" for operand in operands)
         return CompiledTest(
-            **common, evaluate=evaluate, missing=missing, nodes=nodes, operands=operands, reasons=reasons
+            **common,
+            evaluate=evaluate,
+            missing=missing,
+            nodes=nodes,
+            operands=operands,
+            reasons=reasons,
+            everywhere=tuple(self._everywhere(clause)),
+            new_nodes_fail=_new_nodes(clause) == "never help",
         )
+
+    def _everywhere(self, clause: checked.Test) -> Iterator[Verdict]:
+        """Yield the conditions that have one answer for all nodes, those that could be added included.
+
+        Such a condition does not depend on the node. If it is about the nodes of the cluster, such as their number,
+        new nodes may change it.
+        """
+        value, condition = clause.value, clause.condition
+        if clause.kind is ClauseKind.HOLD or _new_nodes(clause) == "help":
+            return
+        if condition is not None and condition.info.shape is Shape.NODE:
+            return
+        parts = value.operands if isinstance(value, typed.Logic) and value.operator == "and" else (value,)
+        for part in parts:
+            follows = part.info.depends | (condition.info.depends if condition is not None else Depends.NOTHING)
+            if part.info.shape is Shape.NODE or follows & Depends.NODES:
+                continue
+            maybe = part.info.maybe or (condition is not None and condition.info.maybe)
+            made = self._combined(part, condition) if maybe or condition is not None else self._compiler.compile(part)
+            three_valued = maybe or condition is not None
+            holds = partial(_is_true, made) if three_valued else partial(_holds, made)
+            yield Verdict(" ".join(part.span.text.split()), holds)
 
     def _operands(self, clause: checked.Test) -> tuple[Operand, ...]:
         tree, value = clause.tree, clause.value
@@ -437,6 +468,20 @@ def _sortable(value: Any, kind: Kind, descending: bool) -> Any:
     if number != number:
         return float("inf")
     return -number if descending else number
+
+
+def _new_nodes(clause: checked.Test) -> str | None:
+    """Return what a `require` or `filter` says of new nodes."""
+    tree = clause.tree
+    return tree.new_nodes if isinstance(tree, syntax.Require | syntax.Filter) else None
+
+
+def _is_true(evaluate: Evaluate, frame: Any) -> bool:
+    return bool(evaluate(frame) == TRUE)
+
+
+def _holds(evaluate: Evaluate, frame: Any) -> bool:
+    return bool(evaluate(frame))
 
 
 def _constant(members: Members) -> Callable[[Any], Members]:

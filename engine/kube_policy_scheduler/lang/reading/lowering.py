@@ -586,6 +586,12 @@ class Statements:
     def part_of_pods(self, items: list[Any]) -> Part:
         return Part("of pods where", items[3], whole(items))
 
+    def part_new_nodes(self, items: list[Any]) -> Part:
+        return Part("new nodes", " ".join(items[2]), current().span(items[0], items[2][-1]))
+
+    def helping(self, items: list[Any]) -> list[Token]:
+        return items
+
     def part_strict(self, items: list[Any]) -> Part:
         return Part("strict", True, whole(items))
 

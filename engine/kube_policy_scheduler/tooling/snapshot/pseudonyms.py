@@ -63,6 +63,7 @@ _CONDITION_WORDS: Mapping[str, frozenset[str]] = {
         {
             "Unschedulable", "SchedulingGated", "SchedulerError", "PreemptionByScheduler", "DeletionByTaintManager",
             "EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet", "Infeasible", "Deferred",
+            "SchedulingSkipped",
         }
     ),
 }  # fmt: skip

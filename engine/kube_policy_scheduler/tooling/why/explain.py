@@ -15,6 +15,7 @@ from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
+from kube_policy_scheduler.framework.new_nodes import NewNodes, judge
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
@@ -112,6 +113,8 @@ class Explanation:
     """Why it must wait for its groups whatever room there is; "" where it need not."""
     ahead: Ahead | None = None
     """The pod that it waits for in a strict order."""
+    new_nodes: NewNodes | None = None
+    """Whether new nodes would help it; None if some node fits, or if it is held."""
 
     @property
     def is_blocked(self) -> bool:
@@ -171,7 +174,13 @@ def explain(
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
         short=(short or no_domain) if bound is None else "",
         ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
+        new_nodes=_new_nodes(inputs, decision, gangs) if fails and held is None and bound is None else None,
     )
+
+
+def _new_nodes(inputs: DecisionInputs, decision: Decision, gangs: Sequence[GangState]) -> NewNodes:
+    together = max((gang.size - gang.placed for gang in gangs), default=1)
+    return judge(inputs.frame(), inputs.profile, decision.diagnosis, together=max(1, together))
 
 
 def _ahead(inputs: DecisionInputs, rivals: Sequence[PodInfo], *, pending: Sequence[PodInfo]) -> Ahead | None:

@@ -101,6 +101,8 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
         yield from to.table(rows, right_from=2)
     else:
         yield to.paint(BOLD, "None of the changes that were tried makes it fit.")
+    if found.new_nodes is not None:
+        yield printable(found.new_nodes.sentence())
     if found.victims:
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
 
