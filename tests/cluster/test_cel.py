@@ -85,7 +85,10 @@ def test_an_error_has_the_words_of_kube_scheduler(expression: str, error: str) -
 @pytest.mark.parametrize(
     ("expression", "error"),
     [
-        ("device.drivr == 1", "undeclared reference to 'device.drivr'"),
+        ("device.drivr == 1", "ERROR: <input>:1:7: undefined field 'drivr'"),
+        ("device == 1", "found no matching overload for '_==_' applied to '(kubernetes.DRADevice, int)'"),
+        ("size(device) > 0", "found no matching overload for 'size' applied to '(kubernetes.DRADevice)'"),
+        ("device.attributes.a", "must evaluate to bool or the unknown type, not map(string, google.protobuf.Any)"),
         ("device.driver == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
         ("1 +", "ERROR: <input>:1:"),
         ("1 + 1", "must evaluate to bool or the unknown type, not int"),

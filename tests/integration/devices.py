@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from tests.integration.cluster import Cluster
@@ -102,3 +103,9 @@ def controlled(cluster: Cluster, name: str, *, node_name: str, device: str, user
         uid = cluster.pod(user)["metadata"]["uid"]
         status["reservedFor"] = [{"resource": "pods", "name": user, "uid": uid}]
     cluster.api.patch("resourceclaims", name, {"status": status}, subresource="status")
+
+
+def watch_line(thing: Json) -> bytes:
+    """An object as a watch delivers it; it exists nowhere else, so that no validation has looked at it."""
+    metadata = {"uid": f"strange-{thing['metadata']['name']}", "resourceVersion": "1", **thing["metadata"]}
+    return json.dumps({"type": "ADDED", "object": {**thing, "metadata": metadata}}).encode()

@@ -134,6 +134,7 @@ class ResourceClaims:
         self._holders: set[str] = set()
         self.version = 0
         """Changes with every claim."""
+        self._unavailable = ""
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -176,7 +177,17 @@ class ResourceClaims:
         """Return whether a pod has its place, with what its claims get there."""
         return pod_uid in self._holders
 
+    @property
+    def unavailable(self) -> str:
+        """Return why the API server does not show claims, "" if it does."""
+        return self._unavailable
+
     # --- changes -------------------------------------------------------------------------------------
+
+    def set_unavailable(self, why: str) -> None:
+        """Record why the API server does not show claims, "" if it does."""
+        self._unavailable = why
+        self.version += 1
 
     def set(self, claim: objects.ResourceClaim) -> None:
         """Take over a claim that the API server delivered."""

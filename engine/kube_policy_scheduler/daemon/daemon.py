@@ -281,7 +281,8 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
                     await self._reloader.has_ended.wait()
-            self._api_server.attach(self._scheduler.event_handlers.handler)
+            handlers = self._scheduler.event_handlers
+            self._api_server.attach(handlers.handler, handlers.kind_unavailable)
             await self._lists.wait()
             await self._signals.join_all()
             accelerating = asyncio.create_task(self._accelerate(), name="compiled-kernels")

@@ -154,6 +154,7 @@ class Reflector(Generic[T]):
         self._went_stale = False  # the version was refused since a watch last went well
         self._refused_at: float | None = None  # when a row of 403 and 404 began
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
+        self._on_unavailable: Callable[[str], None] | None = None
         self._recency = Recency()
         self._proof_wanted = asyncio.Event()
         self._list_seconds = 0.0  # that the last list took
@@ -230,12 +231,16 @@ class Reflector(Generic[T]):
             self.late_since = now
         self.status = Status(phase, problem, self.status.since if phase is before else now)
 
-    def attach(self, handler: Handler[T]) -> None:
+    def attach(self, handler: Handler[T], on_unavailable: Callable[[str], None] | None = None) -> None:
         """Send all changes to this handler from now on, and first the list that was read meanwhile.
 
         A start reads the first lists while it still imports what handles them, so the handler can come later.
+        on_unavailable: called with the reason why the resource cannot be read, and with "" once it can.
         """
         self._handler = handler
+        self._on_unavailable = on_unavailable
+        if on_unavailable is not None and self._is_unavailable:
+            on_unavailable(self.status.problem)
         self._attached.set()
 
     async def _listener(self) -> Handler[T]:
@@ -288,6 +293,8 @@ class Reflector(Generic[T]):
         self._list_seconds = self.last_contact - asked
         self._recency.known(asked)
         self._short_watches = 0
+        if self._is_unavailable and self._on_unavailable is not None:
+            self._on_unavailable("")
         self._is_unavailable = False
         self._enter(Phase.CONNECTING)
         self.synced.set()
@@ -576,6 +583,8 @@ class Reflector(Generic[T]):
         self._fail(phase, problem)
         self._version = ""
         self._is_unavailable = True
+        if self._on_unavailable is not None:
+            self._on_unavailable(problem)
         if self.is_optional and not self.synced.is_set():
             if self._handler is not None:
                 self._handler.replaced([])

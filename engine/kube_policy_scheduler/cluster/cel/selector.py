@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -167,7 +169,8 @@ def compile_selector(expression: str) -> Selector:
             texts = (_at(expression, one.position, _mismatch(one)) for one in checked.mismatches)
             return Selector(expression, None, "compilation failed: " + "\n".join(texts))
         if checked.type_name not in ("bool", "any"):
-            text = f"must evaluate to bool or the unknown type, not {checked.type_name}"
+            shown = re.sub(r"\bany\b", "google.protobuf.Any", checked.type_name)
+            text = f"must evaluate to bool or the unknown type, not {shown}"
             return Selector(expression, None, text)
         return Selector(expression, compile_node(checked.root), reads=references(checked.root))
     except (CelError, TooDeep, RuntimeError, RecursionError) as error:
@@ -192,23 +195,39 @@ def _plain(text: str) -> str:
     head, colon, rest = text.partition(": ")
     if colon and head.isupper():
         text = rest.rsplit(" [", 1)[0]
-    return text
+    return _UNKNOWN_FIELD.sub(r"undefined field '\1'", text)
+
+
+_UNKNOWN_FIELD = re.compile(r"undeclared reference to 'device\.(\w+)' \(in container ''\)")
+
+
+class _WholeDevice(Enum):
+    """What the checker takes `device` itself for, beside its fields."""
+
+    UNKNOWN = "no variable"
+    OPAQUE = "a type without fields"
+    DYNAMIC = "a value of any type"
 
 
 def _check(expression: str) -> bytes:
     """Return the checked expression; one that names `device` as a whole is checked with less known about it."""
     try:
-        checked = _environment(whole_device=False).compile(expression)
+        checked = _environment(_WholeDevice.UNKNOWN).compile(expression)
     except RuntimeError as error:
         if "undeclared reference to 'device' " not in str(error):
             raise
-        checked = _environment(whole_device=True).compile(expression)
+        try:
+            checked = _environment(_WholeDevice.OPAQUE).compile(expression)
+        except RuntimeError as opaque:
+            if "cannot be the operand of a select" not in str(opaque):
+                raise
+            checked = _environment(_WholeDevice.DYNAMIC).compile(expression)
     serialized: bytes = checked.serialize()
     return serialized
 
 
 @cache
-def _environment(*, whole_device: bool) -> Any:
+def _environment(whole_device: _WholeDevice) -> Any:
     """Return the checker's environment: Kubernetes 1.36's for device selectors."""
     cel = _library()
     any_type, text = cel.Type("any"), cel.Type.STRING
@@ -219,8 +238,9 @@ def _environment(*, whole_device: bool) -> Any:
         "device.attributes": cel.Type.Map(text, cel.Type.Map(text, any_type)),
         "device.capacity": cel.Type.Map(text, cel.Type.Map(text, quantity)),
     }
-    if whole_device:
-        variables["device"] = cel.Type.DYN
+    if whole_device is not _WholeDevice.UNKNOWN:
+        opaque = whole_device is _WholeDevice.OPAQUE
+        variables["device"] = cel.Type.AbstractType("kubernetes.DRADevice") if opaque else cel.Type.DYN
     declared = [cel.FunctionDecl(name, overloads) for name, overloads in _kubernetes_functions().items()]
     return cel.NewEnv(config=cel.NewEnvConfigFromYaml(_EXTENSIONS), variables=variables, functions=declared)
 

@@ -309,6 +309,12 @@ class EventHandlers:
         if kind is objects.ResourceClaim:  # a list has no order, so each counts beside all others
             take_each(self._claims.delivered, things)
 
+    def kind_unavailable(self, kind: type, why: str) -> None:
+        """Record why the objects of a kind cannot be read, "" once they can: without claims, their pods are gated."""
+        if kind is objects.ResourceClaim:
+            self._cluster.resource_claims.set_unavailable(why)
+            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
+
     def claim_changed(self, claim: objects.ResourceClaim) -> None:
         """Handle one event about a claim."""
         self.object_changed(claim)

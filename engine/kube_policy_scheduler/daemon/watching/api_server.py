@@ -62,9 +62,12 @@ class ApiServer:
         await self._loops.end(*self._watching)
         await self.transport.close()
 
-    def attach(self, handler: Callable[[type], Handler[Any]]) -> None:
-        """Send the objects that exist, and all changes from now on, to the handler of each kind."""
-        attach(self.reflectors, handler)
+    def attach(self, handler: Callable[[type], Handler[Any]], on_unavailable: Callable[[type, str], None]) -> None:
+        """Send the objects that exist, and all changes from now on, to the handler of each kind.
+
+        on_unavailable: called with a kind and the reason why its objects cannot be read, "" once they can.
+        """
+        attach(self.reflectors, handler, on_unavailable)
 
     def observe(self, observe: Observe) -> None:
         """Call `observe` with every request, also with those before."""

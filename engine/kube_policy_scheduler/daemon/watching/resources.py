@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -77,10 +78,17 @@ def reflectors(
     ]
 
 
-def attach(mirrors: Sequence[Reflector[Any]], handler: Callable[[type], Handler[Any]]) -> None:
-    """Send what reflectors receive to the handler of each kind."""
+def attach(
+    mirrors: Sequence[Reflector[Any]],
+    handler: Callable[[type], Handler[Any]],
+    on_unavailable: Callable[[type, str], None] = lambda kind, why: None,
+) -> None:
+    """Send what reflectors receive to the handler of each kind.
+
+    on_unavailable: called with a kind and the reason why its objects cannot be read, "" once they can.
+    """
     for mirror in mirrors:
-        mirror.attach(handler(mirror.resource.type))
+        mirror.attach(handler(mirror.resource.type), partial(on_unavailable, mirror.resource.type))
 
 
 def take_one(take: Callable[[T], None], thing: T) -> None:

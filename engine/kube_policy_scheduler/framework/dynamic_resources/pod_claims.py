@@ -45,13 +45,16 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
     """
     found: list[objects.ResourceClaim] = []
     for reference in pod.template.spec.resource_claims or ():
-        name, made = _claim_name(pod, reference)
+        try:
+            name, made = _claim_name(pod, reference)
+        except ClaimProblem as problem:
+            raise ClaimProblem(f"{problem}{_why_unavailable(cluster)}") from None
         if name is None:
             continue
         key = key_of(pod.namespace, name)
         claim = cluster.resource_claims.get(key)
         if claim is None:
-            raise ClaimProblem(f'could not find ResourceClaim "{key}"')
+            raise ClaimProblem(f'could not find ResourceClaim "{key}"{_why_unavailable(cluster)}')
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimProblem(f'resourceclaim "{name}" is being deleted')
         if made and not _is_controlled_by(claim, pod):
@@ -59,6 +62,11 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
             raise ClaimProblem(text)
         found.append(claim)
     return PodClaims(tuple(found))
+
+
+def _why_unavailable(cluster: Cluster) -> str:
+    why = cluster.resource_claims.unavailable
+    return f": claims cannot be read, which needs resource.k8s.io/v1 of Kubernetes 1.34 or newer ({why})" if why else ""
 
 
 def claim_names(pod: PodInfo) -> list[str]:
