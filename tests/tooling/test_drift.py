@@ -20,10 +20,12 @@ from kube_policy_scheduler.tooling.drift import (
     Drift,
     DriftOptions,
     drift,
+    headline,
+    sentence,
 )
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
+from tests.tooling.worlds import POOL, SCHEDULER, SSD_AND_HDD, ruleset, things_of, things_with_devices
 
 
 def drifted(there: ClusterState, policy: str, *, margin: float = 10.0, **metrics: Any) -> Drift:
@@ -153,3 +155,25 @@ def test_pods_are_chosen_by_namespace_and_selector(
 def test_without_policies_kubernetes_decides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["drift", "--cluster", "c.json", "--margin", "1000"]) == 0
     assert "4 pods on nodes checked: no pod has drifted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("held", "policy", "instead"),
+    [
+        ({"p0": "b"}, 'score 1\ndevices by device_value("memory")', ["a instead of b"]),
+        ({"p0": "a"}, 'score 1\ndevices by device_value("memory")', []),
+        ({"p0": "b", "p1": "a"}, 'score 1\ndevices by device_value("memory")', []),
+        ({"p0": "b", "p1": "c"}, 'score 1\ndevices by device_value("memory")', ["a instead of b", "a instead of c"]),
+        ({"p0": "b"}, 'score 1\ndevices by device_text("model")', []),
+        ({"p0": "b"}, "score 1", []),
+    ],
+    ids=["better", "best", "taken", "two", "as good", "no order"],
+)
+def test_a_pod_that_would_get_better_devices_on_its_node(held: dict[str, str], policy: str, instead: list[str]) -> None:
+    found = drifted(cluster_state(things_with_devices(POOL, held=held)), policy)
+    assert [one.devices for one in found.with_other_devices] == instead
+    assert found.better == found.refused == []
+    if len(instead) == 1:
+        assert headline(found) == "1 pod on nodes checked: 1 would get better devices on its node"
+        told = 'it would get a instead of b on its node, by `devices by device_value("memory")`'
+        assert sentence(found.drifted[0]) == told

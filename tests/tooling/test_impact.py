@@ -15,9 +15,9 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
 from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, recorded_steps, replay, steps_of
-from kube_policy_scheduler.tooling.impact.report import figures
+from kube_policy_scheduler.tooling.impact.report import Impact, figures, headline
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
-from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
+from tests.tooling.worlds import POOL, SCHEDULER, SSD_AND_HDD, ruleset, things_of, things_with_devices
 
 
 def replayed(
@@ -271,3 +271,19 @@ def test_a_gang_that_fits_in_part_gets_no_node_and_others_get_its_room() -> None
         ("default/p2", "gained", "gang"),
         ("default/p1", "lost", "earlier"),
     ]
+
+
+def test_other_devices_of_the_same_node_are_a_change_of_their_own() -> None:
+    sides = (ruleset("old", "score 1"), ruleset("new", 'score 1\ndevices by device_value("memory") desc'))
+    things = things_with_devices([*POOL], held={"p0": "a"})
+    there = cluster_state(things)
+    steps = steps_of(there, sides, now=0.0)
+    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    change = only(found)
+    assert (change.kind, change.old.node, change.old.devices, change.new.devices) == ("devices", "n", ("a",), ("c",))
+    assert (change.reason.kind, change.reason.clause) == ("devices", 'devices by device_value("memory") desc')
+    assert change.reason.text == "gets c instead of a"
+    before, after = (figures(side.cluster, ["p0"]) for side in (found.old, found.new))
+    impact = Impact("old", "new", found, before, after)
+    assert headline(impact) == "1 pod decided again one after another: 1 gets other devices on its node"
+    assert impact.broken == []

@@ -51,7 +51,7 @@ CounterSets = Mapping[str, Mapping[str, int]]
 class SlicedDevice:
     """One device of one version of a slice, with the results of selectors for it."""
 
-    __slots__ = ("_matches", "_problem", "counters", "device", "id", "slice")
+    __slots__ = ("_matches", "_problem", "counters", "device", "id", "is_plain", "slice")
 
     def __init__(self, slice_: SliceInfo, device: objects.Device) -> None:
         spec = slice_.slice.spec
@@ -62,6 +62,12 @@ class SlicedDevice:
             consumed.counter_set: _amounts(consumed.counters) for consumed in device.consumes_counters or ()
         }
         """What it takes of shared counters."""
+        self.is_plain = not (
+            self.counters
+            or device.allow_multiple_allocations
+            or any(capacity.request_policy is not None for capacity in (device.capacity or {}).values())
+        )
+        """Whether it is used as a whole, takes of no counters, and has no rules about requests of its capacities."""
         self._problem: str | None = None
         self._matches: dict[Selector, Match] = {}
 

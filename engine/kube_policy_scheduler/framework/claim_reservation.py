@@ -150,8 +150,9 @@ def reserve_on(frame: Frame, *, share_id: str = SHARE_ID_IN_MEMORY) -> ClaimRese
     if not isinstance(prepared, Ready):
         return ", ".join(prepared.reasons) if isinstance(prepared, Status) else None
     row = int(frame.index()[0])
-    refused = [refusal.reason for refusal in plugin.refusals(frame, prepared.state) if refusal.where[0]]
-    return ", ".join(refused) if refused else reserve(plugin, frame, prepared.state, row, share_id=share_id)
+    if plugin.filter(frame, prepared.state)[0]:
+        return reserve(plugin, frame, prepared.state, row, share_id=share_id)
+    return ", ".join(refusal.reason for refusal in plugin.refusals(frame, prepared.state) if refusal.where[0])
 
 
 def has_claims(template: PodTemplate, cluster: Cluster) -> bool:

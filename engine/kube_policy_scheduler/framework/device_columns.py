@@ -15,10 +15,15 @@ from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
+from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.resource_claims import uses_of
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, SlicedDevice
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, DeviceFrame
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome, ClaimState, DynamicResources
@@ -168,6 +173,38 @@ def names_of_devices(frame: Frame, decision: Decision) -> tuple[str, ...]:
         claimed = [device.device.name for _, _, devices in found for device in devices]
     shared = [f"{resource}/{number}" for resource, numbers in decision.devices.items() for number in numbers]
     return (*claimed, *shared)
+
+
+def held_devices(cluster: Cluster, pod: PodInfo) -> tuple[DeviceID, ...]:
+    """Return the devices that the claims of a pod have."""
+    claims = cluster.resource_claims
+    found = [claims.get(key_of(pod.namespace, name)) for name in claim_names(pod)]
+    found.append(claims.for_extended_resources(pod.uid))
+    return tuple(use.id for claim in found if claim is not None for use in uses_of(claim.status.allocation))
+
+
+def preferred_devices(frame: Frame, decision: Decision, held: Sequence[DeviceID]) -> tuple[DeviceID, ...]:
+    """Return the devices that a pod would get on its node instead of those that it has; none if these are as good.
+
+    Args:
+        frame: of the decision, with the pod off its node and its claims without devices.
+        decision: on the node that the pod is on.
+        held: the devices that it has.
+    """
+    order = decision.device_order
+    if order is None or order.keys is None or decision.host is None or not held:
+        return ()
+    row = frame.cluster.nodes.rows[decision.host]
+    wanted = [one.id for _, _, got in claimed_devices(frame.ordered(order).at(np.array([row]))) for one in got]
+    there = [one for one in devices_of(frame.cluster, frame.cluster.nodes.infos[row]) if one.id in {*wanted, *held}]
+    columns = ClaimableDevices(
+        there, frame.cluster.resource_slices.pools_of(row), frame.cluster.resource_claims.allocated
+    )
+    keys = dict(zip((one.id for one in there), order.keys(DeviceFrame(columns)), strict=True))
+    if set(wanted) == set(held) or not keys.keys() >= {*wanted, *held}:
+        return ()
+    is_better = sorted(keys[one] for one in wanted) < sorted(keys[one] for one in held)
+    return tuple(wanted) if is_better else ()
 
 
 def of_claimed(frame: Frame, measure: Callable[[int, Sequence[SlicedDevice]], float]) -> FloatArray:

@@ -111,7 +111,7 @@ def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
     return charts
 
 
-_ORDER = {"lost": 0, "gained": 1, "moved": 2, "other": 3}
+_ORDER = {"lost": 0, "gained": 1, "moved": 2, "devices": 3, "other": 4}
 
 
 def impact_page(found: Mapping[str, Any], *, sources: Mapping[str, str]) -> str:

@@ -146,10 +146,14 @@ def unbound(pod: objects.Pod, *, scheduler: str | None = None, keep_status: bool
     Args:
         pod: the pod.
         scheduler: the scheduler that it then asks for; None for its own.
-        keep_status: whether it keeps its status, with the node that it is nominated to.
+        keep_status: whether it keeps its status, with the node that it is nominated to; it always keeps the names of
+            the claims that were made for it.
     """
     spec = msgspec.structs.replace(pod.spec, node_name="", scheduler_name=scheduler or pod.spec.scheduler_name)
-    return msgspec.structs.replace(pod, spec=spec, status=pod.status if keep_status else objects.PodStatus())
+    status = pod.status
+    if not keep_status:
+        status = objects.PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return msgspec.structs.replace(pod, spec=spec, status=status)
 
 
 def undefined_nodes(plugin: FilterPlugin, frame: Frame) -> BoolArray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -12,15 +12,18 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.device_columns import held_devices, preferred_devices
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
-from kube_policy_scheduler.wording import amount, plural
+from kube_policy_scheduler.wording import amount, plural, some
 
 FINISHED = "finished"
 ENDING = "being deleted"
@@ -60,6 +63,8 @@ class Drifted:
     place: str
     leads: tuple[Lead, ...] = ()
     """All scores in which the two nodes differ."""
+    devices: str = ""
+    """Which devices of its node it would get instead of which, if that is all that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,12 @@ class Drift:
     @property
     def better(self) -> list[Drifted]:
         """Return the pods that would be better elsewhere by the margin."""
-        return [one for one in self.drifted if not one.refused]
+        return [one for one in self.drifted if not one.refused and not one.devices]
+
+    @property
+    def with_other_devices(self) -> list[Drifted]:
+        """Return the pods that would get other devices of their nodes, which the policy prefers."""
+        return [one for one in self.drifted if one.devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,7 @@ def drift(
         else:
             small += verdict is _Fit.SLIGHTLY
         progress(number + 1, len(asked))
-    found.sort(key=lambda one: (not one.refused, -(one.margin or 0.0), one.pod))
+    found.sort(key=lambda one: (not one.refused, bool(one.devices), -(one.margin or 0.0), one.pod))
     return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), options.margin)
 
 
@@ -155,20 +165,28 @@ class _Look:
     def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Fit:
         """Return what is to be said about a pod."""
         key = (info.template, id(info.demand), info.node_name)
-        alike = rules.profile.by_template and not info.volumes
+        claims = has_claims(info.template, self._there.cluster)
+        alike = rules.profile.by_template and not info.volumes and not claims
+        held = held_devices(self._there.cluster, info) if claims else ()
         known = self._known.get(key) if alike else None
         if known is None:
             with waiting(pod, self._there.cluster) as (free, host):
-                known = self._decide(self._there.cluster.templates.pod(free), host or info.node_name, rules)
+                known = self._decide(self._there.cluster.templates.pod(free), host or info.node_name, rules, held)
             if alike:
                 self._known[key] = known
         return replace(known, pod=info.key) if isinstance(known, Drifted) else known
 
-    def _decide(self, pod: PodInfo, host: str, rules: Rules) -> Drifted | _Fit:
+    def _decide(self, pod: PodInfo, host: str, rules: Rules, held: Sequence[DeviceID]) -> Drifted | _Fit:
         options, cluster, profile = self._options, self._there.cluster, rules.profile
         inputs = DecisionInputs(pod, cluster, rules, options.signals, options.now, queued=pod.created)
-        if inputs.decide(self._cycle).host == host:
-            return _Fit.WELL
+        decision = inputs.decide(self._cycle)
+        if decision.host == host:
+            wanted = preferred_devices(inputs.frame(), decision, held) if options.margin is not None else ()
+            if not wanted or decision.device_order is None:
+                return _Fit.WELL
+            instead = f"{_names(set(wanted) - set(held))} instead of {_names(set(held) - set(wanted))}"
+            clause = f"devices by {decision.device_order.text}"
+            return Drifted(pod.key, host, profile.name, False, host, None, clause, "", devices=instead)
         frame, evaluation = inputs.frame(), inputs.evaluate()
         feasible, totals, names = evaluation.feasible, evaluation.totals, cluster.nodes.names
         better = min((names[row] for row in feasible[totals == totals.max()]), default="") if len(feasible) else ""
@@ -187,6 +205,10 @@ class _Look:
         return Drifted(pod.key, host, profile.name, False, better, lead, scores[0].clause, scores[0].place, scores)
 
 
+def _names(devices: Iterable[DeviceID]) -> str:
+    return some(sorted(one.device for one in devices), limit=4) or "none"
+
+
 def headline(found: Drift) -> str:
     """Return how many drifted, in one line."""
     refused, better = len(found.refused), len(found.better)
@@ -195,6 +217,8 @@ def headline(found: Drift) -> str:
         parts.append(f"{refused:,} would be rejected on {'its node' if refused == 1 else 'their nodes'}")
     if better:
         parts.append(f"{better:,} would be better elsewhere by more than {amount(found.margin or 0.0)}")
+    if others := len(found.with_other_devices):
+        parts.append(f"{others:,} would get better devices on {'its node' if others == 1 else 'their nodes'}")
     said = ", ".join(parts) if parts else "no pod has drifted"
     return f"{plural(found.checked, 'pod')} on nodes checked: {said}"
 
@@ -215,7 +239,7 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
         yield ""
         rows = [("", "because of", "where", "pods")]
         for (clause, place, refused, count), number in zip(ranked, numbers.values(), strict=True):
-            verb = "refuses" if refused else "gives it less"
+            verb = "refuses" if refused else "prefers others" if clause.startswith("devices by") else "gives it less"
             rows.append((number, f"{_name(clause, place)} {verb}", place, str(count)))
         yield from to.table(rows, right_from=3)
         yield ""
@@ -223,7 +247,8 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
         for one in found.drifted[:most]:
             by = amount(one.margin) if one.margin is not None else ""
             number = numbers[one.clause, one.place, one.refused]
-            pods.append((printable(one.pod), one.node, one.better or "nowhere", number, by))
+            goes = printable(one.devices) if one.devices else one.better or "nowhere"
+            pods.append((printable(one.pod), one.node, goes, number, by))
         bold = {at: BOLD for at, one in enumerate(found.drifted[:most], 1) if one.refused}
         yield from to.table(pods, right_from=4, styles=bold)
         if len(found.drifted) > most:
@@ -246,6 +271,8 @@ def _name(clause: str, place: str) -> str:
 def sentence(one: Drifted) -> str:
     """Return what is wrong with one pod."""
     place = f" ({one.place})" if one.place else ""
+    if one.devices:
+        return printable(f"it would get {one.devices} on its node, by `{one.clause}`")
     if one.refused:
         goes = f"it would go to {one.better}" if one.better else "no node fits now"
         return printable(f"{_name(one.clause, one.place)} rejects it there{place}; {goes}")
@@ -261,6 +288,7 @@ def data(found: Drift) -> dict[str, Any]:
         "checked": found.checked,
         "refused": len(found.refused),
         "better": len(found.better),
+        "otherDevices": len(found.with_other_devices),
         "couldBeBetter": found.could_be_better,
         "margin": found.margin,
         "skipped": dict(found.skipped),

@@ -60,6 +60,8 @@ class Allocations:
         self._claims: tuple[ClaimRequests, ...] = ()
         self._failure = ""
         self._names: list[str] = []
+        self._stamp: tuple[int, ...] = ()
+        """What the last refresh has seen: while that stays the same, there is nothing to drop."""
         self._identity = -1
         self._classes = -1
         self._labels = -1
@@ -93,7 +95,9 @@ class Allocations:
 
     def on(self, row: int) -> NodeAllocation:
         """Return what the claims get on one node."""
-        self.outcomes(np.array([row]))
+        self._refresh()
+        if self._outcomes[row] == _UNKNOWN:
+            self._search(row)
         found: NodeAllocation = self._found[row]
         return found
 
@@ -145,9 +149,14 @@ class Allocations:
         """Drop the results for nodes that may see or use other devices now."""
         cluster = self._cluster
         nodes, slices, allocated = cluster.nodes, cluster.resource_slices, cluster.resource_claims.allocated
+        version = cluster.store.version(objects.DeviceClass)
+        stamp = (nodes.identity_version, version, nodes.version, slices.changed.end, allocated.changed.end)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
         if self._identity != nodes.identity_version:
             self._follow_rows()
-        if self._classes != (version := cluster.store.version(objects.DeviceClass)):
+        if self._classes != version:
             self._classes = version
             self._read()
             self._forget(slice(None))

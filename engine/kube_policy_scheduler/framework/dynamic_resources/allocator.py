@@ -82,6 +82,9 @@ def allocate(
     """
     search = _Search(claims, pools, allocated, node_name, labels, rank=rank, most_steps=most_steps)
     try:
+        first = search.first_fit()
+        if first is not None:
+            return NodeAllocation((first,), alternatives=_FIRST, requests=(claims[0].requests,))
         found = search.run()
     except AllocationError as error:
         return NodeAllocation(None, error=str(error))
@@ -96,6 +99,10 @@ def allocate(
             requests=tuple(claim.requests for claim in claims),
         )
     return NodeAllocation(None, INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE)
+
+
+_FIRST = ((0,),)
+"""The alternatives taken for one claim with one request."""
 
 
 class _TooManySteps(Exception):
@@ -156,6 +163,36 @@ class _Search:
         self._consuming: dict[DeviceID, dict[str, Quantity]] = {}
         self._counters = _Counters(allocated)
         self._steps = most_steps
+
+    def first_fit(self) -> tuple[Chosen, ...] | None:
+        """Return the first devices that one request gets, if nothing can make the search go back; None: ask `run`.
+
+        That is what most claims are: one request for a number of devices, without constraints, and devices without
+        shares and counters. It finds what `run` finds, in a fraction of the time.
+
+        Raises:
+            AllocationError: a selector has no result.
+        """
+        if len(self._claims) != 1 or len(self._claims[0].requests) != 1 or self._claims[0].constraints:
+            return None
+        alternatives = self._claims[0].requests[0]
+        request = alternatives[0]
+        if request.parent or request.takes_all or request.admin or request.capacity:
+            return None
+        if not 0 < request.count <= MAX_RESULTS:
+            return None
+        chosen: list[Chosen] = []
+        allocated = self._allocated
+        for device, _ in self._devices:
+            if device.id in allocated:
+                continue
+            if not device.is_plain or allocated.consumed(device.id) is not None:
+                return None
+            if self._selects(request, device) and (not device.device.taints or request.tolerates(device.device)):
+                chosen.append(Chosen(request, device, False, None))
+                if len(chosen) == request.count:
+                    return tuple(chosen)
+        return None
 
     def run(self) -> bool:
         """Return whether all claims can be allocated; `results` holds how.

@@ -21,6 +21,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
@@ -31,7 +32,7 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, 
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, governed, leads, refusal
-from kube_policy_scheduler.wording import amount, signed
+from kube_policy_scheduler.wording import amount, signed, some
 
 EARLIER = "pods before it moved"
 _DIGITS = 9
@@ -43,7 +44,8 @@ class Reason:
     """What made the difference."""
 
     kind: str
-    """`filter`, `score`, `tie`, `earlier` (the pods before it), `held`, `gang` (it is not complete) or `ungoverned`."""
+    """`filter`, `score`, `tie`, `devices` (the order of devices), `earlier` (the pods before it), `held`, `gang` (it is
+    not complete) or `ungoverned`."""
     clause: str
     """The clause as written, or Kubernetes' name of the rule; for `earlier` a few words."""
     place: str = ""
@@ -147,6 +149,13 @@ class Placement:
     """Why it has no node."""
     gang: str = ""
     """The gang without which it must not start, as written, if that is why it has no node."""
+    devices: tuple[str, ...] = ()
+    """The devices that it gets on its node, by name."""
+
+    def differs(self, other: Placement) -> bool:
+        """Return whether the outcome is another: another node, other devices on the same one, or none."""
+        mine, theirs = ((one.state, one.node, one.devices) for one in (self, other))
+        return mine[:2] != theirs[:2] or sorted(mine[2]) != sorted(theirs[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +187,13 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """Return `moved`, `lost` (it had a node and has none), `gained`, or `other`: none, for another reason."""
+        """Return what differs.
+
+        `moved`, `devices` (other devices of the same node), `lost` (it had a node and has none), `gained`, or `other`:
+        none, for another reason.
+        """
         if self.old.node and self.new.node:
-            return "moved"
+            return "devices" if self.old.node == self.new.node else "moved"
         return "lost" if self.old.node else "gained" if self.new.node else "other"
 
 
@@ -250,7 +263,8 @@ class ReplayedPolicies:
             placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
             return placement, _nothing
         host, devices = decision.host, decision.devices
-        placement = Placement(State.PLACED, host, rules.profile.name)
+        names = names_of_devices(inputs.frame(), decision)
+        placement = Placement(State.PLACED, host, rules.profile.name, devices=names)
 
         def place() -> None:
             take_claims(self.state.cluster, pod, host, now=step.now, order=decision.device_order)
@@ -352,7 +366,7 @@ def replay(
             was, now = (each.get(step.pod.metadata.uid, one) for each, one in zip(incomplete, (was, now), strict=True))
             placed = [placed[0] + bool(was.node), placed[1] + bool(now.node)]
             as_was += bool(step.was) and was.node == step.was
-            if (was.state, was.node) != (now.state, now.node):
+            if was.differs(now):
                 changes.append(Change(step.key, was, now, _gang_reason(was, now) or why or Reason("earlier", EARLIER)))
         decided += len(together)
         progress(decided, len(steps))
@@ -393,8 +407,7 @@ def _decide_together(
             ahead.append(step)
             continue
         (was, settle_old), (now, settle_new) = before.decide(step), after.decide(step)
-        differs = (was.state, was.node) != (now.state, now.node)
-        yield step, was, now, _reason(before, after, step, now) if differs else None
+        yield step, was, now, _reason(before, after, step, was, now) if was.differs(now) else None
         settle_old()
         settle_new()
 
@@ -406,7 +419,7 @@ def _gang_reason(was: Placement, now: Placement) -> Reason | None:
     return Reason("gang", was.gang, text=f"was not complete: {was.message}") if was.gang else None
 
 
-def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, now: Placement) -> Reason:
+def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, was: Placement, now: Placement) -> Reason:
     """Return why a pod's outcome differs: both sets are asked about the new cluster, as it stands before the pod."""
     pod = after.info(step)
     old, new = before.ruleset.rules(pod), after.ruleset.rules(pod)
@@ -414,11 +427,25 @@ def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, now: 
         return Reason("ungoverned", "no policy", text="of the new ones governs it")
     if old is None:
         return Reason("ungoverned", "no policy", text="of the old ones governed it")
+    if was.node == now.node and now.node:
+        return _of_devices(old, new, was, now)
     inputs = after.inputs(step, new)
     return reason(
         replace(inputs, rules=old, signals=before.signals), inputs,
         to_node=now.node, new_message=now.message, cycle=after.other,
     )  # fmt: skip
+
+
+def _of_devices(old: Rules, new: Rules, was: Placement, now: Placement) -> Reason:
+    """Return why a pod gets other devices on the same node."""
+    lost = [name for name in was.devices if name not in now.devices]
+    got = [name for name in now.devices if name not in was.devices]
+    text = f"gets {some(got, limit=4) or 'none'} instead of {some(lost, limit=4) or 'none'}"
+    before, after = (rules.profile.devices for rules in (old, new))
+    if (before.text if before is not None else "") == (after.text if after is not None else ""):
+        return Reason("earlier", EARLIER, text=text)
+    order = f"devices by {after.text}" if after is not None else "kube-scheduler's order of devices"
+    return Reason("devices", order, text=text)
 
 
 # --- which pods ------------------------------------------------------------------------------------------

@@ -165,6 +165,7 @@ def _most(spread: Spread | None) -> int:
 
 _VERBS = (
     ("moved", "moves", "move"),
+    ("devices", "gets other devices on its node", "get other devices on their nodes"),
     ("lost", "becomes unschedulable", "become unschedulable"),
     ("gained", "becomes schedulable", "become schedulable"),
     ("other", "waits for another reason", "wait for another reason"),
@@ -223,7 +224,7 @@ def _causes(found: Impact, to: Terminal) -> Iterator[str]:
 
 def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     numbers = {_key(reason): at for at, (reason, _) in enumerate(found.causes(), 1)}
-    order = {"lost": 0, "gained": 1, "moved": 2, "other": 3}
+    order = {"lost": 0, "gained": 1, "moved": 2, "devices": 3, "other": 4}
     ordered = sorted(found.replay.changes, key=lambda change: order[change.kind])
     rows = [("pod", "old", "new", "because")]
     for change in ordered[:most]:
@@ -284,7 +285,7 @@ def data(found: Impact) -> dict[str, Any]:
         "left": replay.left,
         "asWas": replay.as_was,
         "were": replay.were,
-        "counts": {kind: len(found.of(kind)) for kind in ("moved", "lost", "gained", "other")},
+        "counts": {kind: len(found.of(kind)) for kind in ("moved", "devices", "lost", "gained", "other")},
         "broken": found.broken,
         "causes": [{**report_values(reason), "pods": count} for reason, count in found.causes()],
         "changes": [
@@ -328,7 +329,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
     yield "| | old | new | change |"
     yield "|---|---:|---:|---:|"
     yield from (f"| {' | '.join(row)} |" for row in _figures(found))
-    shown = [change for kind in ("lost", "gained", "moved") for change in found.of(kind)][:most]
+    shown = [change for kind in ("lost", "gained", "moved", "devices") for change in found.of(kind)][:most]
     if shown:
         yield ""
         yield f"<details><summary>{plural(len(shown), 'pod')}</summary>"
