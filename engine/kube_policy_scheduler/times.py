@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -14,13 +15,21 @@ UNIT_SECONDS: Mapping[str, float] = MappingProxyType(
 """The units of durations in policies and files. `m` is not one of them: in a quantity it is milli."""
 
 _PART = re.compile(r"([0-9.]+)(ms|min|s|m|h|d|w)")
+_LONGEST_TIMESTAMP = 64
+"""Characters: a moment in nanoseconds with an offset has 35."""
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 31536000
 
 
 def unix_seconds(text: str | None) -> float | None:
     """Return Unix seconds of an API timestamp, or None where there is none or it does not parse."""
-    if not text:
+    if not text or len(text) > _LONGEST_TIMESTAMP:
         return None
+    return _unix_seconds(text)
+
+
+@lru_cache(maxsize=4096)
+def _unix_seconds(text: str) -> float | None:
+    """Return what `unix_seconds` does; in a list many pods have the same times."""
     try:
         return parse_rfc3339(text).timestamp()
     except ValueError:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, reserve_on, undo
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
@@ -55,6 +57,11 @@ class Measurement:
         return 1e6 / self.cpu_us
 
 
+def accelerated_cycle() -> Cycle:
+    """Return a cycle with the compiled kernels, where numba is installed."""
+    return Cycle(accelerator=Accelerator(compile_kernels()))
+
+
 @dataclass
 class Run:
     """One workload on one cluster, decided round after round."""
@@ -62,7 +69,7 @@ class Run:
     workload: Workload
     cluster: Cluster
     profile: Profile
-    cycle: Cycle = field(default_factory=Cycle)
+    cycle: Cycle = field(default_factory=accelerated_cycle)
     signals: Signals = Signals.EMPTY
     serial: int = 0
     """Pods made so far: each gets a number of its own."""

@@ -29,6 +29,7 @@ from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.queue_usage import QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
@@ -232,15 +233,24 @@ class Cluster:
             counted.append(pod)
         if not counted:
             return
-        places = np.array(numbers, np.intp)
-        demands = [pod.demand for pod in counted]
-        self.nodes.hold_many(places, demands)
-        requests = {id(demand): self.nodes.counted_requests(demand) for demand in demands}
-        by_priority: dict[int, tuple[list[int], list[list[tuple[str, int]]]]] = {}
-        for pod, row in zip(counted, numbers, strict=True):
-            of_priority = by_priority.setdefault(pod.template.priority, ([], []))
-            of_priority[0].append(row)
-            of_priority[1].append(requests[id(pod.demand)])
+        demands: list[PodRequests] = []
+        index: dict[int, int] = {}
+        kinds: list[int] = []
+        for pod in counted:  # most are of few workloads
+            demand = pod.demand
+            kind = index.get(id(demand))
+            if kind is None:
+                kind = index[id(demand)] = len(demands)
+                demands.append(demand)
+            kinds.append(kind)
+        on_rows, of_kind = np.array(numbers, np.intp), np.array(kinds, np.intp)
+        self.nodes.hold_many(on_rows, of_kind, demands)
+        requests = [self.nodes.counted_requests(demand) for demand in demands]
+        by_priority: dict[int, list[int]] = {}
+        for number, pod in enumerate(counted):
+            by_priority.setdefault(pod.template.priority, []).append(number)
+        for priority, chosen in by_priority.items():
+            self.priorities.update_many(priority, on_rows[chosen], of_kind[chosen], requests)
         self.counters.place_many(counted, numbers)
         if self.devices.tables or self.numa or self.workload.learns:
             for pod, row in zip(counted, numbers, strict=True):
@@ -250,8 +260,6 @@ class Cluster:
                     self.numa.count(pod, pod.node_name, 1)
                 if self.workload.learns:
                     self.workload.saw(pod.template, 1)
-        for priority, (places_of, requests_of) in by_priority.items():
-            self.priorities.update_many(priority, np.array(places_of, np.intp), requests_of)
 
     def assume(self, pod: PodInfo, node_name: str, *, now: float, devices: Mapping[str, Chosen] | None = None) -> None:
         """Count a pod on the node that was chosen for it, before it is bound.

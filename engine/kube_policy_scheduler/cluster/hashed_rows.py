@@ -14,6 +14,8 @@ Hashes = NDArray[np.uint64]
 _BITS = 64
 _ROWS_IN_A_GROUP = 128
 """At most, on average: with more rows the number of groups doubles."""
+_MANY_NEW = 1_000
+"""So many new rows are grouped together with all others."""
 
 
 class HashedRows:
@@ -25,6 +27,8 @@ class HashedRows:
     def __init__(self) -> None:
         self._hashes = ValueColumn((), np.uint64)
         self._group_of = ValueColumn((), np.int64)
+        self._new: list[int] = []
+        """Hashes of rows that were appended since the last read."""
         self._bits = 0
         """There are `2 ** bits` groups."""
         self._groups: list[set[int]] = [set()]
@@ -34,20 +38,24 @@ class HashedRows:
     @property
     def hashes(self) -> Hashes:
         """Return `uint64[rows]`: the hash of each name."""
+        self._settle()
         return self._hashes.values
 
     @property
     def group_hashes(self) -> Hashes:
         """Return `uint64[groups]`: a hash of each group's number."""
+        self._settle()
         return self._group_hashes
 
     @property
     def groups(self) -> IntArray:
         """Return `int64[rows]`: the group of each row."""
+        self._settle()
         return self._group_of.values
 
     def rows(self, group: int) -> IntArray:
         """Return the rows of a group, in no order."""
+        self._settle()
         array = self._arrays.get(group)
         if array is None:
             members = self._groups[group]
@@ -56,11 +64,25 @@ class HashedRows:
 
     def append(self, name: str) -> None:
         """Add a row after the last one."""
-        row, value = len(self.hashes), hash_of(name)
-        self._hashes.write(row, value)
-        self._group_of.write(row, value >> (_BITS - self._bits))
-        if not self._resize():
-            self._change(row).add(row)
+        self._new.append(hash_of(name))
+
+    def _settle(self) -> None:
+        """Take in the rows that were appended: of a first list, all at once."""
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        known = self._hashes.values
+        if len(new) > _MANY_NEW:
+            whole = np.concatenate((known, np.array(new, np.uint64)))
+            self._hashes = ValueColumn(whole.tolist(), np.uint64)
+            self._group(len(whole))
+            return
+        for value in new:
+            row = len(self._hashes.values)
+            self._hashes.write(row, value)
+            self._group_of.write(row, value >> (_BITS - self._bits))
+            if not self._resize():
+                self._change(row).add(row)
 
     def remove(self, row: int) -> None:
         """Drop a row; the last one moves into its place."""
@@ -76,25 +98,31 @@ class HashedRows:
 
     def _change(self, row: int) -> set[int]:
         """Return the group of a row, which is about to change."""
-        group = int(self.groups[row])
+        group = int(self._group_of.values[row])
         self._arrays.pop(group, None)
         return self._groups[group]
 
     def _resize(self) -> bool:
         """Group all rows again if their number requires other groups; return whether it did."""
-        size = len(self.hashes)
-        bits = max(0, (max(size - 1, 0) // _ROWS_IN_A_GROUP).bit_length())
-        if bits == self._bits:
+        size = len(self._hashes.values)
+        if _bits(size) == self._bits:
             return False
-        self._bits = bits
+        self._group(size)
+        return True
+
+    def _group(self, size: int) -> None:
+        bits = self._bits = _bits(size)
         self._group_hashes = _hashes_of_groups(2**bits)
-        groups = (self.hashes >> np.uint64(_BITS - bits)).astype(np.int64) if bits else np.zeros(size, np.int64)
+        groups = (self._hashes.values >> np.uint64(_BITS - bits)).astype(np.int64) if bits else np.zeros(size, np.int64)
         self._group_of = ValueColumn(groups.tolist(), np.int64)
         order = np.argsort(groups)
         starts = np.searchsorted(groups[order], np.arange(2**bits + 1)).tolist()
         self._groups = [set(order[start:end].tolist()) for start, end in pairwise(starts)]
         self._arrays = {}
-        return True
+
+
+def _bits(size: int) -> int:
+    return max(0, (max(size - 1, 0) // _ROWS_IN_A_GROUP).bit_length())
 
 
 def hash_of(text: str) -> int:

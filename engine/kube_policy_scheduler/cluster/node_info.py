@@ -62,10 +62,17 @@ class SharedParts:
     def share(self, node: objects.Node) -> Amounts:
         """Replace what is equal to a part of another node with that part; return what the node offers, shared too."""
         meta, status = node.metadata, node.status
-        meta.labels = _interned(meta.labels, values=True)
-        meta.annotations = _interned(meta.annotations, values=False)
+        labels = meta.labels or {}
+        for name, text in labels.items():
+            labels[name] = intern(text)  # msgspec keeps keys
         if status.images:
-            status.images = [self._shared((each.size_bytes, *(each.names or ())), each) for each in status.images]
+            known, images = self._parts, []
+            for each in status.images:
+                names = each.names
+                key = (each.size_bytes, *names) if names else (each.size_bytes,)
+                found_image: objects.ContainerImage | None = known.get(key)
+                images.append(self._shared(key, each) if found_image is None else found_image)
+            status.images = images
         for condition in status.conditions or ():
             condition.type, condition.status = intern(condition.type), intern(condition.status)
             if condition.last_transition_time is not None:
@@ -99,12 +106,6 @@ class SharedParts:
                 self._parts.clear()
             self._parts[key] = found = part
         return found
-
-
-def _interned(texts: dict[str, str] | None, *, values: bool) -> dict[str, str] | None:
-    if texts is None:
-        return None
-    return {intern(key): intern(text) if values else text for key, text in texts.items()}
 
 
 def allocatable(node: objects.Node) -> Amounts:

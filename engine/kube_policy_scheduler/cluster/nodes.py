@@ -374,25 +374,14 @@ class NodeTable:
         self._pod_count[row] += sign
         self.touch(row)
 
-    def hold_many(self, rows: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:
-        """Count new pods, each on one of the rows."""
-        nonzero_cpu, nonzero_memory = [], []
-        found: dict[str, tuple[list[int], list[int]]] = {resource: ([], []) for resource in self._requested}
-        for row, demand in zip(rows.tolist(), demands, strict=True):
-            for resource, amount in demand.requests.items():
-                if (lists := found.get(resource)) is not None:
-                    lists[0].append(row)
-                    lists[1].append(amount)
-            nonzero_cpu.append(demand.nonzero_cpu_millis)
-            nonzero_memory.append(demand.nonzero_memory_bytes)
-        for resource, (places, amounts) in found.items():
-            if places:
-                self._requested[resource].add_many(np.array(places, np.intp), amounts)
-        self._nonzero_cpu.add_many(rows, nonzero_cpu)
-        self._nonzero_memory.add_many(rows, nonzero_memory)
+    def hold_many(self, rows: NDArray[np.intp], kinds: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:
+        """Count new pods, each on one of the rows; `demands[kinds[i]]` is what the pod on `rows[i]` requests."""
+        for resource, column in self._requested.items():
+            column.add_many(rows, kinds, [demand.requests.get(resource, 0) for demand in demands])
+        self._nonzero_cpu.add_many(rows, kinds, [demand.nonzero_cpu_millis for demand in demands])
+        self._nonzero_memory.add_many(rows, kinds, [demand.nonzero_memory_bytes for demand in demands])
         np.add.at(self._pod_count, rows, 1)
-        for row in dict.fromkeys(rows.tolist()):
-            self.touch(row)
+        self.dynamic_changes.note_many(list(dict.fromkeys(rows.tolist())))
 
     def hold_more(self, row: int, resource: str, amount: int) -> None:
         """Count a request of a pod that is counted, for a resource that appeared after it."""
@@ -440,13 +429,13 @@ class NodeTable:
 
     def _offer(self, info: NodeInfo, before: Amounts, after: Amounts) -> None:
         """Take over what a node offers: resources that it is the first one to offer, or was the last one to, change."""
-        for resource in after.keys() - before.keys() - NATIVE:
+        for resource in [each for each in after if each not in NATIVE and each not in before]:
             self._offers[resource] += 1
             if self._offers[resource] == 1:
                 self._allocatable[resource] = np.zeros(self._capacity, np.int64)
                 self._requested[resource] = SumColumn(self._capacity)
                 self.appeared.add(resource)
-        for resource in before.keys() - after.keys() - NATIVE:
+        for resource in [each for each in before if each not in NATIVE and each not in after]:
             self._offers[resource] -= 1
             if not self._offers[resource]:
                 del self._offers[resource], self._allocatable[resource], self._requested[resource]

@@ -208,8 +208,11 @@ class Templates:
         )
 
     def _template(self, meta: objects.ObjectMeta, spec: objects.PodSpec) -> PodTemplate:
-        owners = meta.owner_references
-        controller = next((owner for owner in owners if owner.controller), None) if owners else None
+        controller = None
+        for owner in meta.owner_references or ():
+            if owner.controller:
+                controller = owner
+                break
         volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
         if controller is not None:
             known = self._by_controller.get(controller.uid)

@@ -39,14 +39,20 @@ class PriorityTable:
         else:
             level.fit(self._capacity)
 
-    def update_many(self, priority: int, rows: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]) -> None:
-        """Count new pods of one priority, each with its requests on one of the rows."""
+    def update_many(
+        self,
+        priority: int,
+        rows: NDArray[np.intp],
+        kinds: NDArray[np.intp],
+        requests: Sequence[Sequence[tuple[str, int]]],
+    ) -> None:
+        """Count new pods of one priority: `requests[kinds[i]]` are those of the pod on `rows[i]`."""
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level()
         if (most := int(rows.max())) >= self._capacity:
             self._grow(most + 1)
-        level.update_many(rows, requests)
+        level.update_many(rows, kinds, requests)
         level.fit(self._capacity)
 
     def add(self, priority: int, row: int, resource: str, amount: int) -> None:
@@ -104,25 +110,28 @@ class _Level:
         if self._columns is None and not self._rows[row]["pods"]:
             del self._rows[row]
 
-    def update_many(self, rows: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]) -> None:
+    def update_many(
+        self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]
+    ) -> None:
         if self._columns is None:
-            for row, each in zip(rows.tolist(), requests, strict=True):
-                self.update(row, each, 1)
+            for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+                self.update(row, requests[kind], 1)
             return
         self.pods += len(rows)
         np.add.at(self._columns["pods"], rows, 1)
-        found: dict[str, tuple[list[int], list[int]]] = {}
-        for row, each in zip(rows.tolist(), requests, strict=True):
+        tables: dict[str, _IntArray] = {}
+        for kind, each in enumerate(requests):
             for resource, amount in each:
                 if resource != "pods":
-                    places, amounts = found.setdefault(resource, ([], []))
-                    places.append(row)
-                    amounts.append(amount)
-        for resource, (places, amounts) in found.items():
+                    tables.setdefault(resource, np.zeros(len(requests), np.int64))[kind] = _wrapped(amount)
+        for resource, table in tables.items():
+            amounts = table[kinds]
+            if not amounts.any():
+                continue
             column = self._columns.get(resource)
             if column is None:
                 column = self._columns[resource] = np.zeros(len(self._columns["pods"]), np.int64)
-            np.add.at(column, places, np.array([_wrapped(amount) for amount in amounts], np.int64))
+            np.add.at(column, rows, amounts)
 
     def add(self, row: int, resource: str, amount: int) -> None:
         if self._columns is None:

@@ -36,13 +36,15 @@ class SumColumn:
             total = self._most if total > 0 else -self._most
         self.whole[row] = total
 
-    def add_many(self, rows: _Rows, amounts: list[int]) -> None:
-        """Add an amount to each of some rows, of which several may be the same."""
-        if self._beyond or min(amounts) < 0 or int(self.whole[rows].max()) + sum(amounts) > self._most:
-            for row, amount in zip(rows.tolist(), amounts, strict=True):
-                self.add(row, amount)
+    def add_many(self, rows: _Rows, kinds: _Rows, amounts: list[int]) -> None:
+        """Add `amounts[kinds[i]]` to `rows[i]` for each i; several rows may be the same."""
+        if not any(amounts):
+            return
+        if self._beyond or min(amounts) < 0 or int(self.whole[rows].max()) + max(amounts) * len(rows) > self._most:
+            for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+                self.add(row, amounts[kind])
         else:
-            np.add.at(self.whole, rows, np.array(amounts, np.int64))
+            np.add.at(self.whole, rows, np.array(amounts, np.int64)[kinds])
 
     def beyond(self) -> list[int]:
         """Return the rows whose sum differs from the shown value."""

@@ -122,12 +122,15 @@ class EventHandlers:
         """Handle several pods that were added or modified: of a first list, mostly pods that are on nodes."""
         placed: list[PodInfo] = []
         uids: set[str] = set()
+        some_pending = self._some_pending()
         for pod in pods:
             uid = pod.metadata.uid
-            if not pod.spec.node_name or uid in uids or self._is_known(uid):
+            known = self._is_known(uid) if some_pending else uid in self._cluster.pods
+            if known or not pod.spec.node_name or uid in uids:
                 self._assign_many(placed)
                 placed, uids = [], set()
                 take_one(self.pod_changed, pod)
+                some_pending = self._some_pending()
                 continue
             try:
                 info = self._cluster.templates.pod(pod)
@@ -141,6 +144,10 @@ class EventHandlers:
             placed.append(info)
             uids.add(uid)
         self._assign_many(placed)
+
+    def _some_pending(self) -> bool:
+        """Return whether any pod is known that is on no node."""
+        return bool(self._foreign or len(self._queue) or self._cluster.nominated)
 
     def _is_known(self, uid: str) -> bool:
         return (
