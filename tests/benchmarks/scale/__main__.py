@@ -1,7 +1,8 @@
 """`make bench ARGS='--scale'`: decisions, start, memory and stalls in the largest clusters, in under fifteen minutes.
 
 A synthetic API server sends nodes and pods of the size that real ones have. Nodes and pods change during every
-workload. Writes `scale.json` and `scale.html` to build/benchmarks/.
+workload. Writes `scale.json`, `scale.html` and `scale-growth.svg` to build/benchmarks/. Ctrl-C ends it and keeps what
+has been measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from tests.benchmarks.scale.site import (
     measure,
     started,
 )
-from tests.benchmarks.scale.stalls import BOUNDS_MS, GOAL_MS, Stalls, measure_stalls
+from tests.benchmarks.scale.stalls import BOUNDS_MS, CAUSES, GOAL_MS, Stalls, measure_stalls
 from tests.benchmarks.workloads import named
 
 NODES, PODS = 130_000, 500_000
@@ -54,16 +55,24 @@ START_NODES = 100_000
 """The goals of start and memory are for so many nodes, and for 500,000 pods."""
 START_SECONDS, MEMORY_MB = 10.0, 1_200.0
 START_SECONDS_BEFORE, MEMORY_MB_BEFORE = 26.0, 2_400.0
-PARTS = ("decisions", "gang", "stalls", "growth", "thresholds")
+AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "stalls")
+"""Rows that need the cluster at full size; `start` is part of each of them."""
+ROWS = ("start", *AT_FULL_SIZE, "small", "thresholds", "growth")
+GROWTH_SECONDS = 270.0
+INTERRUPTED = 130
 BASELINE = Path(__file__).with_name("baseline.json")
 _TEMPLATE = "scale.html"
 
-EPILOG = """\
+EPILOG = f"""\
+rows: {", ".join(ROWS)}
+
 examples:
-  make bench ARGS='--scale'                                   # 130,000 nodes, 500,000 pods
+  make bench ARGS='--scale'                                   # all rows: 130,000 nodes, 500,000 pods
+  make bench ARGS='--scale --only rules,card,clauses,own'     # only these rows of the table
+  make bench ARGS='--scale --only stalls --causes relist,scrape'
   make bench ARGS='--scale --nodes 5000 --pods 20000'         # about two minutes
-  make bench ARGS='--scale --part stalls --seconds 1'
-  make bench ARGS='--scale --only plain --only preemption --nodes 20000 --pods 80000'
+  make bench ARGS='--scale --store'                           # make this run the baseline
+  make bench ARGS='--scale --only rules,own --store'          # make these rows of the baseline
 """
 
 
@@ -75,7 +84,7 @@ class Run:
     numpy: str
     machine: str
     turn_us: float
-    start: Started
+    start: Started | None = None
     decisions: list[Decided] = field(default_factory=list)
     gang: Gang | None = None
     stalls: list[Stalls] = field(default_factory=list)
@@ -83,30 +92,65 @@ class Run:
     workloads: list[Measurement] = field(default_factory=list)
     seconds: float = 0.0
     """Wall time of the run."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended it: rows are missing."""
+
+    def key(self, row: str) -> str:
+        """Return under which name the baseline has a row at this size."""
+        return f"{row}/{self.start.nodes}/{self.start.pods}" if self.start is not None else row
 
     def relatives(self) -> dict[str, float]:
         """Return every cost that is compared with the baseline, in turns of the reference loop, by name."""
-        size = f"{self.start.nodes}/{self.start.pods}"
-        found = {f"start/{size}": self.start.relative}
-        found |= {f"{one.name}/{size}": one.relative for one in self.decisions}
-        found |= {f"gang/{size}": self.gang.relative} if self.gang is not None else {}
+        found = {self.key("start"): self.start.relative} if self.start is not None else {}
+        found |= {self.key(one.name): one.relative for one in self.decisions}
+        found |= {self.key("gang"): self.gang.relative} if self.gang is not None else {}
         return found | {f"{one.workload}/{one.nodes}": one.relative for one in self.workloads}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a goal, and what was measured."""
+
+    name: str
+    what: str
+    before: str
+    now: str
+    goal: str
+    turns: float | None
+    """The cost as a multiple of one turn of the reference loop."""
+    base: float | None
+    """The same as a multiple of the baseline; None without one."""
+    ok: bool | None
+    """Whether the goal is reached; None at another size than the goal is for."""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return what is shown."""
+        mark = "" if self.ok is None else "✓" if self.ok else "✗"
+        turns = f"{self.turns:,.1f}" if self.turns is not None else ""
+        base = f"{self.base:.2f}" if self.base is not None else ""
+        return self.name, self.what, self.before, self.goal, self.now, turns, base, mark
+
+
+ROW_TITLES = ("row", "what", "before", "goal", "now", "× reference loop", "× baseline", "")
 
 
 def main(arguments: list[str]) -> int:
     """Measure, print, write; return 1 where `--check` finds something slower."""
     options = _parser().parse_args(arguments)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="scale-") as directory:
-        run = asyncio.run(_measure(options, Path(directory)))
+    reference = Reference()
+    run = Run(platform.python_version(), np.__version__, platform.machine(), reference.seconds() * 1e6)
+    progress = Progress(began)
+    try:
+        _measure(run, options, reference, progress)
+    except KeyboardInterrupt:
+        run.interrupted = True
+    progress.say("")
     run.seconds = time.monotonic() - began
-    _say("")
     console = Console(width=150) if not sys.stdout.isatty() else Console()
     _show(run, console)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "scale.json").write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
-    (options.out / _TEMPLATE).write_text(page(run), encoding="utf-8")
-    console.print(f"{run.seconds:.0f} s; written: {options.out / 'scale.json'}, {options.out / _TEMPLATE}")
+    written = _write(run, options.out)
+    console.print(f"{run.seconds:.0f} s; written: {', '.join(map(str, written))}")
     stored = _baseline()
     slower = [
         f"{name}: {value / stored[name]:.2f} times its baseline"
@@ -118,7 +162,21 @@ def main(arguments: list[str]) -> int:
     if options.store:
         kept = stored | {name: round(value, 3) for name, value in run.relatives().items()}
         BASELINE.write_text(json.dumps({"relative": dict(sorted(kept.items()))}, indent=1) + "\n", encoding="utf-8")
+        console.print(f"baseline: {len(run.relatives())} of {len(kept)} rows are of this run")
+    if run.interrupted:
+        console.print("interrupted: rows are missing")
+        return INTERRUPTED
     return 1 if options.check and slower else 0
+
+
+def _write(run: Run, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"scale.json": json.dumps(asdict(run), indent=1) + "\n", _TEMPLATE: page(run)}
+    if run.growth:
+        texts["scale-growth.svg"] = _growth(run.growth)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,17 +188,37 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nodes", type=_at_least(10), default=NODES, help=f"nodes of the cluster; default {NODES:,}")
     parser.add_argument("--pods", type=_at_least(1), help=f"pods on them; default: {PODS:,} for {NODES:,} nodes")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
     parser.add_argument(
-        "--only", action="append", choices=[load.name for load in LOADS], help="only this workload; may be repeated"
+        "--only",
+        action="extend",
+        type=_some_of(ROWS),
+        metavar="ROW,…",
+        help="only these rows, separated by commas; may be repeated",
+    )
+    parser.add_argument(
+        "--causes",
+        action="extend",
+        type=_some_of(CAUSES),
+        metavar="CAUSE,…",
+        help=f"only stalls of these causes: {', '.join(CAUSES)}",
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each workload; default 5")
     parser.add_argument("--checks", type=int, default=3, help="decisions held against the plain path; default 3")
     parser.add_argument("--most", type=_at_least(1_000), help="nodes up to which growth is measured; default 1,000,000")
     parser.add_argument("--store", action="store_true", help="make this run the baseline")
     parser.add_argument("--check", action="store_true", help="fail where something is slower than the baseline")
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for JSON and HTML")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for JSON, HTML and SVG")
     return parser
+
+
+def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
+    def found(text: str) -> list[str]:
+        wanted = [name.strip() for name in text.split(",") if name.strip()]
+        if unknown := [name for name in wanted if name not in names]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is unknown: there are {', '.join(names)}")
+        return wanted
+
+    return found
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -153,36 +231,79 @@ def _at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-async def _measure(options: argparse.Namespace, directory: Path) -> Run:
+class Progress:
+    """Shows what is under way, and each result as soon as it is there."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+
+    def say(self, text: str) -> None:
+        """Show on terminals what is under way; elsewhere as a line."""
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        elif text:
+            print(text, file=sys.stderr, flush=True)
+
+    def found(self, text: str) -> None:
+        """Show a result."""
+        clear = "\r\033[K" if sys.stderr.isatty() else ""
+        print(f"{clear}{time.monotonic() - self._began:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def _measure(run: Run, options: argparse.Namespace, reference: Reference, progress: Progress) -> None:
+    """Measure row by row; what is done is in `run` if it is interrupted."""
+    rows = options.only or (["stalls"] if options.causes else ROWS)
     nodes = options.nodes
     pods = options.pods or max(1, PODS * nodes // NODES)
-    parts = options.part or (["decisions"] if options.only else PARTS)
-    reference = Reference()
-    _say(f"start with {nodes:,} nodes and {pods:,} pods")
-    with synthetic_api(nodes=nodes, pods=pods) as url:
-        async with started(url, directory, nodes=nodes, pods=pods) as (site, start):
-            run = Run(platform.python_version(), np.__version__, platform.machine(), reference.seconds() * 1e6, start)
-            if "decisions" in parts:
-                for load in LOADS:
-                    if options.only and load.name not in options.only:
-                        continue
-                    _say(f"{load.name}, {nodes:,} nodes")
-                    run.decisions.append(measure(site, load, reference, seconds=options.seconds, checks=options.checks))
-            if "gang" in parts:
-                _say(f"gang, {nodes:,} nodes")
-                run.gang = await measure_gang(site, reference)
-            if "stalls" in parts:
-                run.stalls = await measure_stalls(site, say=_say)
-    del site
-    if "thresholds" in parts:
-        wanted = {(ours, size) for *_, ours, size in THRESHOLDS if size} | {(name, 5_000) for name, _ in AT_5000}
-        for name, size in sorted(wanted):
-            _say(f"{name}, {size:,} nodes")
-            workload = start_workload(named(name), nodes=size)
-            run.workloads.append(measure_workload(workload, reference, at_least=300 if named(name).preempts else 1_000))
-    if "growth" in parts:
-        run.growth = measure_growth(most=options.most or _most(nodes), seconds=300.0, say=_say)
-    return run
+    if not {"start", *AT_FULL_SIZE}.isdisjoint(rows):
+        with tempfile.TemporaryDirectory(prefix="scale-") as directory, synthetic_api(nodes=nodes, pods=pods) as url:
+            asyncio.run(_at_full_size(run, options, rows, url, Path(directory), reference, progress, pods=pods))
+    wanted = {(name, 5_000) for name, _ in AT_5000} if "small" in rows else set()
+    if "thresholds" in rows:
+        wanted |= {(ours, size) for *_, ours, size in THRESHOLDS if size}
+    for name, size in sorted(wanted):
+        progress.say(f"{name}, {size:,} nodes")
+        workload = start_workload(named(name), nodes=size)
+        run.workloads.append(measure_workload(workload, reference, at_least=300 if named(name).preempts else 1_000))
+        progress.found(f"{name}, {size:,} nodes: {run.workloads[-1].per_second:,.0f}/s")
+    if "growth" in rows:
+        for one in measure_growth(most=options.most or _most(nodes), seconds=GROWTH_SECONDS, say=progress.say):
+            run.growth.append(one)
+            costs = ", ".join(f"{name} {cost:,.0f} µs" for name, cost in one.cpu_us.items())
+            progress.found(f"growth, {one.nodes:,} nodes: {costs}")
+
+
+async def _at_full_size(
+    run: Run,
+    options: argparse.Namespace,
+    rows: Sequence[str],
+    url: str,
+    directory: Path,
+    reference: Reference,
+    progress: Progress,
+    *,
+    pods: int,
+) -> None:
+    nodes = options.nodes
+    progress.say(f"start with {nodes:,} nodes and {pods:,} pods")
+    async with started(url, directory, nodes=nodes, pods=pods) as (site, start):
+        run.start = start
+        progress.found(f"start: {start.cpu_seconds:.1f} s of CPU time, {start.memory_mb:,.0f} MB")
+        for load in (load for load in LOADS if load.name in rows):
+            progress.say(f"{load.name}, {nodes:,} nodes")
+            run.decisions.append(measure(site, load, reference, seconds=options.seconds, checks=options.checks))
+            progress.found(f"{load.name}: {run.decisions[-1].per_second:,.0f}/s, goal {load.goal:,}/s")
+            await asyncio.sleep(0)  # where Ctrl-C ends it
+        if "gang" in rows:
+            progress.say(f"gang, {nodes:,} nodes")
+            run.gang = await measure_gang(site, reference)
+            progress.found(f"gang of {run.gang.pods:,}: {run.gang.cpu_seconds:.2f} s")
+        if "stalls" in rows:
+            async for stall in measure_stalls(site, say=progress.say, only=options.causes or ()):
+                run.stalls.append(stall)
+                where = f", in {stall.where}" if stall.where else ""
+                longest = f"{stall.longest_ms:.0f} ms, {stall.longest_cpu_ms:.0f} ms of CPU time"
+                progress.found(f"longest stall, {stall.cause}: {longest}{where}")
 
 
 def _most(nodes: int) -> int:
@@ -197,47 +318,58 @@ def _baseline() -> dict[str, float]:
 # --- what is shown ---------------------------------------------------------------------------------------
 
 
-def _goals(run: Run) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield each goal: what, before, now, goal, and whether it was reached (only at the size that it is for)."""
-    full = run.start.nodes >= NODES
+def _table(run: Run) -> Iterator[Row]:
+    """Yield each row of the table with its goal, as far as it was measured."""
+    full = run.start is not None and run.start.nodes >= NODES
+    stored = _baseline()
 
-    def reached(ok: bool, *, counts: bool = full) -> str:
-        return ("✓" if ok else "✗") if counts else ""
+    def row(
+        name: str, what: str, before: str, now: str, goal: str, ok: bool, *, key: str = "", counts: bool = full
+    ) -> Row:
+        turns = run.relatives().get(key or run.key(name))
+        base = stored.get(key or run.key(name))
+        times = turns / base if turns is not None and base else None
+        return Row(name, what, before, now, goal, turns, times, ok if counts else None)
 
     for one in run.decisions:
         now, ok = f"{one.per_second:,.0f}", one.per_second >= one.goal
-        yield f"{one.text}, decisions/s", f"{one.before:,.0f}", now, f"≥ {one.goal:,}", reached(ok)
+        yield row(one.name, f"{one.text}, decisions/s", f"{one.before:,.0f}", now, f"≥ {one.goal:,}", ok)
     if run.gang is not None:
         gang = run.gang
         ok = gang.cpu_seconds <= gang.goal_seconds
         now, goal = f"{gang.cpu_seconds:.2f} s", f"≤ {gang.goal_seconds} s"
-        yield f"gang of {gang.pods:,}, CPU time", f"{gang.before_seconds} s", now, goal, reached(ok)
+        yield row("gang", f"gang of {gang.pods:,}, CPU time", f"{gang.before_seconds} s", now, goal, ok)
     if run.stalls:
-        longest = max(run.stalls, key=lambda one: one.longest_ms)
-        now, ok = f"{longest.longest_ms:.0f} ms ({longest.cause})", longest.longest_ms <= GOAL_MS
-        yield "longest stall of the loop, any cause", "1.7 s", now, f"≤ {GOAL_MS} ms", reached(ok)
-    start = run.start
-    at_size = start.nodes >= START_NODES and start.pods >= PODS
-    yield (
-        f"start: {start.nodes:,} nodes, {start.pods:,} pods, CPU time",
-        f"{START_SECONDS_BEFORE:.0f} s",
-        f"{start.cpu_seconds:.1f} s",
-        f"≤ {START_SECONDS:.0f} s",
-        reached(start.cpu_seconds <= START_SECONDS, counts=at_size),
-    )
-    yield (
-        "memory after the start",
-        f"{MEMORY_MB_BEFORE / 1e3:.1f} GB",
-        f"{start.memory_mb / 1e3:.2f} GB",
-        f"≤ {MEMORY_MB / 1e3:.1f} GB",
-        reached(start.memory_mb <= MEMORY_MB, counts=at_size),
-    )
+        longest = max(run.stalls, key=lambda one: one.longest_cpu_ms)
+        now, ok = f"{longest.longest_cpu_ms:.0f} ms ({longest.cause})", longest.longest_cpu_ms <= GOAL_MS
+        yield row("stalls", "longest stall of the loop, any cause, CPU time", "1.7 s", now, f"≤ {GOAL_MS} ms", ok)
+    if (start := run.start) is not None:
+        at_size = start.nodes >= START_NODES and start.pods >= PODS
+        yield row(
+            "start",
+            f"{start.nodes:,} nodes, {start.pods:,} pods, CPU time",
+            f"{START_SECONDS_BEFORE:.0f} s",
+            f"{start.cpu_seconds:.1f} s",
+            f"≤ {START_SECONDS:.0f} s",
+            start.cpu_seconds <= START_SECONDS,
+            counts=at_size,
+        )
+        yield row(
+            "memory",
+            "after the start",
+            f"{MEMORY_MB_BEFORE / 1e3:.1f} GB",
+            f"{start.memory_mb / 1e3:.2f} GB",
+            f"≤ {MEMORY_MB / 1e3:.1f} GB",
+            start.memory_mb <= MEMORY_MB,
+            counts=at_size,
+        )
     for name, goal_per_second in AT_5000:
         for measured in run.workloads:
             if (measured.workload, measured.nodes) == (name, 5_000):
                 ok = measured.per_second >= goal_per_second
-                now = f"{measured.per_second:,.0f}"
-                yield f"{name} at 5,000 nodes, decisions/s", "", now, f"≥ {goal_per_second:,}", reached(ok, counts=True)
+                now, goal = f"{measured.per_second:,.0f}", f"≥ {goal_per_second:,}"
+                what = f"{name} at 5,000 nodes, decisions/s"
+                yield row("small", what, "", now, goal, ok, key=f"{name}/5000", counts=True)
 
 
 def _thresholds(run: Run) -> Iterator[tuple[str, str, str, str]]:
@@ -255,8 +387,9 @@ def _classes() -> list[str]:
 
 
 def _churn(run: Run) -> str:
+    nodes = run.start.nodes if run.start is not None else NODES
     return (
-        f"{run.start.nodes / SECONDS_BETWEEN_HEARTBEATS:,.0f} heartbeats, {STATIC_CHANGES} static changes of nodes,"
+        f"{nodes / SECONDS_BETWEEN_HEARTBEATS:,.0f} heartbeats, {STATIC_CHANGES} static changes of nodes,"
         f" {NODES_REPLACED} node added or removed and {PODS_ENDED} pods ended a second"
     )
 
@@ -288,7 +421,10 @@ def page(run: Run) -> str:
     names = list(run.growth[0].cpu_us) if run.growth else []
     values: dict[str, Any] = {
         "run": run,
-        "goals": list(_goals(run)),
+        "nodes": run.start.nodes if run.start is not None else 0,
+        "pods": run.start.pods if run.start is not None else 0,
+        "titles": ROW_TITLES,
+        "goals": [row.cells() for row in _table(run)],
         "churn": _churn(run),
         "decisions": list(_decision_rows(run)),
         "growth": Markup(_growth(run.growth)) if run.growth else "",
@@ -314,6 +450,12 @@ def page(run: Run) -> str:
             up="ms",
         ),
         "classes": _classes(),
+        "lengths": bar_chart(
+            "Turns of the event loop by their length",
+            _classes(),
+            {one.cause: [100 * turns / max(1, one.turns) for turns in one.histogram] for one in run.stalls},
+            up="% of the turns",
+        ),
         "stalls": list(_stall_rows(run)),
         "thresholds": list(_thresholds(run)),
     }
@@ -327,9 +469,8 @@ def _growth(sizes: list[Size]) -> str:
 
 
 def _show(run: Run, console: Console) -> None:
-    stored, relatives = _baseline(), run.relatives()
     for title, columns, rows in (
-        ("goals", ("what", "before", "now", "goal", ""), list(_goals(run))),
+        ("the table", ROW_TITLES, [row.cells() for row in _table(run)]),
         (
             "decisions",
             ("workload", "per s", "changes", "p50 µs", "p99 µs", "worst µs", "checked"),
@@ -337,7 +478,7 @@ def _show(run: Run, console: Console) -> None:
         ),
         (
             "turns of the event loop",
-            ("cause", "longest ms", "by CPU", "collection", *_classes()),
+            ("cause", "longest ms", "CPU ms", "collection", *_classes()),
             [
                 (
                     one.cause,
@@ -362,15 +503,6 @@ def _show(run: Run, console: Console) -> None:
             ("name", "", "threshold", "ours"),
             list(_thresholds(run)) if run.workloads else [],
         ),
-        (
-            "beside the baseline",
-            ("cost", "turns", "× base"),
-            [
-                (name, f"{value:,.1f}", f"{value / stored[name]:.2f}")
-                for name, value in relatives.items()
-                if name in stored
-            ],
-        ),
     ):
         if rows:
             table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -381,14 +513,6 @@ def _show(run: Run, console: Console) -> None:
             console.print(table)
     if run.growth and run.growth[-1].stopped:
         console.print(f"growth stopped at {run.growth[-1].nodes:,} nodes: {run.growth[-1].stopped}")
-
-
-def _say(text: str) -> None:
-    """Show on terminals what is under way; elsewhere as lines."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-    elif text:
-        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

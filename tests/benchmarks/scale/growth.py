@@ -39,7 +39,7 @@ _EVERY_CHANGE = 20
 _SPARE = 0.7
 """Of the memory that is available at the start: what the cluster may take."""
 _SPREAD = Load("zone spread", "", 0, 0, named("TopologySpreading").make_pod)
-_CURVES = (LOADS[0], _SPREAD, *(load for load in LOADS if load.name in ("own-requests", "sums")))
+_CURVES = (LOADS[0], _SPREAD, *(load for load in LOADS if load.name in ("own", "sums")))
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,18 @@ class Size:
     """Why there is no larger one, "" where there is or where this is the largest asked for."""
 
 
-def measure_growth(*, most: int, seconds: float, say: Callable[[str], None]) -> list[Size]:
-    """Grow a cluster in a process of its own."""
+def measure_growth(*, most: int, seconds: float, say: Callable[[str], None]) -> Iterator[Size]:
+    """Grow a cluster in a process of its own, and yield each size."""
     command = [sys.executable, "-m", "tests.benchmarks.scale.growth", str(most), str(seconds)]
-    found: list[Size] = []
     say("growth")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             for text in process.stdout:
-                found.append(Size(**json.loads(text)))
-                say(f"growth: {found[-1].nodes:,} nodes measured")
+                yield Size(**json.loads(text))
+                say("growth: the next size")
         finally:
             process.terminate()
-    return found
 
 
 def _grow(most: int, seconds: float) -> Iterator[Size]:

@@ -274,6 +274,10 @@ class Churn:
         """Return so many heartbeats of nodes in turn."""
         return [self._heartbeat()[1] for _ in range(count)]
 
+    def replacement(self) -> bytes:
+        """Return how a node is added, or the last one that was added is removed, in turn."""
+        return self._replace()[1]
+
     def _heartbeat(self) -> tuple[bool, bytes]:
         self._beats += 1
         number = self._beats % self._site.nodes

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -20,18 +20,26 @@ from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
 from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.adapters.spare_time import SpareTime
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
 from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS
+from kube_policy_scheduler.daemon.serving.state_dump import dump_in_steps
+from kube_policy_scheduler.daemon.serving.status_page import rendered
+from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.detail import look
 from tests.benchmarks.decisions import NOW
-from tests.benchmarks.policies import FOUR_LINES, policy_text
+from tests.benchmarks.policies import FOUR_LINES, policy_text, signals
 from tests.benchmarks.scale.loads import LOADS
 from tests.benchmarks.scale.site import Churn, Load, Site
 from tests.simulation.chaos import policies_of
@@ -43,6 +51,21 @@ _QUIET_SECONDS = 2.0
 _WATCH_LINES = 25
 """Heartbeats in one chunk of a watch."""
 _POLICIES, _CLAUSES = 100, 20
+_ADDED = 10
+_LOOKS = 10
+_MOST_RECOUNTED = 100_000
+"""Pods; a recount of more takes minutes, in a tenth of the time."""
+CAUSES = (
+    "decisions",
+    "heartbeats",
+    "scrape",
+    "node-added",
+    "close-looks",
+    "page",
+    "relist",
+    "reload",
+    "preemption",
+)
 
 
 @dataclass(frozen=True)
@@ -125,24 +148,27 @@ def _turns() -> Iterator[_Turns]:
         found.end()
 
 
-async def measure_stalls(site: Site, *, say: Callable[[str], None]) -> list[Stalls]:
-    """Let each cause happen while pods are decided, and return what it did to the loop."""
+async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequence[str] = ()) -> AsyncIterator[Stalls]:
+    """Let each cause happen while pods are decided, and yield what it did to the loop; only: some of `CAUSES`."""
     causes: tuple[tuple[str, str, Callable[[], Awaitable[None]]], ...] = (
         ("decisions", "nothing else happens", _nothing),
         ("heartbeats", "every node sends one, and the garbage collector runs", lambda: _heartbeats(site)),
         ("scrape", f"a metric with {site.nodes:,} series is read twice", lambda: _scrape(site)),
+        ("node-added", f"{_ADDED} nodes are added under a metric and removed again", lambda: _nodes_added(site)),
+        ("close-looks", f"{_LOOKS} decisions are looked at closely", lambda: _close_looks(site)),
+        ("page", "the status page is made, and the state is dumped", lambda: _page(site)),
         ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
         ("reload", f"{_POLICIES} policies of {_CLAUSES} clauses are replaced", lambda: _reload(site)),
     )
     sys.setswitchinterval(SWITCH_SECONDS)
-    found = []
     for cause, text, happens in causes:
-        say(f"stalls: {cause}")
-        found.append(await _beside_decisions(site, LOADS[0], cause, text, happens))
-    say("stalls: preemption")
-    preemption = next(load for load in LOADS if load.preempts)
-    found.append(await _beside_decisions(site, preemption, "preemption", preemption.text, _nothing))
-    return found
+        if not only or cause in only:
+            say(f"stalls: {cause}")
+            yield await _beside_decisions(site, LOADS[0], cause, text, happens)
+    if not only or "preemption" in only:
+        say("stalls: preemption")
+        preemption = next(load for load in LOADS if load.preempts)
+        yield await _beside_decisions(site, preemption, "preemption", preemption.text, _nothing)
 
 
 async def _beside_decisions(
@@ -224,6 +250,59 @@ async def _scrape(site: Site) -> None:
         times = 0
         while times < 2:
             times += await read.get() > 0
+
+
+async def _nodes_added(site: Site) -> None:
+    policies = policies_of(FOUR_LINES)
+    profile, cluster = policies.policy_set.policies[0].profile, site.scheduler.cluster
+    readings = signals(site.nodes, now=NOW)
+    churn, decoder = Churn(site), ObjectDecoder(objects.Node)
+    load = LOADS[0]
+    for _ in site.scheduler.algorithm.joining(policies.queries, readings):
+        await asyncio.sleep(0)
+    for _ in range(2 * _ADDED):
+        for event in decoder.events(churn.replacement()):
+            assert isinstance(event, WatchEvent)
+            handlers = site.scheduler.event_handlers
+            (handlers.node_deleted if event.type == "DELETED" else handlers.node_changed)(event.object)
+        frame = Frame(site.infos(load.make_pod, 1)[0], cluster, NOW, signals=readings)
+        site.decide(frame, profile)
+        cluster.displace(frame.pod.uid)
+        await asyncio.sleep(0.01)
+
+
+async def _close_looks(site: Site) -> None:
+    load, cluster = LOADS[0], site.scheduler.cluster
+    profile = load.profile()
+    for _ in range(_LOOKS):
+        frame = Frame(site.infos(load.make_pod, 1)[0], cluster, NOW)
+        decision, _ = site.decide(frame, profile)
+        look(frame, profile, host=decision.host)
+        cluster.displace(frame.pod.uid)
+        await asyncio.sleep(0.01)
+
+
+async def _page(site: Site) -> None:
+    scheduler = site.scheduler
+    counts = ClauseCounts()
+    log = DecisionLog(DecisionLogSettings(), seed=0, replica="", stopwatch=time.perf_counter, counts=counts)
+    sources = SnapshotSources(
+        cluster=scheduler.cluster,
+        queue=scheduler.queue,
+        gangs=scheduler.waiting_pods.states,
+        assumed=lambda: 0,
+        log=log,
+        counts=counts,
+        policy_status=PolicyStatus(),
+        metrics=lambda: (),
+        replica=lambda: Replica("", "", NOW, (), True, "", elects=False, reachable=True, server=""),
+        clock=lambda: NOW,
+    )
+    await asyncio.to_thread(rendered, take_snapshot(sources))
+    dump = dump_in_steps(
+        scheduler.cluster, scheduler.queue, assumed={}, now=NOW, leading=True, recount=site.pods <= _MOST_RECOUNTED
+    )
+    await SpareTime().run(dump)
 
 
 async def _relist(site: Site) -> None:
