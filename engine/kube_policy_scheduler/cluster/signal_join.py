@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -277,7 +278,7 @@ class SeriesRows:
         if before is not None:
             places = yield from labels.finding_places_in(before._labels)
         new = np.flatnonzero(places < 0)
-        rows, hashes, series = list[int](), list[int](), list[int]()
+        rows, hashes, series = array("q"), array("q"), array("q")
         for number, texts in zip(new.tolist(), _deciding_texts(labels.take(new), by=by), strict=True):
             rows.append(_row_of(texts, index=index))
             for text in texts:
@@ -286,7 +287,8 @@ class SeriesRows:
                     series.append(number)
             if not len(rows) % STEP:
                 yield
-        self._hashes, self._series = np.array(hashes, np.int64), np.array(series, np.int64)
+        yield
+        self._hashes, self._series = np.frombuffer(hashes, np.int64), np.frombuffer(series, np.int64)
         if before is not None:
             old = np.flatnonzero(places >= 0)
             self.row_of[old] = before.row_of[places[old]]
@@ -295,13 +297,18 @@ class SeriesRows:
             stay = now[before._series] >= 0
             self._hashes = np.concatenate((before._hashes[stay], self._hashes))
             self._series = np.concatenate((now[before._series[stay]], self._series))
-        self.row_of[new] = rows
+        self.row_of[new] = np.frombuffer(rows, np.int64)
+        yield
+        self._sort()
 
-    def follow(self, texts: Iterable[str], index: NodeIndex) -> tuple[IntArray, IntArray]:
-        """Look up the series of some texts again; return their old and their new rows, `int64[found]` each."""
+    def _sort(self) -> None:
         if not self._sorted:
             order = np.argsort(self._hashes, kind="stable")
             self._hashes, self._series, self._sorted = self._hashes[order], self._series[order], True
+
+    def follow(self, texts: Iterable[str], index: NodeIndex) -> tuple[IntArray, IntArray]:
+        """Look up the series of some texts again; return their old and their new rows, `int64[found]` each."""
+        self._sort()
         wanted = np.array([hash(text) for text in texts], np.int64)
         starts, ends = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
         runs = [self._series[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -516,7 +523,8 @@ class SignalColumns:
                     self._moved = [each for each in self._moved if each is not moved]
                 if self._follow(nodes) is not index:
                     continue
-                rows.follow(moved, index)
+                if moved:
+                    rows.follow(moved, index)
             made = _Made(reading, rows, join(reading, by=query.by, index=index, row_of=rows.row_of))
             self._joins[key] = [made, *self._joins.get(key, ())][:2]
 

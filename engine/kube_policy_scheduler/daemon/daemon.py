@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -68,6 +69,9 @@ NODES_FOR_KERNELS = 1_000
 """With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
 SIZE_SECONDS = 10.0
 """Between two looks at whether the cluster has so many."""
+IMPORT_AFTER_SECONDS = 2.0
+IMPORTED_LATER = ("numpy.ma",)
+"""Modules that NumPy imports with the first `np.unique`; the first bindings do not need them."""
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0
@@ -298,6 +302,8 @@ class Daemon:
                     stack.push_async_callback(self._loops.end, rivals)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
+            later = asyncio.create_task(_import_later(), name="imports")
+            stack.callback(later.cancel)
             stack.push_async_callback(self._end, scheduling, leading)
             logger.error("stopping: %s", await self._loops.lost())
             return 1
@@ -490,6 +496,13 @@ class Daemon:
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
+
+
+async def _import_later() -> None:
+    """Import what libraries import on first use, in a thread: the loop would stand still for 50 ms."""
+    await asyncio.sleep(IMPORT_AFTER_SECONDS)
+    for module in IMPORTED_LATER:
+        await asyncio.to_thread(import_module, module)
 
 
 def _beside(rival: Rival) -> str:

@@ -154,13 +154,14 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("decisions", "nothing else happens", _nothing),
         ("heartbeats", "every node sends one, and the garbage collector runs", lambda: _heartbeats(site)),
         ("scrape", f"a metric with {site.nodes:,} series is read twice", lambda: _scrape(site)),
-        ("node-added", f"{_ADDED} nodes are added under a metric and removed again", lambda: _nodes_added(site)),
+        ("node-added", f"{_ADDED} nodes are added under a metric and removed again", lambda: _nodes_added(site, readings)),
         ("close-looks", f"{_LOOKS} decisions are looked at closely", lambda: _close_looks(site)),
         ("page", "the status page is made, and the state is dumped", lambda: _page(site)),
         ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
         ("reload", f"{_POLICIES} policies of {_CLAUSES} clauses are replaced", lambda: _reload(site)),
     )
     sys.setswitchinterval(SWITCH_SECONDS)
+    readings = signals(site.nodes, now=NOW)
     for cause, text, happens in causes:
         if not only or cause in only:
             say(f"stalls: {cause}")
@@ -252,10 +253,9 @@ async def _scrape(site: Site) -> None:
             times += await read.get() > 0
 
 
-async def _nodes_added(site: Site) -> None:
+async def _nodes_added(site: Site, readings: Signals) -> None:
     policies = policies_of(FOUR_LINES)
     profile, cluster = policies.policy_set.policies[0].profile, site.scheduler.cluster
-    readings = signals(site.nodes, now=NOW)
     churn, decoder = Churn(site), ObjectDecoder(objects.Node)
     load = LOADS[0]
     for _ in site.scheduler.algorithm.joining(policies.queries, readings):
