@@ -154,7 +154,7 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("decisions", "nothing else happens", _nothing),
         ("heartbeats", "every node sends one, and the garbage collector runs", lambda: _heartbeats(site)),
         ("scrape", f"a metric with {site.nodes:,} series is read twice", lambda: _scrape(site)),
-        ("node-added", f"{_ADDED} nodes are added under a metric and removed again", lambda: _nodes_added(site, readings)),
+        ("node-added", f"{_ADDED} nodes are added under a metric, and removed", lambda: _nodes_added(site, readings)),
         ("close-looks", f"{_LOOKS} decisions are looked at closely", lambda: _close_looks(site)),
         ("page", "the status page is made, and the state is dumped", lambda: _page(site)),
         ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
