@@ -13,6 +13,12 @@ from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of, rack_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 
+QUEUES = """\
+queue jobs for pods where pod.label.job min cpu 4 max cpu 12
+queue shared min cpu 6
+queue one of shared for pods where pod.namespace == "one" min cpu 2 lend cpu 1
+queue rest of shared by pod.namespace weight 2
+"""
 POLICIES = (
     BASE,
     BASE + "score node.free.cpu\npreempt never\n",
@@ -20,6 +26,8 @@ POLICIES = (
     BASE
     + 'order by pod.priority desc, pod.label.app\npreempt if pod.priority > 5 evict where victim.label.app == "db"\n',
     BASE + 'hold if pod.label.app == "held" and pod.waiting < 20s\n',
+    BASE + QUEUES + "reclaim after 5s\n",
+    BASE + QUEUES + "order by queue.share, pod.priority desc\nreclaim fair after 2s evict where victim.priority < 10\n",
 )
 NOTICE_SECONDS = 15.0
 """After which every replica has noticed that the Lease was deleted: its holder has made it again, or is gone."""
@@ -180,6 +188,16 @@ class Simulation(Chaos):
         super()._go_on(replica)
 
     # --- what must hold -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        for replica in self.replicas:
+            cluster = replica.scheduler.cluster
+            usage = cluster.queue_usage
+            if usage is not None and (wrong := usage.miscounted(cluster.pods.values())):
+                self._fail([f"{replica.name}: {each}" for each in wrong])
+            if usage is not None and any(queue.used[0] > queue.minimum[0] > 0 for queue in usage.queues()):
+                self._met("queue borrows")
+        super()._check()
 
     def _rivals(self) -> list[str]:
         acting = [replica.name for replica in self.replicas if replica.fence.allows()]

@@ -39,6 +39,7 @@ FAULTS = {
     "pod under a quota",
     "policies swapped",
     "preempted",
+    "queue borrows",
     "relist while binding",
     "storm of 410",
 }

@@ -453,11 +453,18 @@ class QueueUsage:
                 highest = max(highest, borrowed / max(capacity[resource], 1))
         return highest / queue.weight
 
-    def order(self, queue: Queue) -> Share:
-        """Return the shares that decide the fair order, from below the cluster down to a queue."""
-        return tuple(
-            self._dominant(each, each.used if each.remembered is None else each.remembered) for each in queue.path()
-        )[::-1]
+    def order(self, queue: Queue, more: Amounts) -> Share:
+        """Return the shares that decide the fair order, from below the cluster down to a queue.
+
+        more: what the next pod of the queue asks for, which counts as if it was there.
+        """
+        return tuple(self._order_share(each, more) for each in queue.path())[::-1]
+
+    def _order_share(self, queue: Queue, more: Amounts) -> float:
+        used = list(queue.used if queue.remembered is None else queue.remembered)
+        for resource, amount in more:
+            used[resource] += amount
+        return self._dominant(queue, used)
 
     def remember(self, now: float) -> bool:
         """Bring the memory of past usage up to a time, Unix seconds; return whether shares may have changed.

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from kube_policy_scheduler.cluster.queue_usage import QueueUsage, Touched
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage, Share, Touched
 from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition
 
 Entry = tuple[Any, int, QueuedPod]
@@ -116,7 +116,7 @@ class FairLine:
         """Let a heap that is not empty take part with its first pod and its present share."""
         key, number, queued = self._heaps[name][0]
         queue = self.usage.queue_of(queued.pod.template)
-        share = self.usage.order(queue)[self.usage.common_levels :] if queue is not None else ()
+        share = self._share(queue, queued) if queue is not None else ()
         parts = (*key[0][: self._place], share, *key[0][self._place + 1 :])
         self._stamp += 1
         self._stamps[name] = self._stamp
@@ -124,6 +124,10 @@ class FairLine:
         if len(self._tournament) > 64 + 4 * len(self._heaps):
             self._tournament = [entry for entry in self._tournament if self._stamps.get(entry[3]) == entry[2]]
             heapq.heapify(self._tournament)
+
+    def _share(self, queue: Queue, queued: QueuedPod) -> Share:
+        more = self.usage.tree.amounts(queued.pod)
+        return self.usage.order(queue, more)[self.usage.common_levels :]
 
     def _leave(self, name: str) -> None:
         """Forget a heap that is empty."""

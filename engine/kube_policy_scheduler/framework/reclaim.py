@@ -149,61 +149,13 @@ class _Attempt:
             self._displace(pod)
         if self.displaced and self.fits():
             return Reclaimed(message=WAITS)
-        units = self._units()
+        units = units_of(self.frame, self.rules, self.rule, usage=self.usage, own=self.own, queue=self.queue)
         gone: list[Unit] = []
         for tier in Tier:
             if self._take(units, gone, tier):
                 kept = self._minimal(gone)
                 return Reclaimed(tuple(pod for unit in kept for pod in unit.pods), self.places() or {})
         return Reclaimed(message=NO_VICTIMS if gone else "", look_later=True)
-
-    # --- units -------------------------------------------------------------------------------------------
-
-    def _units(self) -> dict[Queue, list[Unit]]:
-        """Return by queue what may be evicted, the first one first."""
-        frame, cluster = self.frame, self.cluster
-        is_in_whole_group = in_whole_groups(cluster)
-        budgets = Budgets(cluster)
-        gangs: dict[Hashable, list[PodInfo]] = {}
-        spared: set[Hashable] = set()
-        for queue in [queue for queue in self.usage.queues() if queue.members]:
-            if queue is self.queue or not any(self.usage.branch(self.queue, queue)):
-                continue
-            for pod in queue.members.values():
-                groups = self.rules.groups_of(Frame(pod, cluster, frame.now))
-                key: Hashable = groups[0] if groups else pod.uid
-                if key in self.own:
-                    continue
-                gangs.setdefault(key, []).append(pod)
-                if not groups and is_in_whole_group is not None and is_in_whole_group(pod):
-                    spared.add(key)
-                if self.rule.spares is not None and self.rule.spares(frame, pod):
-                    spared.add(key)
-        found: dict[Queue, list[Unit]] = {}
-        for key, pods in gangs.items():
-            queues = {self.usage.queue_of(pod.template) for pod in pods}
-            only = queues.pop()
-            if key in spared or queues or only is None:
-                continue
-            found.setdefault(only, []).append(self._unit(pods, only, budgets))
-        for units in found.values():
-            units.sort(key=lambda unit: unit.key)
-        return found
-
-    def _unit(self, pods: Sequence[PodInfo], queue: Queue, budgets: Budgets) -> Unit:
-        violating, _ = budgets.split(pods)
-        amounts: dict[int, int] = {}
-        for pod in pods:
-            for resource, amount in self.usage.tree.amounts(pod):
-                amounts[resource] = amounts.get(resource, 0) + amount
-        return Unit(
-            tuple(pods),
-            queue,
-            tuple(sorted(amounts.items())),
-            max(pod.priority for pod in pods),
-            max(started(pod, self.frame.now) for pod in pods),
-            bool(violating),
-        )
 
     # --- victims -----------------------------------------------------------------------------------------
 
@@ -294,6 +246,102 @@ class _Attempt:
         for pod, node_name in reversed(self.displaced.values()):
             self.cluster.place(pod, node_name)
         self.displaced.clear()
+
+
+def units_of(
+    frame: Frame,
+    rules: QueueRules,
+    rule: ReclaimRule | None,
+    *,
+    usage: QueueUsage,
+    own: frozenset[Hashable] = frozenset(),
+    queue: Queue | None = None,
+) -> dict[Queue, list[Unit]]:
+    """Return by queue what may be evicted, the first one first.
+
+    Args:
+        frame: of the pod that asks, for the rule.
+        rules: the queues.
+        rule: which pods it spares; None: none.
+        usage: of the queues.
+        own: gangs that stay.
+        queue: that asks; its own pods stay. None: no queue asks yet.
+    """
+    cluster = frame.cluster
+    is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
+    gangs: dict[Hashable, list[PodInfo]] = {}
+    spared: set[Hashable] = set()
+    for other in [other for other in usage.queues() if other.members and other is not queue]:
+        for pod in other.members.values():
+            of_pod = Frame(pod, cluster, frame.now)
+            groups = rules.groups_of(of_pod)
+            key: Hashable = groups[0] if groups else pod.uid
+            if key in own:
+                continue
+            gangs.setdefault(key, []).append(pod)
+            by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
+            if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
+                spared.add(key)
+    found: dict[Queue, list[Unit]] = {}
+    for key, pods in gangs.items():
+        queues = {usage.queue_of(pod.template) for pod in pods}
+        only = queues.pop()
+        if key not in spared and not queues and only is not None:
+            found.setdefault(only, []).append(_unit(pods, only, usage, budgets, frame.now))
+    for units in found.values():
+        units.sort(key=lambda unit: unit.key)
+    return found
+
+
+def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:
+    violating, _ = budgets.split(pods)
+    return Unit(
+        tuple(pods),
+        queue,
+        request_of(usage, pods),
+        max(pod.priority for pod in pods),
+        max(started(pod, now) for pod in pods),
+        bool(violating),
+    )
+
+
+def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) -> list[Unit]:
+    """Return what would be evicted first if other queues asked for what is guaranteed to them; changes nothing.
+
+    Args:
+        cluster: with its pods.
+        rules: the queues.
+        now: Unix seconds.
+        most: how many at most.
+    """
+    usage, found = cluster.usage_of(rules.tree), list[Unit]()
+    anyone = next(iter(cluster.pods.values()), None)
+    if anyone is None or not rules.reclaims:
+        return []
+    rule = rules.reclaims[0]
+    units = units_of(Frame(anyone, cluster, now), rules, rule, usage=usage)
+    removed: list[tuple[PodInfo, str]] = []
+    try:
+        while len(found) < most:
+            borrowing = [
+                (tuple(usage.share(each) for each in reversed(list(queue.path()))), there[0])
+                for queue, there in units.items()
+                if there and any(queue.over(r) > 0 for r, _ in there[0].amounts)
+            ]
+            if not borrowing:
+                break
+            _, unit = max(borrowing, key=lambda each: (not each[1].violates, each[0]))
+            units[unit.queue].remove(unit)
+            found.append(unit)
+            for pod in unit.pods:
+                node_name = cluster.node_of(pod.uid)
+                if node_name is not None:
+                    removed.append((pod, node_name))
+                    cluster.displace(pod.uid)
+    finally:
+        for pod, node_name in reversed(removed):
+            cluster.place(pod, node_name)
+    return found
 
 
 def request_of(usage: QueueUsage, pods: Iterable[PodInfo]) -> Amounts:

@@ -1,0 +1,74 @@
+"""`policyctl queues`: quotas that lend: who uses, borrows and waits, and who would give back first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+EPILOG = """
+\b
+Examples:
+  policyctl queues --policies policies/                      # your current kubectl context
+  policyctl queues --policies policies/ --cluster cluster.json.gz
+  policyctl queues --policies training.policy --format json
+
+\b
+A queue is guaranteed its `min`. What it uses above that is borrowed. The share is what it borrows, as a part of what
+the nodes have, divided by its weight; the queue with the smallest share is served first. The command changes nothing.
+
+\b
+Exit codes: 0 the queues are shown; 2 the command could not run, or the policies have no queues.
+"""
+
+
+@click.command(epilog=EPILOG)
+@cluster_sources.cluster_options
+@click.option(
+    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies with `queue` statements: a file, a folder, or a ConfigMap; may be repeated.",
+)  # fmt: skip
+@click.option("--now", type=cluster_sources.Moment(), default=None, help="The time of the cluster, if recorded.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+@owner_options
+def command(
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    policies: tuple[Path, ...],
+    now: float | None,
+    form: str,
+) -> int:
+    """Show the queues of a cluster: guaranteed, used, borrowed and maximum amounts, shares, and pending pods.
+
+    Below the tree are the pods or gangs that would be evicted next if other queues needed their guarantee.
+    """
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
+    from kube_policy_scheduler.tooling.queues import data, lines, report
+
+    try:
+        policy_set = compiled(cluster_sources.policies_in(policies))
+        things, moment = cluster_sources.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
+        )
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    if policy_set.queues is None:
+        raise click.ClickException("the policies have no `queue` statement")
+    state = cluster_state(things)
+    served = [pod for pod in state.pending() if policy_set.governing(pod) is not None]
+    found = report(state.cluster, policy_set.queues, served, now=moment)
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal()))
+    return 0

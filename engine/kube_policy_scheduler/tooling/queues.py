@@ -1,0 +1,131 @@
+"""What `policyctl queues` shows: the tree of queues with what they use and borrow, and who would be evicted next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import QueueState, QueueUsage
+from kube_policy_scheduler.framework.queue_quota import QueueRules, quantity
+from kube_policy_scheduler.framework.reclaim import Unit, next_victims
+from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
+from kube_policy_scheduler.wording import amount, plural
+
+MOST_VICTIMS = 5
+"""Units that are named as the next to be evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """All queues of a cluster."""
+
+    states: tuple[QueueState, ...]
+    pending: Mapping[str, int]
+    """Pods without a node, by queue; a queue counts those below it."""
+    outside: int
+    """Pods on nodes that belong to no queue."""
+    capacity: Mapping[str, int]
+    """What the nodes offer, by resource in column units."""
+    victims: tuple[Unit, ...]
+    """Who would be evicted next, the first one first."""
+
+
+def report(cluster: Cluster, rules: QueueRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
+    """Return all queues of a cluster; now: Unix seconds."""
+    usage = cluster.usage_of(rules.tree)
+    counts = pending_by_queue(usage, pending)
+    outside = sum(usage.queue_of(pod.template) is None for pod in cluster.pods.values())
+    capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
+    victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
+    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims))
+
+
+def pending_by_queue(usage: QueueUsage, pods: Iterable[PodInfo]) -> Mapping[str, int]:
+    """Return how many of some pods belong to each queue, or to one below it."""
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        queue = usage.queue_of(pod.template)
+        counts.update(each.name for each in (queue.path() if queue is not None else ()))
+    return counts
+
+
+def data(found: QueueReport) -> dict[str, Any]:
+    """Return a report as JSON; amounts are Kubernetes quantities."""
+    return {
+        "queues": [_queue_data(state, found) for state in found.states],
+        "podsOutsideQueues": found.outside,
+        "capacity": _shown(found.capacity),
+        "nextVictims": [
+            {"queue": unit.queue.name, "pods": [pod.key for pod in unit.pods], "priority": unit.priority}
+            for unit in found.victims
+        ],
+    }
+
+
+def _queue_data(state: QueueState, found: QueueReport) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "parent": state.parent,
+        "guaranteed": _shown(state.guaranteed),
+        "max": _shown(state.maximum),
+        "lend": _shown(state.lend),
+        "used": _shown(state.used),
+        "borrowed": _shown(state.borrowed),
+        "share": round(state.share, 6),
+        "weight": state.weight,
+        "pods": state.pods,
+        "pending": found.pending.get(state.name, 0),
+    }
+
+
+def _shown(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: quantity(name, value) for name, value in amounts.items()}
+
+
+def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
+    """Yield a report as people read it: a row for each queue and resource."""
+    rows: list[tuple[str, ...]] = [
+        ("queue", "resource", "guaranteed", "used", "borrowed", "max", "share", "pods", "pending")
+    ]
+    styles: dict[int, str] = {0: DIM}
+    for state in found.states:
+        names = [
+            name for name in found.capacity if name in state.guaranteed or name in state.maximum or state.used[name]
+        ]
+        for number, name in enumerate(names or list(found.capacity)[:1]):
+            if name in state.borrowed:
+                styles[len(rows)] = YELLOW
+            rows.append(_row(state, name, found, is_first=number == 0))
+    yield from to.table(rows, right_from=2, styles=styles)
+    yield ""
+    if found.outside:
+        yield f"{plural(found.outside, 'pod')} on nodes outside every queue"
+    if not found.victims:
+        yield "no pod would be evicted for another queue now"
+        return
+    yield "if other queues need what they are guaranteed, these go first:"
+    for unit in found.victims:
+        others = f" and {plural(len(unit.pods) - 1, 'more pod')} of its gang" if len(unit.pods) > 1 else ""
+        yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
+
+
+def _row(state: QueueState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:
+    def shown(amounts: Mapping[str, int]) -> str:
+        return quantity(name, amounts[name]) if name in amounts else "-"
+
+    once = (
+        (amount(state.share, 3), str(state.pods), str(found.pending.get(state.name, 0))) if is_first else ("", "", "")
+    )
+    return (
+        "  " * (state.depth - 1) + state.name if is_first else "",
+        name,
+        shown(state.guaranteed),
+        shown(state.used),
+        shown(state.borrowed),
+        shown(state.maximum),
+        *once,
+    )

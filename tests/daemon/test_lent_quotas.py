@@ -1,0 +1,137 @@
+"""Quotas that lend, through the whole daemon: fair order, reclaim of pods and gangs, restarts and failing evictions."""
+
+from __future__ import annotations
+
+from tests.simulation.calm import Calm, story
+
+QUEUES = """\
+queue research for pods where pod.label.team == "research" min cpu 4
+queue production for pods where pod.label.team == "production" min cpu 4
+order by queue.share, pod.priority desc, pod.queued
+reclaim after 10s
+"""
+GANG = "gang by pod.label.job size number(pod.label.size) ?? 1 within 60s if pod.label.job\n"
+CAPPED = (
+    'queue all max cpu 4\nqueue a of all for pods where pod.label.team == "a" min cpu 2\nqueue b of all min cpu 2\n'
+)
+
+
+def team(calm: Calm) -> dict[str, int]:
+    """Return how many pods of each team have a node and are not being deleted."""
+    found: dict[str, int] = {}
+    for pod in calm.server.pods.values():
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
+            name = pod["metadata"]["labels"]["team"]
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def several(calm: Calm, name: str, number: int, *, first: int = 0, **more: str) -> None:
+    for at in range(first, first + number):
+        calm.pod(f"{name}-{at}", team=name, **more)
+
+
+def test_a_queue_borrows_and_gives_back_after_the_patience() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8)
+        await calm.after(5)
+        assert team(calm) == {"research": 8}
+        several(calm, "production", 6)
+        await calm.after(5)
+        assert team(calm) == {"research": 8}, "not before the patience has passed"
+        await calm.after(120)
+        assert team(calm) == {"research": 4, "production": 4}
+        await calm.after(300)
+        assert team(calm) == {"research": 4, "production": 4}
+
+    story(QUEUES, tell, cpus=(4, 4))
+
+
+def test_pods_are_served_fairly_whoever_comes_first() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 20)
+        several(calm, "production", 20)
+        await calm.after(10)
+        assert team(calm) == {"research": 6, "production": 6}
+
+    story(QUEUES, tell, cpus=(6, 6))
+
+
+def test_a_restart_in_the_middle_of_a_reclaim_evicts_nobody_twice() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8)
+        await calm.after(5)
+        several(calm, "production", 4)
+        await calm.after(9)
+        calm.restart()
+        await calm.after(180)
+        assert team(calm) == {"research": 4, "production": 4}
+
+    story(QUEUES, tell, cpus=(4, 4))
+
+
+def test_a_gang_evicts_for_all_of_its_members_or_for_none() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8)
+        await calm.after(5)
+        several(calm, "production", 4, job="p", size="4")
+        await calm.after(180)
+        assert team(calm) == {"research": 4, "production": 4}
+
+    story(QUEUES + GANG, tell, cpus=(4, 4))
+
+
+def test_no_pod_is_evicted_for_a_gang_that_is_larger_than_its_guarantee() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8)
+        await calm.after(5)
+        several(calm, "production", 5, job="p", size="5")
+        await calm.after(180)
+        assert team(calm) == {"research": 8}
+
+    story(QUEUES + GANG, tell, cpus=(4, 4))
+
+
+def test_gangs_are_evicted_as_a_whole() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 4, job="r1", size="4")
+        await calm.after(5)
+        several(calm, "research", 4, first=4, job="r2", size="4")
+        await calm.after(5)
+        assert team(calm) == {"research": 8}
+        several(calm, "production", 1)
+        await calm.after(120)
+        assert team(calm) == {"research": 4, "production": 1}
+        left = {name for name in calm.on_nodes() if name.startswith("research")}
+        assert left in ({f"research-{at}" for at in range(4)}, {f"research-{at}" for at in range(4, 8)})
+
+    story(QUEUES + GANG, tell, cpus=(4, 4))
+
+
+def test_a_gang_is_charged_as_a_whole() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "a", 2)
+        await calm.after(3)
+        for at in range(3):
+            calm.pod(f"gang-{at}", team="b", job="g", size="3")
+        await calm.after(20)
+        assert team(calm) == {"a": 2}
+        assert calm.waiting() == [], "it holds no quota that others could use"
+        assert "queue b, below all, has no quota for cpu: 2 used, the gang asks for 3" in calm.told.why["gang-0"]
+        calm.server.finish_pod("a-0")
+        await calm.after(20)
+        assert team(calm) == {"a": 1, "b": 3}
+
+    story(CAPPED + GANG, tell, cpus=(8,))
+
+
+def test_a_freed_quota_wakes_those_who_wait_for_it() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "a", 6)
+        await calm.after(5)
+        assert team(calm) == {"a": 4}
+        calm.server.finish_pod(next(name for name in calm.on_nodes()))
+        await calm.after(15)
+        assert team(calm) == {"a": 4}
+
+    story(CAPPED, tell, cpus=(8,))
