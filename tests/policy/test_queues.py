@@ -77,15 +77,20 @@ def test_one_cohort_of_three(asks: str, reclaim: str, used: list[float]) -> None
     assert world.used("a", "b", "c") == used, "once more is refused"
 
 
-def test_fair_reclaim_takes_the_pod_after_which_the_shares_are_fair() -> None:
-    """Kueue's LessThanOrEqualToFinalShare: the high pod of 1 goes, as without the low one of 5 b would be below a."""
+@pytest.mark.parametrize(("priority", "evicted"), [(5, ["high"]), (0, ["low"])])
+def test_fair_reclaim_takes_the_pod_after_which_the_shares_are_fair(priority: int, evicted: list[str]) -> None:
+    """Kueue: LessThanOrEqualToFinalShare takes the high pod of 1, as without the low one of 5 b would be below a.
+
+    Ours takes it only for a pod of its priority, as it would come back by preemption. Otherwise the low one goes, as by
+    LessThanInitialShare.
+    """
     world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim="reclaim fair"), 9, returns=False)
-    world.runs("a", 1, 1, 1)
+    world.runs("a", 1, 1, 1, priority=5)
     world.runs("b", 5, priority=0, name="low")
     world.runs("b", 1, priority=5, name="high")
 
-    world.asks("a")
-    assert world.evicted == ["high"]
+    world.asks("a", priority=priority)
+    assert world.evicted == evicted
 
 
 def test_fair_reclaim_of_coarse_pods_ends() -> None:

@@ -199,8 +199,8 @@ class _Attempt:
             if tier is Tier.ACROSS:
                 return True
             return all(each.over(r) >= amount for each in theirs for r, amount in wanted if each.over(r) > 0)
-        if not self.rule.fair or not mine or not theirs:
-            return False
+        if not self.rule.fair or not mine or not theirs or unit.priority > self.frame.pod.priority:
+            return False  # one of higher priority would come back by preemption, and so on for ever
         first, other = mine[0], theirs[0]
         share = usage.share(first, self.request)
         if tier is Tier.ACROSS:
