@@ -32,6 +32,7 @@ PAGES = [
         "policies/DEVICES.md",
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",
+        "policies/PRICES.md",
         "policies/SIMULATING.md",
         "policies/VERSIONS.md",
         "policies/gpu/README.md",

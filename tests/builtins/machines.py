@@ -12,6 +12,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.prices import PRICE_KEY
 from kube_policy_scheduler.framework.frame import Frame
 from tests.lang.clusters import NOW, node, pod, signals
 
@@ -32,6 +33,8 @@ NUMA_MILLIS = [[60_000], [100, 60_000], [100, 200], [], [100], [60_000, 100, 100
 """What each NUMA node has available, before what the pods there take: the kubelet shows none of them."""
 VOLUME_ROOM = {"a": 7, "b": 9}
 """GiB for volumes of the class `fast`, by zone."""
+PRICES = ["0.1", None, "0.4", "1", "0", "0.2", "dear", "0.3"]
+"""As the nodes state them."""
 CPUS = [2, 4, 6, 8, 10, 12, 16, 20]
 SIZE = len(LABELS)
 ZONES = ["abc"[row % 3] for row in range(SIZE)]
@@ -64,7 +67,7 @@ def machines() -> Cluster:
         amounts = {"cpu": str(CPUS[row]), "memory": f"{4 + 3 * (row % 5)}Gi", "nvidia.com/gpu": str(row % 4)}
         shared = len(SHARED_DEVICES[row])
         amounts |= {"amd.com/gpu": str(shared), "amd.com/gpu-milli": str(1000 * shared)} if shared else {}
-        written = {"duration": DURATIONS[row], "time": TIMES[row]}
+        written = {"duration": DURATIONS[row], "time": TIMES[row], PRICE_KEY: PRICES[row]}
         images = [{"names": [name], "sizeBytes": size * MEBIBYTE} for name, (size, on) in IMAGES.items() if row in on]
         made.set_node(
             node(

@@ -22,7 +22,7 @@ NODES = """\
 - metadata:
     name: a
     creationTimestamp: 2026-01-07T11:00:00Z
-    annotations: {owner: red}
+    annotations: {owner: red, policy-scheduler/hourly-price: "0.25"}
     labels: {disk: ssd, topology.kubernetes.io/zone: z1, topology.kubernetes.io/region: r1,
              kubernetes.io/arch: amd64, kubernetes.io/os: linux}
   spec:
@@ -85,6 +85,7 @@ VALUES: dict[str, Any] = {
     "node.kubelet": ["v1.36.2", None],
     "node.label.disk": ["ssd", None],
     "node.name": ["a", "b"],
+    "node.price": [0.25, None],
     "node.provider": ["aws", None],
     "node.os": ["linux", None],
     "node.ready": [True, False],

@@ -8,6 +8,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColumn, NodeInfo
 from kube_policy_scheduler.cluster.objects import VolumeAttachment
+from kube_policy_scheduler.cluster.prices import prices
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, Lists, Texts, node_field
@@ -16,6 +17,7 @@ from kube_policy_scheduler.lang.signature import (
     ConditionStatus,
     Duration,
     MaybeDuration,
+    MaybeNumber,
     MaybeText,
     Number,
     Share,
@@ -196,6 +198,23 @@ def zone(frame: Frame) -> MaybeText:
 def region(frame: Frame) -> MaybeText:
     """The node's label `topology.kubernetes.io/region`."""
     return _label(frame, REGION_LABEL)
+
+
+@node_field(
+    "node.price",
+    depends=_STATIC,
+    low=0,
+    high=1e9,
+    foreign=("cost", "hourly_price", "hourly_cost", "costs"),
+    advice="write `node.price`; for the part that the pod takes, `pod_price()`",
+)
+def price(frame: Frame) -> MaybeNumber:
+    """What the node costs per hour: its annotation `policy-scheduler/hourly-price`, or the label of that name.
+
+    Missing where neither states a price above 0.
+    """
+    result: FloatArray = prices(frame.cluster.nodes)[frame.rows]
+    return result
 
 
 @node_field("node.age", depends=_STATIC | Depends.CLOCK, low=0, high=1e11)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.prices import pod_prices
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -24,7 +25,15 @@ from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
 from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import VolumeZone
 from kube_policy_scheduler.framework.probe import probe
-from kube_policy_scheduler.lang.signature import Number, NumberReader, ResourceWord, Truth, TruthReader, builtin
+from kube_policy_scheduler.lang.signature import (
+    MaybeNumber,
+    Number,
+    NumberReader,
+    ResourceWord,
+    Truth,
+    TruthReader,
+    builtin,
+)
 from kube_policy_scheduler.lang.types import Depends, Shape
 
 _STATIC = Depends.TEMPLATE | Depends.NODE
@@ -84,6 +93,21 @@ def fits(*resources: ResourceWord) -> TruthReader:
         return result
 
     return fits_
+
+
+@builtin(
+    shape=Shape.NODE,
+    depends=_STATIC,
+    bounds=(0, 1e9),
+    reads=("pod.request.cpu", "pod.request.mem", "node.price"),
+    foreign=("podcost", "pricepod", "priceofpod", "costofpod"),
+    advice="write `pod_price()`",
+)
+def pod_price(frame: Frame) -> MaybeNumber:
+    """Return what the pod costs per hour on the node: the node's price times the largest share of a resource that the
+    pod requests. Missing where `node.price` is."""
+    result: FloatArray = pod_prices(frame.cluster.nodes, frame.template)[frame.rows]
+    return result
 
 
 @builtin(

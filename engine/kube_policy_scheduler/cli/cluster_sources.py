@@ -16,12 +16,14 @@ from kube_policy_scheduler.cli.files import STANDARD_INPUT
 from kube_policy_scheduler.cli.terminal import format_option, say, status_line
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.cluster.pods import PodInfo
     from kube_policy_scheduler.cluster.signals import Query, Signals
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.documents.fixtures import FixtureObject
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.cost import PriceSources
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
 
 
@@ -66,8 +68,74 @@ class Url(click.ParamType):  # type: ignore[type-arg]  # older clicks know no ar
         return str(value)
 
 
+def price_option(command: _CommandT) -> _CommandT:
+    """Add `--prices`; `with_prices` uses them."""
+    option = click.option(
+        "--prices", multiple=True, metavar="FILE|URL", expose_value=False, callback=_keep_prices,
+        help="What nodes cost: a price list, or the URL of a Prometheus with OpenCost's metrics; may be repeated."
+        "  [default: annotations and labels of the nodes]",
+    )  # fmt: skip
+    return option(command)
+
+
+_PRICES, _PRICED = f"{__name__}.prices", f"{__name__}.priced"
+OPENCOST = "node_total_hourly_cost"
+
+
+def _keep_prices(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
+    context.meta[_PRICES] = value
+
+
+def with_prices(things: list[Any]) -> list[Any]:
+    """Write onto the nodes of a cluster what the command line says that they cost; `price_sources` tells from where.
+
+    Raises:
+        DocumentError: a price list cannot be read.
+        click.ClickException: Prometheus does not answer.
+    """
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.documents.http_url import is_http_url
+    from kube_policy_scheduler.documents.price_list import read_prices
+    from kube_policy_scheduler.tooling.cost import set_prices
+
+    context = click.get_current_context(silent=True)
+    if context is None or _PRICES not in context.meta:
+        return things
+    given: tuple[str, ...] = context.meta[_PRICES]
+    lists = [read_prices(files.source(Path(text))) for text in given if not is_http_url(text)]
+    nodes = [thing for thing in things if isinstance(thing, objects.Node)]
+    measures = [(f"{OPENCOST} of {url}", _measured_prices(url, nodes)) for url in given if is_http_url(url)]
+    context.meta[_PRICED] = set_prices(nodes, lists, measures)
+    return things
+
+
+def price_sources() -> PriceSources:
+    """Return where the prices of the nodes come from that `with_prices` saw last."""
+    from kube_policy_scheduler.tooling.cost import PriceSources
+
+    found: PriceSources = click.get_current_context().meta.get(_PRICED) or PriceSources()
+    return found
+
+
+def _measured_prices(url: str, nodes: Sequence[objects.Node]) -> dict[str, float]:
+    from kube_policy_scheduler.builtins.metrics import column_of
+    from kube_policy_scheduler.cluster.nodes import NodeTable
+    from kube_policy_scheduler.cluster.signals import Query
+
+    query = Query(OPENCOST)
+    found = measured(url, (query,))
+    for text in found.failures.values():
+        raise click.ClickException(f"--prices {url}: no value of {OPENCOST}: {text}")
+    table = NodeTable()
+    for node in nodes:
+        table.set(node)
+    column = column_of(query, table, signals=found.signals, now=time.time())
+    return {name: float(price) for name, price in zip(table.names, column.tolist(), strict=True) if price == price}
+
+
 def cluster_options(command: _CommandT) -> _CommandT:
-    """Add `--cluster` (as `clusters`), `--kubeconfig` and `--context`."""
+    """Add `--cluster` (as `clusters`), `--kubeconfig`, `--context` and `--prices`."""
+    command = price_option(command)
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
         click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
@@ -205,12 +273,12 @@ def cluster_objects(
         click.UsageError: both are asked for.
     """
     if not clusters:
-        return _live(kubeconfig, context)
+        return with_prices(_live(kubeconfig, context))
     if kubeconfig is not None or context is not None:
         raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
     from kube_policy_scheduler.tooling.cluster_state import stored_objects
 
-    return stored_objects(_recorded(clusters) if found is None else found, scheduler=scheduler)
+    return with_prices(stored_objects(_recorded(clusters) if found is None else found, scheduler=scheduler))
 
 
 def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:

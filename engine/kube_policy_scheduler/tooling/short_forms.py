@@ -28,6 +28,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.prices import PRICE_KEY
 
 Json: TypeAlias = dict[str, Any]
 _Apply: TypeAlias = Callable[[Json, Any], None]
@@ -155,6 +156,10 @@ def _set_annotations(obj: Json, value: Mapping[str, str]) -> None:
     meta["annotations"] = merged(meta.get("annotations") or {}, value)
 
 
+def _set_price(obj: Json, value: Any) -> None:
+    _set_annotations(obj, {PRICE_KEY: f"{value:.9f}".rstrip("0").rstrip(".")})
+
+
 def _set_meta(key: str) -> _Apply:
     def apply(obj: Json, value: Any) -> None:
         _child(obj, "metadata")[key] = value
@@ -262,6 +267,7 @@ _NODE_KEYS: Mapping[str, _Apply] = {
     "unschedulable": _set_spec("unschedulable"),
     "taints": _set_taints,
     "created": _set_meta("creationTimestamp"),
+    "price": _set_price,
     "devices": _no_part_of_it,
     "numa": _no_part_of_it,
     "volume_room": _no_part_of_it,

@@ -32,6 +32,7 @@ Examples:
   policyctl capacity --removable --cluster cluster.json.gz    # which nodes could be drained and removed
   policyctl capacity --pending --like gpu-node-1              # how many more nodes like this one are needed
   policyctl capacity --lose topology.kubernetes.io/zone       # each zone in turn
+  policyctl capacity --removable --prices prices.yaml         # and what these nodes cost
   policyctl capacity --lose node-pool=spot --preempt --html report.html
 
 \b
@@ -167,7 +168,7 @@ def _answers(
     show: Callable[[str], None],
 ) -> Capacity:
     from kube_policy_scheduler.tooling.capacity import questions
-    from kube_policy_scheduler.tooling.capacity.report import Capacity
+    from kube_policy_scheduler.tooling.capacity.report import Capacity, cluster_price
 
     enough = most if at_least is None else min(most, max(at_least, 1))
     waiting = seats.there.pending()
@@ -180,7 +181,8 @@ def _answers(
         questions.lose(seats, *each, shapes=shapes, most=most, preempts=preempt, stop=stop, progress=show)
         for each in losses
     ]
-    return Capacity(more, need, free, tuple(lost), at_least)
+    price = cluster_price(seats.cluster, cluster_sources.price_sources())
+    return Capacity(more, need, free, tuple(lost), at_least, price)
 
 
 def _pod(path: Path, seats: Seats, *, scheduler: str) -> PodInfo:

@@ -130,7 +130,9 @@ def command(
     uids = [step.pod.metadata.uid for step in steps]
     before, after = (figures(side.cluster, uids, by=by) for side in (done.old, done.new))
     moved, share = max_moved if max_moved is not None else (None, None)
-    found = Impact(old, new, done, before, after, Limits(moved, share, max_unschedulable))
+    found = Impact(
+        old, new, done, before, after, Limits(moved, share, max_unschedulable), cluster_sources.price_sources()
+    )
     if summary:
         _add_summary("\n".join(markdown(found)))
     if form == "json":

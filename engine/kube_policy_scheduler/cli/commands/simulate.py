@@ -85,6 +85,7 @@ class _Share(click.ParamType[float]):
     help="Metrics, in the format of `metrics` in policy tests.",
 )
 @click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
+@cluster_sources.price_option
 @cluster_sources.output_options
 @owner_options
 def command(
@@ -109,6 +110,7 @@ def command(
     GPU capacity that cannot be used, and the waiting times. With several seeds, the results are mean and standard
     deviation.
     """
+    from kube_policy_scheduler.documents.report import report_values
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation import results as reporting
 
@@ -123,9 +125,12 @@ def command(
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     if form == "json":
-        say_json(reporting.data(results, example))
+        say_json(reporting.data(results, example) | {"prices": report_values(cluster_sources.price_sources())})
     else:
         say(reporting.summary(results, example))
+        if any(result.price() is not None for result in results):
+            where = cluster_sources.price_sources().sentence()
+            say(f"price/h is the mean price of the nodes in use that have one; {where}")
         say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
         if sys.stderr.isatty():
             say(reporting.speed(results), err=True)
@@ -205,7 +210,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
-    things = stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER)
+    things = cluster_sources.with_prices(stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER))
     waiting = [
         thing
         for thing in things

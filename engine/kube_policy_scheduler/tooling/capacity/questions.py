@@ -6,6 +6,7 @@ caller may stop the work between two pods, and gets what was found so far.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.prices import price_of
 from kube_policy_scheduler.framework.claims_in_memory import with_claims_like
 from kube_policy_scheduler.tooling.capacity import room
 from kube_policy_scheduler.tooling.capacity.seats import Seated, Seats, Stop, in_turn, never
@@ -111,6 +113,8 @@ class Removable:
     """Pods that move."""
     moves: tuple[tuple[str, str], ...]
     """Where they go: `namespace/name` and node."""
+    hourly: float | None
+    """What the node costs per hour; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,12 @@ class RemovableNodes:
     def moves(self) -> int:
         """Return how many pods move."""
         return sum(one.pods for one in self.removable)
+
+    @property
+    def hourly(self) -> float | None:
+        """Return what the nodes that could go cost per hour, those with a price; None where none has one."""
+        known = [one.hourly for one in self.removable if one.hourly is not None]
+        return sum(known) if known else None
 
 
 def removable_nodes(
@@ -239,7 +249,8 @@ def _drained(seats: Seats, name: str, found: list[Removable]) -> str:
             back = f"{pod.key} would come back: it tolerates that the node is cordoned"
             return back if decision.host else f"{pod.key}: {decision.message}"
         moves.append((pod.key, decision.host))
-    found.append(Removable(name, len(moves), tuple(moves)))
+    price = price_of(seats.cluster.nodes.infos[seats.cluster.nodes.rows[name]].node)
+    found.append(Removable(name, len(moves), tuple(moves), None if math.isnan(price) else price))
     return ""
 
 
@@ -258,6 +269,8 @@ class NodesNeeded:
     """Pods that even an empty node of the shape does not help."""
     bound: int
     """Nodes that the seated pods need at least, by resources alone."""
+    hourly: float | None
+    """What the new nodes cost per hour; None where the price of the shape is not known."""
     complete: bool
 
 
@@ -309,9 +322,13 @@ def nodes_needed(
     stop: Stop = never,
     progress: Progress = _silent,
 ) -> tuple[NodesNeeded, ...]:
-    """Return for each shape what pods without a place need, those first that seat most with the fewest nodes."""
+    """Return for each shape what pods without a place need: first those that seat most, the cheapest of them first.
+
+    Where prices are not known, the one with the fewest nodes comes first.
+    """
     found = [_needed(seats, pods, shape, most=most, stop=stop, progress=progress) for shape in shapes if pods]
-    return tuple(sorted(found, key=lambda one: (-one.seated, one.nodes, one.shape.like)))
+    unpriced = any(one.hourly is None for one in found)
+    return tuple(sorted(found, key=lambda one: (-one.seated, one.nodes if unpriced else one.hourly, one.shape.like)))
 
 
 def _needed(
@@ -356,7 +373,8 @@ def _needed(
     seats.undo_to(start)
     seated = [pod for pod in pods if pod.uid in found.placed]
     bound = room.least_nodes(seated, offered) if nodes else 0
-    return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, found.complete)
+    hourly = shape.price * nodes if shape.price is not None else None
+    return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, hourly, found.complete)
 
 
 def _offered(seats: Seats, shape: Shape) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.capacity.questions import (
@@ -16,10 +17,23 @@ from kube_policy_scheduler.tooling.capacity.questions import (
     Refusal,
     RemovableNodes,
 )
+from kube_policy_scheduler.tooling.cost import PriceSources, cost, idle_hourly, money
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
 from kube_policy_scheduler.wording import plural
 
 STOPPED = "stopped: these are the results so far"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPrice:
+    """What the cluster costs."""
+
+    sources: PriceSources
+    hourly: float
+    """Of all nodes with a price."""
+    monthly: float
+    idle_hourly: float
+    """The price of what is free on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,8 @@ class Capacity:
     losses: tuple[Loss, ...] = ()
     at_least: int | None = None
     """Copies that must fit, where that was asked for."""
+    price: ClusterPrice | None = None
+    """None where no node has a price."""
 
     @property
     def problems(self) -> list[str]:
@@ -80,6 +96,7 @@ def headline(found: Capacity) -> str:
 
 def lines(found: Capacity, *, to: Terminal, most: int) -> Iterator[str]:
     """Return the report for people; at most some nodes and reasons are listed."""
+    currency = found.price.sources.currency if found.price is not None else ""
     between = False
     for answer in (found.more, found.pending, found.removable, found.losses):
         if answer is None or answer == ():
@@ -93,9 +110,24 @@ def lines(found: Capacity, *, to: Terminal, most: int) -> Iterator[str]:
             case PendingPods():
                 yield from _pending(answer, to, most)
             case RemovableNodes():
-                yield from _removable(answer, to, most)
+                yield from _removable(answer, to, most, currency)
             case _:
                 yield from _losses(answer, to, most)
+    if found.price is not None:
+        yield ""
+        yield from _price(found.price, to)
+
+
+def cluster_price(cluster: Cluster, sources: PriceSources) -> ClusterPrice | None:
+    """Return what a cluster costs; None where no node has a price."""
+    found = cost(cluster)
+    return ClusterPrice(sources, found.hourly, found.monthly, idle_hourly(cluster)) if found.nodes else None
+
+
+def _price(price: ClusterPrice, to: Terminal) -> Iterator[str]:
+    currency, share = price.sources.currency, price.idle_hourly / price.hourly
+    yield f"The cluster costs {money(price.hourly, currency)}; {100 * share:.0f} % of that is for free resources"
+    yield to.paint(DIM, price.sources.sentence())
 
 
 def _stopped(complete: bool, to: Terminal) -> Iterator[str]:
@@ -146,12 +178,15 @@ def _needed(needed: Sequence[NodesNeeded], left: int, to: Terminal, most: int) -
     if not needed:
         return
     yield ""
-    rows = [("new nodes like", "type", "zone", "nodes", "at least", "pods placed", "of")]
+    title = "price/h" if any(one.hourly is not None for one in needed) else ""
+    rows = [("new nodes like", "type", "zone", "nodes", "at least", "pods placed", "of", title)]
     for one in needed[:most]:
         nodes = f"{one.nodes:,}" if one.seated else "-"
         bound = f"{one.bound:,}" if one.seated else "-"
         shape = one.shape
-        rows.append((shape.like, shape.instance_type, shape.zone, nodes, bound, f"{one.seated:,}", f"{left:,}"))
+        price = f"{one.hourly:,.2f}" if one.hourly is not None and one.seated else ""
+        placed = f"{one.seated:,}"
+        rows.append((shape.like, shape.instance_type, shape.zone, nodes, bound, placed, f"{left:,}", price))
     yield from to.table(rows, right_from=3, styles={1: BOLD} if needed[0].seated == left else {})
     yield from _rest(len(needed) - most, "more shape", to)
     best = needed[0]
@@ -160,26 +195,31 @@ def _needed(needed: Sequence[NodesNeeded], left: int, to: Terminal, most: int) -
         yield from to.item(f"Not on nodes like {best.shape.like}: ", f"{pods}: {left_over.message}")
 
 
-def _removable(found: RemovableNodes, to: Terminal, most: int) -> Iterator[str]:
+def _removable(found: RemovableNodes, to: Terminal, most: int, currency: str) -> Iterator[str]:
     count = len(found.removable)
     text = f"{count:,} of {plural(found.nodes, 'node')} could go; {plural(found.moves, 'pod')} would move"
     yield to.paint(GREEN, text)
     yield from _stopped(found.complete, to)
+    if found.hourly is not None:
+        unknown = sum(one.hourly is None for one in found.removable)
+        rest = f", and the price of {plural(unknown, 'node')} that is not known" if unknown else ""
+        yield to.paint(GREEN, f"Without them, the cluster costs less: {money(found.hourly, currency)}{rest}")
     yield to.paint(DIM, f"Bound: at most {found.bound:,} could go, if only resources counted")
     if count:
         yield ""
-        rows = [("could go, in this order", "pods move to", "pods")]
+        rows = [("could go, in this order", "pods move to", "pods", "price/h" if found.hourly is not None else "")]
         for one in found.removable[:most]:
             hosts = list(dict.fromkeys(host for _, host in one.moves))
             shown = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
-            rows.append((one.node, shown or "it has none", f"{one.pods:,}"))
+            price = f"{one.hourly:,.4g}" if one.hourly is not None else ""
+            rows.append((one.node, shown or "it has none", f"{one.pods:,}", price))
         yield from to.table(rows, right_from=2)
         yield from _rest(count - most, "more node", to)
     if found.kept:
         yield ""
-        rows = [("stays, because", "for example", "nodes")]
-        rows += [(one.reason, one.example, f"{len(one.nodes):,}") for one in found.kept]
-        yield from to.table(rows, right_from=2)
+        kept = [("stays, because", "for example", "nodes")]
+        kept += [(one.reason, one.example, f"{len(one.nodes):,}") for one in found.kept]
+        yield from to.table(kept, right_from=2)
 
 
 def _losses(found: Sequence[Loss], to: Terminal, most: int) -> Iterator[str]:
@@ -217,6 +257,7 @@ def data(found: Capacity) -> dict[str, Any]:
     """Return the report as plain values; what was not asked is null."""
     values: dict[str, Any] = report_values(found)
     if found.removable is not None:
+        values["removable"]["hourly"] = found.removable.hourly
         for made, one in zip(values["removable"]["removable"], found.removable.removable, strict=True):
             made["moves"] = [{"pod": pod, "to": host} for pod, host in one.moves]
     for made, loss in zip(values["losses"], found.losses, strict=True):

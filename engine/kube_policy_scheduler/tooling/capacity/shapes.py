@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_info import HOSTNAME_LABEL, NodeInfo
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.prices import price_of
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -32,6 +34,8 @@ class Shape:
     zone: str
     allocatable: dict[str, int]
     """What one offers, in column units."""
+    price: float | None
+    """Per hour; None where it is not known."""
 
 
 def node_shapes(cluster: Cluster, *, most: int) -> list[Shape]:
@@ -62,7 +66,9 @@ def _rank(group: list[NodeInfo]) -> tuple[int, str]:
 def _shape(group: list[NodeInfo]) -> Shape:
     first = group[0]
     labels = first.labels
-    return Shape(first.name, len(group), labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), dict(first.allocatable))
+    known = [price for info in group if not math.isnan(price := price_of(info.node))]
+    kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
+    return Shape(first.name, len(group), kind, zone, dict(first.allocatable), min(known) if known else None)
 
 
 def _shared_labels(infos: list[NodeInfo]) -> set[str]:

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kube_policy_scheduler.cluster.defaulting import DEFAULT_SCHEDULER_NAME
+from kube_policy_scheduler.cluster.prices import PRICE_KEY, prices
 from kube_policy_scheduler.diagnostics import closest
+from kube_policy_scheduler.lang.typed import Apply, Read, Typed, below
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
 from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
-from kube_policy_scheduler.tooling.policy_reads import KeyRead, key_reads
+from kube_policy_scheduler.tooling.policy_reads import KeyRead, expressions_of, key_reads
 from kube_policy_scheduler.wording import plural, some
 
 
@@ -72,6 +74,27 @@ def label_findings(inspection: Inspection) -> Iterator[Finding]:
             continue
         yield _presence(key, reads, things)
         yield from _values(key, reads, things)
+
+
+def price_findings(inspection: Inspection) -> Iterator[Finding]:
+    """Say how many nodes have a price, where a policy reads prices."""
+    nodes = inspection.state.cluster.nodes
+    without = [name for name, price in zip(nodes.names, prices(nodes).tolist(), strict=True) if price != price]
+    for policy in inspection.policy_set.policies:
+        span = next((part.span for root in expressions_of(policy) for part in below(root) if _reads_price(part)), None)
+        if span is None:
+            continue
+        having = nodes.size - len(without)
+        text = f"on {having} of {plural(nodes.size, 'node')}" + (f"; not on {some(without)}" if without else "")
+        status = Status.OK if having else Status.WARNING if nodes.size else Status.UNCHECKED
+        advice = f"annotate nodes with {PRICE_KEY}, their price per hour" if status is Status.WARNING else ""
+        yield Finding("prices", "node.price", status, text, str(span), advice)
+
+
+def _reads_price(part: Typed) -> bool:
+    if isinstance(part, Apply):
+        return "node.price" in part.builtin.reads
+    return isinstance(part, Read) and part.field.path == "node.price"
 
 
 def _things(inspection: Inspection, subject: str, what: str, reads: Sequence[KeyRead]) -> dict[str, Mapping[str, str]]:
@@ -150,6 +173,7 @@ def examine(inspection: Inspection, *, access: Access | None) -> tuple[Finding, 
     return (
         *pod_findings(inspection),
         *label_findings(inspection),
+        *price_findings(inspection),
         *metric_findings(inspection),
         *rule_findings(inspection),
         *device_findings(inspection),

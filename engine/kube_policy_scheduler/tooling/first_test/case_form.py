@@ -160,6 +160,8 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
             case ("node", "image") if at == 0 and value is not ABSENT:
                 names = list(dict.fromkeys((value, value.partition(":")[0])))
                 form.setdefault("status", {})["images"] = [{"names": names, "sizeBytes": _IMAGE_BYTES}]
+            case ("node", "price") if at == 0 and value is not ABSENT:
+                form["price"] = value
             case ("node", "numa") if at == 0 and value is not ABSENT:
                 form["numa"] = _NUMA_NODES[value]
             case ("node", "volume_room", storage_class) if at == 0 and value is not ABSENT:

@@ -115,6 +115,8 @@ class Values:
                 values = (0, *_around(self._numbers), 2 * 86400)
             case ("node", "age"):
                 values = (86400 * 30, *_around(self._numbers), 60)
+            case ("node", "price"):
+                values = (ABSENT, 0.1, 1, 10, *(n for n in self._numbers if 0 < n <= 1000))
             case ("pod", "attempts"):
                 values = (0, *_steps(self._numbers, low=0))
             case ("pod" | "pods", "priority"):
@@ -479,6 +481,8 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield ("node", "label", _NODE_LABELS[path])
         case "node.ready" | "node.unschedulable" | "node.age":
             yield ("node", path.partition(".")[2])
+        case "node.price":
+            yield ("node", "price")
         case "node.conditions":
             yield ("node", "condition", key)
         case "node.allocatable" | "node.capacity":

@@ -12,6 +12,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.tooling.cost import NO_PRICES, Cost, PriceSources, cost, in_use
 from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay
 from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import plural, signed
@@ -56,6 +57,8 @@ class Figures:
     """Pods by zone, by name; empty where nodes have no zones."""
     spreads: tuple[Spread, ...]
     """By group."""
+    price: Cost | None = None
+    """Of the nodes in use; None where no node has a price."""
 
     @property
     def skew(self) -> int:
@@ -85,7 +88,8 @@ def figures(cluster: Cluster, uids: Sequence[str], *, by: str = "") -> Figures:
         group = pod.labels.get(by, "") if by else pod.namespace
         groups.setdefault(group, Counter())[host] += 1
     spreads = [Spread(name, hosts.total(), len(hosts), max(hosts.values())) for name, hosts in sorted(groups.items())]
-    return Figures(tuple(_loads(cluster)), tuple(sorted(zones.items())), tuple(spreads))
+    price = cost(cluster, among=in_use(cluster)) if cost(cluster).nodes else None
+    return Figures(tuple(_loads(cluster)), tuple(sorted(zones.items())), tuple(spreads), price)
 
 
 def _loads(cluster: Cluster) -> list[Load]:
@@ -125,6 +129,8 @@ class Impact:
     before: Figures
     after: Figures
     limits: Limits = Limits()
+    prices: PriceSources = NO_PRICES
+    """Where the prices of nodes come from."""
 
     def of(self, kind: str) -> list[Change]:
         """Return the changes of a kind; see `Change.kind`."""
@@ -199,6 +205,8 @@ def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
     yield ""
     rows: list[tuple[str, ...]] = [("", "old", "new", "change"), *_figures(found)]
     yield from to.table(rows, right_from=1)
+    if found.before.price is not None:
+        yield to.paint(DIM, found.prices.sentence())
     spreads = found.spreads()
     if spreads:
         yield ""
@@ -252,10 +260,23 @@ def _figures(found: Impact) -> list[tuple[str, ...]]:
         rows.append((f"{old.resource}, empty nodes", str(old.empty), str(new.empty), signed(new.empty - old.empty)))
     was_placed, now_placed = found.replay.placed
     rows.append(("pods with a node", f"{was_placed:,}", f"{now_placed:,}", signed(now_placed - was_placed)))
+    if found.before.price is not None and found.after.price is not None:
+        for key in ("hourly", "monthly"):
+            was, now = getattr(found.before.price, key), getattr(found.after.price, key)
+            known = not (found.before.price.unknown or found.after.price.unknown)
+            cells = (_priced(price, key) for price in (found.before.price, found.after.price))
+            rows.append((f"{key} price of nodes in use", *cells, signed(round(now - was, 2)) if known else "unknown"))
     if found.before.zones:
         was, now = found.before.skew, found.after.skew
         rows.append(("skew over zones, in pods", str(was), str(now), signed(now - was)))
     return rows
+
+
+def _priced(price: Cost, key: str) -> str:
+    """Return a price; nodes whose price is not known are named, as they do not cost nothing."""
+    if not price.nodes:
+        return "unknown" if price.unknown else "0.00"
+    return f"{getattr(price, key):,.2f}" + (f" + {plural(price.unknown, 'node')}" if price.unknown else "")
 
 
 def _spreads(spreads: Sequence[tuple[str, Spread | None, Spread | None]], to: Terminal) -> Iterator[str]:
@@ -299,6 +320,7 @@ def data(found: Impact) -> dict[str, Any]:
             for change in replay.changes
         ],
         "figures": [dict(zip(("name", "old", "new", "change"), row, strict=True)) for row in _figures(found)],
+        "prices": report_values(found.prices) if found.before.price is not None else None,
         "before": _side(found.before),
         "after": _side(found.after),
         "spreads": [
@@ -309,7 +331,12 @@ def data(found: Impact) -> dict[str, Any]:
 
 
 def _side(side: Figures) -> dict[str, Any]:
-    return {"loads": report_values(side.loads), "zones": dict(side.zones), "skew": side.skew}
+    return {
+        "loads": report_values(side.loads),
+        "zones": dict(side.zones),
+        "skew": side.skew,
+        "price": report_values(side.price),
+    }
 
 
 def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:

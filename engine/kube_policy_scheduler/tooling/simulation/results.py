@@ -70,6 +70,11 @@ class Result:
         known = [value for value in values if value is not None]
         return Spread.of(known) if len(known) == len(values) else None
 
+    def price(self) -> Spread | None:
+        """Return what the nodes in use cost per hour, on average; None where no node has a price."""
+        known = [price for run in self.runs if (price := run.mean_price()) is not None]
+        return Spread.of(known) if len(known) == len(self.runs) else None
+
     def waits(self) -> tuple[float, float, float] | None:
         """Return mean, 95th percentile and maximum of the seconds from arrival to binding; None where none waits."""
         waits = [wait for run in self.runs for wait in run.wait_seconds]
@@ -100,7 +105,7 @@ def data(results: Sequence[Result], scenario: Scenario) -> dict[str, Any]:
 
 def _result(result: Result) -> dict[str, Any]:
     runs = result.runs
-    fragmentation, waits = result.fragmentation(), result.waits()
+    fragmentation, waits, price = result.fragmentation(), result.waits(), result.price()
     return {
         "name": result.name,
         "marks": [{"arrived": mark, "allocated": spread.data()} for mark, spread in result.marks().items()],
@@ -109,6 +114,7 @@ def _result(result: Result) -> dict[str, Any]:
         "usedLast": {name: result.last_used(name).data() for name in runs[0].resources},
         "spreadLast": Spread.of([run.last.spread for run in runs]).data(),
         "fragmentationLast": fragmentation.data() if fragmentation is not None else None,
+        "hourlyPriceMean": price.data() if price is not None else None,
         "pendingMost": Spread.of([max(sample.pending for sample in run.samples) for run in runs]).data(),
         "waitSeconds": dict(zip(("mean", "p95", "max"), waits, strict=True)) if waits is not None else None,
         "reasons": result.reasons(),
@@ -138,6 +144,7 @@ def _run(run: Run) -> dict[str, Any]:
                 "fragmentation": sample.fragmentation,
                 "pending": sample.pending,
                 "running": sample.running,
+                "hourlyPrice": sample.price,
             }
             for sample in run.samples
         ],
@@ -179,6 +186,9 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
     kept = [result.fragmentation() for result in results]
     if any(spread is not None for spread in kept):
         add("fragmented", [percent(spread, several=False) if spread is not None else "–" for spread in kept])
+    costs = [result.price() for result in results]
+    if any(cost is not None for cost in costs):
+        add("price/h", [f"{cost.mean:,.2f}" if cost is not None else "–" for cost in costs])
     runs = [result.runs for result in results]
     add("placed", [_number([run.placed for run in each]) for each in runs])
     add("dropped" if scenario.drops else "pending", [_number([run.unplaced for run in each]) for each in runs])

@@ -15,6 +15,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.prices import prices
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorithm
@@ -30,6 +31,7 @@ from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQu
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.cost import in_use
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
     PolicyVariant,
@@ -58,6 +60,8 @@ class Sample:
     """The share of the free room on devices that a pod of the workload could not use; None without devices."""
     pending: int
     running: int
+    price: float | None = None
+    """What the nodes in use cost per hour, those with a price; None where no node has one."""
 
 
 class Measures:
@@ -87,7 +91,15 @@ class Measures:
             fragmentation=self._fragmentation(frame),
             pending=pending,
             running=len(self._cluster.pods) - len(self._cluster.assumed),
+            price=self._price(),
         )
+
+    def _price(self) -> float | None:
+        each = prices(self._cluster.nodes)
+        known = ~np.isnan(each)
+        if not known.any():
+            return None
+        return float(each[known & in_use(self._cluster)].sum())
 
     def _fragmentation(self, frame: Frame | None) -> float | None:
         if not self.main.devices or frame is None:
@@ -646,11 +658,20 @@ class Run:
 
     def mean_used(self, resource: str) -> float:
         """Return the share in use over time, each moment weighed by how long it lasted."""
+        return self._mean([sample.used[resource] for sample in self.samples])
+
+    def mean_price(self) -> float | None:
+        """Return what the nodes in use cost per hour over time; None where no node has a price."""
+        each = [sample.price for sample in self.samples if sample.price is not None]
+        return self._mean(each) if each and len(each) == len(self.samples) else None
+
+    def _mean(self, values: Sequence[float]) -> float:
+        """Return the mean of a value per sample over time."""
         if len(self.samples) < 2 or self.samples[-1].at <= self.samples[0].at:
-            return self.last.used[resource]
-        pairs = zip(self.samples, self.samples[1:], strict=False)
-        total = sum(one.used[resource] * (other.at - one.at) for one, other in pairs)
-        return total / (self.samples[-1].at - self.samples[0].at)
+            return values[-1]
+        times = [sample.at for sample in self.samples]
+        total = sum(value * (then - now) for value, now, then in zip(values, times, times[1:], strict=False))
+        return total / (times[-1] - times[0])
 
 
 def run(

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
 from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
 from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
 from kube_policy_scheduler.cluster.object_store import BETA_CLASS
+from kube_policy_scheduler.cluster.prices import PRICE_KEY
 from kube_policy_scheduler.tooling.staying import IN_PLACE, local_volumes
 
 Json: TypeAlias = dict[str, Any]
@@ -47,7 +48,9 @@ API_VERSIONS: Mapping[type, str] = {
     objects.NodeResourceTopology: "topology.node.k8s.io/v1alpha2",
 }
 """Every kind that a snapshot holds."""
-RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES}) | IN_PLACE
+RULES_ANNOTATIONS = (
+    frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES, PRICE_KEY}) | IN_PLACE
+)
 """Annotations that the scheduler and its tools read whatever the policies say."""
 
 _WRITERS = ("resourceVersion", "generation", "finalizers")
