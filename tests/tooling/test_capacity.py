@@ -407,5 +407,5 @@ def test_json_has_the_answers_that_were_asked_for(folder: Path, capsys: pytest.C
     assert found["more"] is None
     assert found["complete"] is True
     assert found["removable"]["removable"] == [
-        {"node": "a", "pods": 1, "moves": [{"pod": "default/p0", "to": "b"}]},
+        {"node": "a", "pods": 1, "moves": [{"pod": "default/p0", "to": "b"}], "hourly": None},
     ]
