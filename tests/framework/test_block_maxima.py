@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
 from kube_policy_scheduler.framework.choice import TieBreak
 
 
@@ -45,6 +46,42 @@ def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
         assert np.array_equal(maxima.totals(np.arange(size)), totals)
         if highest > -np.inf:
             assert (tied.rows().tolist(), len(tied)) == (expected.tolist(), len(expected))
+
+
+NUMBERS = st.sampled_from([-np.inf, 0.0, 0.1, 0.30000000000000004, 0.3, 7.0])
+"""Two of them are equal once 100 is added."""
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), NUMBERS), min_size=1, max_size=300),
+    scores=st.lists(st.sampled_from([0.0, 100.0, 33.3]), min_size=3, max_size=3),
+    written=st.lists(st.dictionaries(st.integers(0, 5_000), NUMBERS, max_size=9), max_size=4),
+    block=st.sampled_from([1, 4, 128]),
+)
+def test_scores_by_domain_are_added_as_to_each_row(
+    rows: list[tuple[int, float]], scores: list[float], written: list[dict[int, float]], block: int
+) -> None:
+    index = np.array([domain for domain, _ in rows], np.intp)  # 3: no domain
+    totals, of_domains = np.array([total for _, total in rows]), np.array([*scores, 0.0, 0.0])
+    domains = Topology("zone", object(), 3, index, np.where(index == 3, 4, index), None)
+    maxima = DomainMaxima(totals, DomainBlocks(domains, block=block))
+    for changes in [{}, *written]:
+        values = {row % len(rows): total for row, total in changes.items()}
+        changed = np.array(list(values), np.int64)
+        totals[changed] = list(values.values())
+        if len(values) == 1:
+            maxima.write_one(int(changed[0]), float(totals[changed[0]]))
+        else:
+            maxima.write(changed, totals[changed], size=len(rows))
+
+        sums = totals + of_domains[index]
+        expected, tied = np.flatnonzero(sums == sums.max()), maxima.best(of_domains)
+        assert set(np.flatnonzero(maxima.feasible())) == set(index[totals > -np.inf])
+        assert tied.total == sums.max()
+        if tied.total > -np.inf:
+            assert (sorted(tied.rows().tolist()), len(tied)) == (expected.tolist(), len(expected))
+            assert tied.among(np.arange(len(rows))).tolist() == expected.tolist()
 
 
 def table(names: list[str]) -> NodeTable:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.framework.cycle import Cycle
@@ -66,6 +67,29 @@ score rank(promql("memory_usage") ?? 20) if pod.label.app == "web"
 spread by pod.label.app over disk weight 2
 score normalize(node.free.cpu)
 """,
+    "domains": """
+filter fits(cpu) and not label quarantine
+score normalize(promql("cpu_usage"))
+score 20 - (promql("memory_usage") ?? 50) / 5
+spread by pod.label.app over disk weight 2
+spread by pod.namespace
+""",
+    "target": """
+filter fits(cpu) and (promql("cpu_usage") ?? 50) < 95
+spread by pod.label.app over disk target ssd 70%
+score 100 - normalize(promql("memory_usage") ?? 0) weight 3
+""",
+    "packed": """
+filter fits(cpu)
+score if pod.label.app == "web" then normalize(promql("cpu_usage") ?? 5) else rank(promql("memory_usage") ?? 5)
+pack by pod.namespace over disk
+score image_locality() weight 2
+""",
+    "two domains": """
+spread by pod.label.app over disk
+pack by pod.namespace over zone
+score normalize(number(node.annotation.owner) ?? 50) + normalize(promql("cpu_usage") ?? 50)
+""",
     "both": """
 spread by pod.label.app weight 3
 pack by pod.namespace
@@ -89,10 +113,15 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
     signals, now, decided = Signals.EMPTY, 1_800_000_000.0, 0
 
     def set_node(which: str) -> None:
-        labels = {"disk": rng.choice(("ssd", "hdd"))} | ({"quarantine": "x"} if rng.random() < 0.1 else {})
+        labels = {"zone": rng.choice("abc")} | ({"quarantine": "x"} if rng.random() < 0.1 else {})
+        labels |= {"disk": rng.choice(("ssd", "hdd"))} if rng.random() < 0.9 else {}
         made = node(which, cpu=rng.choice("248"), **labels)
         owners = ("a", "b", "1", str(rng.randrange(100)), "2026-01-01T00:00:00Z")
         made.metadata.annotations = {"owner": rng.choice(owners)}
+        made.status.images = [
+            objects.ContainerImage(names=[f"app:{tag}"], size_bytes=rng.choice((300, 900)) * 2**20)
+            for tag in rng.sample("abcd", rng.randrange(4))
+        ]
         cluster.set_node(made)
 
     def reading(query: str, oldest: float) -> Reading:
@@ -128,7 +157,13 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
                 signals = Signals.of(fresh.values())
             case "wait":
                 now += rng.choice((1.0, 40.0, 200.0))
-        incoming = pod(cluster, f"p{serial}", cpu=rng.choice(("100m", "1")), labels={"app": rng.choice(("web", "db"))})
+        requests = {"requests": {"cpu": rng.choice(("100m", "1"))}}
+        incoming = pod(
+            cluster,
+            f"p{serial}",
+            labels={"app": rng.choice(("web", "db"))},
+            containers=[{"name": "c", "image": f"app:{rng.choice('ab')}", "resources": requests}],
+        )
         frame = Frame(incoming, cluster, now, signals=signals)
         wanted, decision = evaluate(frame, profile), cycle.decide(frame, profile)
         totals = dict(zip((cluster.nodes.names[row] for row in wanted.feasible), wanted.totals.tolist(), strict=True))

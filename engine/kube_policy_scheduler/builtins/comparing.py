@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kube_policy_scheduler.framework.extremes import span_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.signature import Number, Numbers, Same, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -13,10 +14,10 @@ from kube_policy_scheduler.lang.types import Depends, Shape
 def normalize(frame: Frame, x: Same) -> Number:
     """Return x scaled to 0 to 100 over the feasible nodes: lowest 0, highest 100; if all are equal, 0."""
     values = _column(frame, x)
-    known = values[~np.isnan(values)]
-    if not len(known):
+    span = span_of(values) if frame.extremes is None else frame.extremes.find(values)
+    if span is None:
         return values
-    low, high = float(known.min()), float(known.max())
+    low, high = span
     if not high > low:
         return np.where(np.isnan(values), np.nan, 0.0)
     # halves, so that the span of two extremes does not overflow
@@ -26,6 +27,8 @@ def normalize(frame: Frame, x: Same) -> Number:
 @builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
 def rank(frame: Frame, x: Same) -> Number:
     """Return the rank of x among the feasible nodes: 100 for the highest, 0 for the lowest; equal values rank equal."""
+    if frame.extremes is not None:
+        frame.extremes.reject()
     values = _column(frame, x)
     known = np.unique(values[~np.isnan(values)])
     if len(known) < 2:

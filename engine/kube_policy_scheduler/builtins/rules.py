@@ -186,7 +186,7 @@ def balanced(*resources: ResourceWord) -> NumberReader:
     return _by_resource(NodeResourcesBalancedAllocation, resources)
 
 
-@builtin(shape=Shape.NODE, depends=_CLUSTER, bounds=(0, 100), reads=("node.images",))
+@builtin(shape=Shape.NODE, depends=_STATIC | Depends.IMAGES, bounds=(0, 100), reads=("node.images",))
 def image_locality(frame: Frame) -> Number:
     """Return 0 to 100: how much of the pod's images is on the node, as kube-scheduler calculates it."""
     return _scored(ImageLocality(), frame)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.domains import Topology
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.framework.accelerator import Kernels
 
 _ROWS = 128
 """Rows of one block. Each changed row costs a look at its block, each decision one at all maxima."""
+_FEWEST_ROWS = 16
+"""With fewer nodes in a domain, on average, blocks by domain save nothing."""
 
 
 class BlockMaxima:
     """Totals of all rows; -inf where a row is excluded."""
 
-    def __init__(self, totals: FloatArray) -> None:
-        """Start with `totals`, `float64[rows]`."""
+    def __init__(self, totals: FloatArray, *, rows: int = _ROWS) -> None:
+        """Start with `totals`, `float64[rows]`; `rows` are those of one block, a power of two."""
+        self._rows = rows
         self._size = 0
         self._totals: FloatArray
         self._maxima: FloatArray
@@ -49,6 +55,11 @@ class BlockMaxima:
         self._renew()
         return float(self._maxima.max())
 
+    def of_blocks(self) -> FloatArray:
+        """Return `float64[blocks]`: the highest total of each."""
+        self._renew()
+        return self._maxima
+
     def totals(self, rows: Rows) -> FloatArray:
         """Return the totals of some rows, `float64[rows]`; a view if they are all."""
         return self._totals[: self._size] if isinstance(rows, slice) else self._totals[rows]
@@ -66,16 +77,16 @@ class BlockMaxima:
             self._set_all(grown)
             return
         self._totals[rows] = totals
-        self._stale.update((rows // _ROWS).tolist())
+        self._stale.update((rows // self._rows).tolist())
         if size < self._size:
             self._totals[size : self._size] = -np.inf
-            self._stale.update(range(size // _ROWS, (self._size - 1) // _ROWS + 1))
+            self._stale.update(range(size // self._rows, (self._size - 1) // self._rows + 1))
         self._size = size
 
     def write_one(self, row: int, total: float) -> None:
         """Set the total of a row."""
         self._totals[row] = total
-        self._stale.add(row // _ROWS)
+        self._stale.add(row // self._rows)
 
     def _renew(self) -> None:
         """Find the maxima of blocks that were written to; decisions that look at all rows need none."""
@@ -83,13 +94,13 @@ class BlockMaxima:
             return
         if len(self._stale) == 1:
             block = self._stale.pop()
-            rows = self._by_block()[block]
+            rows = self.by_block()[block]
             highest = self._maxima[block] = rows.max()
             self._counts[block] = np.count_nonzero(rows == highest)
             return
         blocks = np.array(list(self._stale), np.int64)
         self._stale.clear()
-        by_block = self._by_block()[blocks]
+        by_block = self.by_block()[blocks]
         maxima = by_block.max(axis=1)
         self._maxima[blocks] = maxima
         self._counts[blocks] = (by_block == maxima[:, None]).sum(axis=1)
@@ -102,15 +113,16 @@ class BlockMaxima:
     def _set_all(self, totals: FloatArray) -> None:
         self._size = len(totals)
         self._stale: set[int] = set()
-        blocks = len(totals) // _ROWS + 1
-        self._totals = np.full(blocks * _ROWS, -np.inf)
+        blocks = len(totals) // self._rows + 1
+        self._totals = np.full(blocks * self._rows, -np.inf)
         self._totals[: len(totals)] = totals
-        by_block = self._by_block()
+        by_block = self.by_block()
         self._maxima = by_block.max(axis=1)
         self._counts = (by_block == self._maxima[:, None]).sum(axis=1)
 
-    def _by_block(self) -> FloatArray:
-        return self._totals.reshape(-1, _ROWS)
+    def by_block(self) -> FloatArray:
+        """Return `float64[blocks, rows of one]`: the totals; -inf beyond the last row."""
+        return self._totals.reshape(-1, self._rows)
 
 
 class Tied:
@@ -118,7 +130,8 @@ class Tied:
 
     def __init__(self, maxima: BlockMaxima, blocks: IntArray, total: float) -> None:
         self._maxima = maxima
-        self._total = total
+        self.total = total
+        """The highest total."""
         self.blocks = blocks
         """The blocks with such a row."""
 
@@ -127,11 +140,140 @@ class Tied:
 
     def rows(self) -> IntArray:
         """Return all of them."""
-        block, place = (self._maxima._by_block()[self.blocks] == self._total).nonzero()
-        found: IntArray = self.blocks[block] * _ROWS + place
+        block, place = (self._maxima.by_block()[self.blocks] == self.total).nonzero()
+        found: IntArray = self.blocks[block] * self._maxima._rows + place
         return found
 
     def among(self, rows: IntArray) -> IntArray:
         """Return those of the given rows that are."""
-        found: IntArray = rows[self._maxima._totals[rows] == self._total]
+        found: IntArray = rows[self._maxima._totals[rows] == self.total]
+        return found
+
+
+class TiedRows(Protocol):
+    """Rows that have the highest total."""
+
+    total: float
+    """That total."""
+    blocks: IntArray
+    """The blocks with such a row."""
+
+    def __len__(self) -> int:
+        """Return how many they are."""
+        ...
+
+    def rows(self) -> IntArray:
+        """Return all of them."""
+        ...
+
+    def among(self, rows: IntArray) -> IntArray:
+        """Return those of the given rows that are."""
+        ...
+
+
+class DomainBlocks:
+    """Rows in blocks that lie in one domain each."""
+
+    def __init__(self, domains: Topology, *, block: int) -> None:
+        """Put the rows of each domain, and those without one, into blocks of so many rows."""
+        counts = np.bincount(domains.index, minlength=domains.slots)
+        padded = -(-counts // block) * block
+        order = domains.index.argsort(kind="stable")
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(np.cumsum(padded) - padded, counts)
+        places = starts + np.arange(len(order)) - before
+        self.slots = domains.slots
+        self.block = block
+        """Rows of one block."""
+        self.domain: IntArray = np.repeat(np.arange(domains.slots), padded // block)
+        """`int64[blocks]`: the domain of each block."""
+        self.place: IntArray = np.empty(len(order), np.int64)
+        """`int64[rows]`: the place of each row."""
+        self.place[order] = places
+        self.row: IntArray = np.full(int(padded.sum()), -1, np.int64)
+        """`int64[places]`: the row at each place, -1 where there is none."""
+        self.row[places] = order
+
+
+def domain_blocks(nodes: NodeTable, domains: Topology) -> DomainBlocks | None:
+    """Return the rows by domain, kept until the label changes; None if the domains are too small for it."""
+    column = nodes.label(domains.key)
+    return nodes.derive_from(column, ("domain blocks", domains.key), lambda: _domain_blocks(domains))
+
+
+def _domain_blocks(domains: Topology) -> DomainBlocks | None:
+    rows = len(domains.index) // max(1, domains.size)
+    if rows < _FEWEST_ROWS:
+        return None
+    return DomainBlocks(domains, block=min(_ROWS, 1 << (rows.bit_length() - 1)))
+
+
+class DomainMaxima:
+    """Totals of all rows, to which a score by domain is added when the highest is sought; -inf for excluded rows."""
+
+    def __init__(self, totals: FloatArray, blocks: DomainBlocks) -> None:
+        """Start with `totals`, `float64[rows]`."""
+        placed = np.full(len(blocks.row), -np.inf)
+        placed[blocks.place] = totals
+        self._blocks = blocks
+        self._maxima = BlockMaxima(placed, rows=blocks.block)
+
+    def write(self, rows: IntArray, totals: FloatArray, *, size: int) -> None:
+        """Set the totals of some rows; their number stays."""
+        self._maxima.write(self._blocks.place[rows], totals, size=len(self._blocks.row))
+
+    def write_one(self, row: int, total: float) -> None:
+        """Set the total of a row."""
+        self._maxima.write_one(self._blocks.place.item(row), total)
+
+    def feasible(self) -> BoolArray:
+        """Return `bool[slots]`: the domains with a row that is not excluded."""
+        result = np.zeros(self._blocks.slots, np.bool_)
+        result[self._blocks.domain[self._maxima.of_blocks()[: len(self._blocks.domain)] > -np.inf]] = True
+        return result
+
+    def best(self, scores: FloatArray) -> TiedRows:
+        """Return the rows with the highest total; `scores`, `float64[slots]`, are added by domain.
+
+        Rounding keeps the order of sums with the same number, so the highest row of a block stays its highest.
+        """
+        of_blocks = scores[self._blocks.domain]
+        sums = self._maxima.of_blocks()[: len(of_blocks)] + of_blocks
+        total = float(sums.max())
+        return _TiedInDomains(self._maxima, self._blocks, scores, np.flatnonzero(sums == total), total)
+
+
+class _TiedInDomains:
+    def __init__(
+        self, maxima: BlockMaxima, layout: DomainBlocks, scores: FloatArray, blocks: IntArray, total: float
+    ) -> None:
+        self._maxima = maxima
+        self._layout = layout
+        self._scores = scores
+        self.total = total
+        self.blocks = blocks
+        self._ties: BoolArray | None = None
+
+    def _tying(self) -> BoolArray:
+        """Return `bool[blocks, rows of one]`: which rows of the blocks tie.
+
+        They are more than those that have the highest total of their block where rounding makes sums equal.
+        """
+        if self._ties is None:
+            sums = self._maxima.by_block()[self.blocks] + self._scores[self._layout.domain[self.blocks]][:, None]
+            self._ties = sums == self.total
+        return self._ties
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._tying()))
+
+    def rows(self) -> IntArray:
+        block, place = self._tying().nonzero()
+        found: IntArray = self._layout.row[self.blocks[block] * self._layout.block + place]
+        return found
+
+    def among(self, rows: IntArray) -> IntArray:
+        places = self._layout.place[rows]
+        sums = self._maxima.totals(places) + self._scores[self._layout.domain[places // self._layout.block]]
+        found: IntArray = rows[sums == self.total]
         return found

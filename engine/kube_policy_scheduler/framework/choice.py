@@ -10,7 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.framework.block_maxima import Tied
+from kube_policy_scheduler.framework.block_maxima import TiedRows
 from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
@@ -65,7 +65,7 @@ class TieBreak:
             tied = tied[places == places.min()]
         return self._by_name(tied)
 
-    def first_of_many(self, tied: Tied) -> int:
+    def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""
         if self._group_order is not None and len(tied.blocks) > _FEW_BLOCKS:
             for group in self._first_groups(self._group_order):

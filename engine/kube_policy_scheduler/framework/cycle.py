@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.block_maxima import TiedRows
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
@@ -29,7 +27,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicRes
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue_quota import RECLAIM
-from kube_policy_scheduler.framework.ranked_totals import Rankings, ScoresByCount
+from kube_policy_scheduler.framework.ranked_totals import Rankings, may_be_kept
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
@@ -145,13 +143,11 @@ class Cycle:
         """
         by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
         tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
-        kept = self._kept_totals(frame, cache) if feasible is None else None
+        kept = self._best_kept(frame, cache) if feasible is None else None
         if kept is not None:
-            maxima, constant = kept
-            highest = maxima.highest
-            tied = maxima.tied(highest)
+            tied, constant = kept
             row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
-            return row, highest + constant, len(tied)
+            return row, tied.total + constant, len(tied)
         if feasible is not None:
             rows, totals = feasible, _totals(frame.at(feasible), cache)
         elif cache.count == nodes.size:
@@ -163,8 +159,8 @@ class Cycle:
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
 
-    def _kept_totals(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima, float] | None:
-        """Return the totals of all rows, but for a number that is to be added to each; None if they are not kept."""
+    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[TiedRows, float] | None:
+        """Return the rows with the highest total, and a number to add to that total; None if totals are not kept."""
         constant = 0.0
         for kept in cache.normalizing:
             if kept.constant is None:
@@ -172,19 +168,15 @@ class Cycle:
             constant += kept.constant
         if cache.live_scores_added:
             return None  # as in the template's last decision; `_totals` finds out when that ends
-        counting: tuple[ScoresByCount, float, Counter] | None = None
+        active: list[tuple[ScorePlugin, float, Ready]] = []
         for plugin, weight in cache.live_scores:
             prepared = plugin.pre_score(frame)
-            if not isinstance(prepared, Ready) or not prepared.adds:
-                continue
-            counter = _counter(plugin, frame)
-            if counting is not None or counter is None:
-                return None
-            counting = cast("ScoresByCount", plugin), weight, counter
-        if counting is None:
-            return cache.maxima, constant
-        ranked = self._rankings.of(cache, *counting, constant=constant)
-        return None if ranked is None else (ranked.maxima, 0.0)
+            if isinstance(prepared, Ready) and prepared.adds:
+                active.append((plugin, weight, prepared))
+        if not active:
+            return cache.maxima.tied(cache.maxima.highest), constant
+        tied = self._rankings.best(frame, cache, active, constant=constant)
+        return None if tied is None else (tied, 0.0)
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
@@ -301,11 +293,6 @@ def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArr
     return bool(passing.any())
 
 
-def _counter(plugin: ScorePlugin, frame: Frame) -> Counter | None:
-    """Return what counts the pods that a score follows from; None if it does not follow from one counter."""
-    return plugin.counter(frame) if isinstance(plugin, ScoresByCount) else None
-
-
 def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -> FloatArray:
     """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows.
 
@@ -322,7 +309,7 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
     for plugin, weight in cache.live_scores:
         prepared = plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
-            cache.live_scores_added |= _counter(plugin, chosen) is None
+            cache.live_scores_added |= not may_be_kept(plugin)
             if all_passing and plugin.scope is Scope.FEASIBLE:
                 raw = cache.feasible_score(plugin, chosen, prepared)
             else:

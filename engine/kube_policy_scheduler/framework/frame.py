@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.extremes import Extremes
 
 
 class DeviceOrder(Protocol):
@@ -56,6 +57,8 @@ class Frame:
     """What selects among the devices of a node for claims; None: kube-scheduler's order."""
     groups: tuple[Hashable, ...] = ()
     """The gangs of the pod, whose members may use each other's claims before these are written."""
+    extremes: Extremes | None = None
+    """The extremes of all feasible nodes, to find or to use; None: the rows are all feasible nodes."""
 
     @property
     def template(self) -> PodTemplate:
@@ -79,7 +82,12 @@ class Frame:
             self.attempts,
             self.device_order,
             self.groups,
+            self.extremes,
         )
+
+    def within(self, extremes: Extremes) -> Frame:
+        """Return the same inputs, for scores that compare nodes with all feasible ones."""
+        return replace(self, extremes=extremes)
 
     def ordered(self, order: DeviceOrder | None) -> Frame:
         """Return the same inputs with another order of devices."""

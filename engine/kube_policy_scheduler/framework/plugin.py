@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -152,6 +154,34 @@ class ScorePlugin(Protocol):
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return final scores `[rows]` from the raw ones of all feasible nodes (Kubernetes': int 0 to 100)."""
         ...
+
+
+class ScoresByCount:
+    """Base of score plugins of scope CLUSTER that follow from the counted pods of each node."""
+
+    def counter(self, frame: Frame) -> Counter:
+        """Return what counts the pods."""
+        raise NotImplementedError
+
+    def of_counts(self, counts: FloatArray, *, most: float, fewest: float) -> FloatArray:
+        """Return `float64[n]`: the scores of nodes by their pods; feasible nodes have `fewest` to `most`."""
+        raise NotImplementedError
+
+
+class ScoresByDomain:
+    """Base of score plugins of scope CLUSTER that are the same for all nodes of a domain."""
+
+    def counter(self, frame: Frame) -> Counter:
+        """Return what counts the pods."""
+        raise NotImplementedError
+
+    def domains(self, frame: Frame) -> tuple[Topology, FloatArray]:
+        """Return the domains, and `float64[slots]`, the pods that count in each."""
+        raise NotImplementedError
+
+    def of_domains(self, frame: Frame, domains: Topology, counts: FloatArray, feasible: BoolArray) -> FloatArray:
+        """Return `float64[slots]`: the scores by domain; `feasible`, `bool[slots]`, says which has a feasible node."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

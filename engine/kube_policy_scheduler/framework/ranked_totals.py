@@ -1,26 +1,48 @@
-"""Totals of all nodes with a score by counted pods, kept: a placement costs its own rows, not all.
+"""Totals of all nodes with scores that compare nodes, kept: a placement costs its own rows, not all.
 
-Such a score of a node follows from its number of some pods, and from the highest and lowest number on the feasible
-nodes. Those two change seldom; while they stay, only nodes whose pods or kept totals changed have another total.
+Three kinds of such scores follow from little that changes seldom, and are kept as layers over the kept totals:
+
+- A score by counted pods of each node (`spread by …`) follows from that number, and from the highest and lowest number
+  on the feasible nodes.
+- A score that compares a value of the nodes (`normalize`) follows from that value, and from the highest and lowest one.
+- A score by domains (`spread by … over zone`) is the same for all nodes of a domain. It is not added to each node but
+  to the highest total of each block of nodes, and a block lies in one domain.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Histogram
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Protocol, cast
 from weakref import ReferenceType, ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, Rows
+from kube_policy_scheduler.framework.block_maxima import (
+    BlockMaxima,
+    DomainBlocks,
+    DomainMaxima,
+    TiedRows,
+    domain_blocks,
+)
+from kube_policy_scheduler.framework.extremes import AT_HIGHEST, AT_LOWEST, Extremes
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import (
+    ReadsMetrics,
+    Ready,
+    Scope,
+    ScorePlugin,
+    ScoresByCount,
+    ScoresByDomain,
+)
 from kube_policy_scheduler.framework.template_cache import TemplateCache
 
-_BYTES_A_ROW = 16
-_MAX_BYTES = 128 * 2**20
-"""Of all that is kept: with 130,000 nodes 64 pairs of templates and counted pods."""
+_MAX_BYTES = 256 * 2**20
+"""Of all that is kept: with 130,000 nodes about 130 templates with one layer, 80 with a second one and domains."""
 _MAX_KEPT = 256
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, ranking all at once is cheaper."""
@@ -32,66 +54,73 @@ _FEW_ROWS = 8
 _NOT_FEASIBLE = -1
 
 
-class ScoresByCount:
-    """Base of score plugins of scope CLUSTER that can be kept so."""
+class _Layer(Protocol):
+    """One score of all feasible nodes."""
 
-    def counter(self, frame: Frame) -> Counter | None:
-        """Return what counts the pods; None if the scores do not follow from it."""
-        raise NotImplementedError
+    is_kept: bool
+    """False if it turned out that the score cannot be kept."""
 
-    def of_counts(self, counts: FloatArray, *, most: float, fewest: float) -> FloatArray:
-        """Return `float64[n]`: the scores of nodes by their pods; feasible nodes have `fewest` to `most`."""
-        raise NotImplementedError
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+        """Catch up with everything; return the rows with another score, None if that may be all of them.
+
+        changed: the rows whose kept total or verdict changed, None if that may be all.
+        """
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """Return `float64[rows]`, weighted; anything where a node is not feasible."""
+
+    def score(self, row: int) -> float:
+        """Return the same of one row."""
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
 
 
-class RankedTotals:
-    """The totals of one template's feasible nodes, with the score by one counter."""
+class _ByCount:
+    """A score by counted pods of each node."""
 
     def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter) -> None:
+        self.is_kept = True
         self._plugin = plugin
         self._weight = weight
         self._counter = counter
-        self._read = (-1, -1)
-        """Positions in the journals of the template cache and of the counter."""
-        self._constant = 0.0
-        self._counts: IntArray = np.zeros(0, np.int64)
-        """`int64[nodes]`: the pods of each feasible node, -1 elsewhere."""
+        self._read = -1
+        """The position in the counter's journal."""
+        self._counts: NDArray[np.int32] = np.zeros(0, np.int32)
+        """`int32[nodes]`: the pods of each feasible node, -1 elsewhere."""
         self._nodes_by_count: Histogram[int] = Histogram()
         """How many feasible nodes have so many pods."""
         self._extremes = (0, 0)
         self._scores: FloatArray = np.zeros(1)
         """`float64[most + 1]`: the scores by number of pods."""
-        self.maxima: BlockMaxima
-        self.used = 0
-        """The number of the last request."""
 
-    def refresh(self, cache: TemplateCache, *, constant: float) -> None:
-        """Rank what changed. `constant` is what other scores add to each node."""
-        changed = cache.changes.since(self._read[0])
-        counted = self._counter.changed_since(self._read[1])
-        self._read = cache.changes.end, self._counter.version
-        size = len(cache.ok)
-        if changed is None or counted is None or size != len(self._counts) or constant != self._constant:
-            rows = None
-        else:
-            rows = {*changed, *(row for row, *_ in counted)}
-        self._constant = constant
-        if rows is None or len(rows) * _REBUILD_SHARE > size:
-            self._counts = np.where(cache.ok, self._counter.per_node(), _NOT_FEASIBLE).astype(np.int64)
-            numbers = np.bincount(self._counts[cache.ok])
-            self._nodes_by_count = Histogram({int(count): int(numbers[count]) for count in numbers.nonzero()[0]})
-            self._rank_all(cache)
-        elif rows:
-            self._recount(cache, rows)
-            if self._extremes != self._find_extremes():
-                self._rank_all(cache)
-            elif len(rows) <= _FEW_ROWS:
-                for row in rows:
-                    score = self._scores.item(self._counts.item(row)) * self._weight
-                    self.maxima.write_one(row, (cache.maxima.total(row) + self._constant) + score)
-            else:
-                changed_rows = np.fromiter(rows, np.int64, len(rows))
-                self.maxima.write(changed_rows, self._totals(cache, changed_rows), size=size)
+    @property
+    def bytes(self) -> int:
+        return self._counts.nbytes
+
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+        counted = self._counter.changed_since(self._read)
+        self._read = self._counter.version
+        if changed is None or counted is None:
+            self._count_all(cache)
+            return None
+        rows = {row for row, *_ in counted if row < len(cache.ok)}  # a node may have come, counted, and gone
+        every = changed | rows
+        if len(every) * _REBUILD_SHARE > len(cache.ok):
+            self._count_all(cache)
+            return None
+        self._recount(cache, every)
+        if self._extremes != self._find_extremes():
+            self._score_again()
+            return None
+        return rows
+
+    def _count_all(self, cache: TemplateCache) -> None:
+        self._counts = np.where(cache.ok, self._counter.per_node(), _NOT_FEASIBLE).astype(np.int32)
+        numbers = np.bincount(self._counts[cache.ok])
+        self._nodes_by_count = Histogram({int(count): int(numbers[count]) for count in numbers.nonzero()[0]})
+        self._score_again()
 
     def _recount(self, cache: TemplateCache, rows: set[int]) -> None:
         per_node, by_count = self._counter.per_node(), self._nodes_by_count
@@ -110,15 +139,163 @@ class RankedTotals:
     def _find_extremes(self) -> tuple[int, int]:
         return min(self._nodes_by_count, default=0), max(self._nodes_by_count, default=0)
 
-    def _rank_all(self, cache: TemplateCache) -> None:
+    def _score_again(self) -> None:
         self._extremes = fewest, most = self._find_extremes()
         counts = np.arange(most + 1, dtype=np.float64)
-        self._scores = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest))
-        self.maxima = BlockMaxima(self._totals(cache, ALL_ROWS))
+        self._scores = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest)) * self._weight
+
+    def scores(self, rows: Rows) -> FloatArray:
+        return self._scores[self._counts[rows]]  # the last one for nodes that are not feasible
+
+    def score(self, row: int) -> float:
+        return self._scores.item(self._counts.item(row))
+
+
+class _Compared:
+    """A score of scope FEASIBLE. It is kept if it follows from a value of each node and the extremes of that value."""
+
+    def __init__(self, plugin: ScorePlugin, weight: float, prepared: Ready) -> None:
+        self.is_kept = True
+        self._plugin = plugin
+        self._weight = weight
+        self._state = prepared.state
+        self._readings: Sequence[object] = ()
+        self._extremes = Extremes()
+        self._scores: FloatArray = np.zeros(0)
+        """`float64[nodes]`, weighted."""
+        self._flags: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        """`uint8[nodes]`, as `Extremes.flags`."""
+        self._lowest = self._highest = 0
+        """How many feasible nodes have the lowest and the highest value."""
+
+    @property
+    def bytes(self) -> int:
+        return self._scores.nbytes + self._flags.nbytes
+
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+        before, self._readings = self._readings, cast("ReadsMetrics", self._plugin).readings(frame)
+        is_known = changed is not None and all(now is then for now, then in zip(self._readings, before, strict=True))
+        if is_known and self._compare(frame, cache, changed or set()):
+            return changed
+        self._compare_all(frame, cache)
+        return None
+
+    def _compare_all(self, frame: Frame, cache: TemplateCache) -> None:
+        self._scores, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
+        self._extremes = Extremes()
+        self._score(frame.at(ALL_ROWS if cache.count == len(cache.ok) else cache.passing()), self._extremes)
+        self.is_kept = self._extremes.is_usable
+        self._lowest, self._highest = _numbers(self._flags)
+
+    def _compare(self, frame: Frame, cache: TemplateCache, changed: set[int]) -> bool:
+        """Compare the changed rows with the known extremes; return whether these are still the extremes."""
+        if not changed:
+            return True
+        every = np.fromiter(changed, np.int64, len(changed))
+        lowest, highest = _numbers(self._flags[every])
+        self._flags[every] = 0
+        rows = every[cache.ok[every]]
+        if len(rows):
+            extremes = Extremes(self._extremes)
+            self._score(frame.at(rows), extremes)
+            if not extremes.as_before():
+                return False
+        more_lowest, more_highest = _numbers(self._flags[rows])
+        self._lowest += more_lowest - lowest
+        self._highest += more_highest - highest
+        return self._extremes.span is None or bool(self._lowest and self._highest)
+
+    def _score(self, frame: Frame, extremes: Extremes) -> None:
+        self._scores[frame.rows] = self._plugin.score(frame.within(extremes), self._state) * self._weight
+        if extremes.flags is not None:
+            self._flags[frame.rows] = extremes.flags
+
+    def scores(self, rows: Rows) -> FloatArray:
+        return self._scores[rows]
+
+    def score(self, row: int) -> float:
+        return self._scores.item(row)
+
+
+def _numbers(flags: NDArray[np.uint8]) -> tuple[int, int]:
+    """Return how many nodes have the lowest value, and how many the highest."""
+    return int(np.count_nonzero(flags & AT_LOWEST)), int(np.count_nonzero(flags & AT_HIGHEST))
+
+
+class RankedTotals:
+    """The totals of one template's feasible nodes."""
+
+    def __init__(self, layers: Sequence[_Layer], by_domain: tuple[ScoresByDomain, float] | None) -> None:
+        self._layers = layers
+        self._by_domain = by_domain
+        self._read = -1
+        """The position in the journal of the template cache."""
+        self._constant = 0.0
+        self._blocks: DomainBlocks | None = None
+        self._maxima: BlockMaxima | DomainMaxima
+        self._size = -1
+        self._is_kept = True
+        self.used = 0
+        """The number of the last request."""
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        return 8 * max(self._size, 0) + sum(layer.bytes for layer in self._layers)
+
+    def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> TiedRows | None:
+        """Return the nodes with the highest total; None if the totals cannot be kept.
+
+        constant: what other scores add to each node.
+        """
+        domains, counts = self._by_domain[0].domains(frame) if self._by_domain is not None else (None, None)
+        blocks = domain_blocks(frame.cluster.nodes, domains) if domains is not None else None
+        if not self._is_kept or (domains is not None and blocks is None):
+            return None
+        changed = self._changed(cache, constant=constant)
+        found = [changed, *(layer.refresh(frame, cache, changed) for layer in self._layers)]
+        self._is_kept = all(layer.is_kept for layer in self._layers)
+        if not self._is_kept:
+            self._layers = ()
+            return None
+        renewed = blocks is not self._blocks or any(rows is None for rows in found)
+        self._blocks = blocks
+        if renewed:
+            totals = self._totals(cache, ALL_ROWS)
+            self._maxima = BlockMaxima(totals) if blocks is None else DomainMaxima(totals, blocks)
+        else:
+            self._write(cache, set().union(*(rows for rows in found if rows is not None)))
+        if isinstance(self._maxima, BlockMaxima):
+            return self._maxima.tied(self._maxima.highest)
+        assert self._by_domain is not None
+        assert domains is not None
+        assert counts is not None
+        plugin, weight = self._by_domain
+        return self._maxima.best(plugin.of_domains(frame, domains, counts, self._maxima.feasible()) * weight)
+
+    def _changed(self, cache: TemplateCache, *, constant: float) -> set[int] | None:
+        changed = cache.changes.since(self._read)
+        self._read = cache.changes.end
+        known, self._size, self._constant = (self._size, self._constant), len(cache.ok), constant
+        if changed is None or known != (self._size, constant) or len(changed) * _REBUILD_SHARE > self._size:
+            return None
+        return {row for row in changed if row < self._size}
+
+    def _write(self, cache: TemplateCache, rows: set[int]) -> None:
+        if len(rows) > _FEW_ROWS:
+            changed = np.fromiter(rows, np.int64, len(rows))
+            self._maxima.write(changed, self._totals(cache, changed), size=self._size)
+            return
+        for row in rows:
+            total = cache.maxima.total(row) + self._constant
+            for layer in self._layers:
+                total += layer.score(row)
+            self._maxima.write_one(row, total)
 
     def _totals(self, cache: TemplateCache, rows: Rows) -> FloatArray:
-        scores = self._scores[self._counts[rows]]  # the last one for nodes that are not feasible: their total is -inf
-        totals: FloatArray = (cache.maxima.totals(rows) + self._constant) + scores * self._weight
+        totals: FloatArray = cache.maxima.totals(rows) + self._constant  # -inf where a node is not feasible
+        for layer in self._layers:
+            totals += layer.scores(rows)
         return totals
 
 
@@ -126,28 +303,65 @@ class Rankings:
     """The recently used ranked totals."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[ReferenceType[TemplateCache], ScoresByCount, Counter], RankedTotals] = (
-            OrderedDict()
-        )
+        self._kept: OrderedDict[Hashable, tuple[ReferenceType[TemplateCache], RankedTotals]] = OrderedDict()
         self._requests = 0
 
-    def of(
-        self, cache: TemplateCache, plugin: ScoresByCount, weight: float, counter: Counter, *, constant: float
-    ) -> RankedTotals | None:
-        """Return the totals in the present state; None if there is no room to keep them."""
+    def best(
+        self, frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]], *, constant: float
+    ) -> TiedRows | None:
+        """Return the nodes with the highest total; None if the totals cannot be kept, or there is no room.
+
+        scores: those that are live, in order.
+        """
+        key = _key(frame, cache, scores)
+        if key is None:
+            return None
         self._requests += 1
-        key = ref(cache), plugin, counter
         found = self._kept.get(key)
         if found is None:
-            most = max(1, min(_MAX_KEPT, _MAX_BYTES // (_BYTES_A_ROW * max(1, len(cache.ok)))))
-            while len(self._kept) >= most:
-                oldest = next(iter(self._kept))
-                age = self._requests - self._kept[oldest].used
-                if age <= _RECENT * len(self._kept) and len(self._kept) == most and oldest[0]() and oldest[2].live:
-                    return None
-                del self._kept[oldest]
-            found = self._kept[key] = RankedTotals(plugin, weight, counter)
+            if not self._make_room(len(cache.ok)):
+                return None
+            layers: list[_Layer] = []
+            by_domain = None
+            for plugin, weight, prepared in scores:
+                if isinstance(plugin, ScoresByCount):
+                    layers.append(_ByCount(plugin, weight, plugin.counter(frame)))
+                elif isinstance(plugin, ScoresByDomain):
+                    by_domain = plugin, weight
+                else:
+                    layers.append(_Compared(plugin, weight, prepared))
+            found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain)
         self._kept.move_to_end(key)
-        found.used = self._requests
-        found.refresh(cache, constant=constant)
-        return found
+        found[1].used = self._requests
+        return found[1].best(frame, cache, constant=constant)
+
+    def _make_room(self, size: int) -> bool:
+        taken = sum(ranked.bytes for _, ranked in self._kept.values())
+        each = max(taken // max(1, len(self._kept)), 16 * size)
+        while self._kept and (taken + each > _MAX_BYTES or len(self._kept) >= _MAX_KEPT):
+            of, oldest = next(iter(self._kept.values()))
+            if self._requests - oldest.used <= _RECENT * len(self._kept) and of() is not None:
+                return False
+            taken -= oldest.bytes
+            self._kept.popitem(last=False)
+        return True
+
+
+def may_be_kept(plugin: ScorePlugin) -> bool:
+    """Return whether totals with the score of a plugin can be kept, as far as that follows from the plugin."""
+    return isinstance(plugin, ScoresByCount | ScoresByDomain) or plugin.scope is Scope.FEASIBLE
+
+
+def _key(frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
+    """Return what the ranked totals of a template follow from; None if they cannot be kept."""
+    if not all(may_be_kept(plugin) for plugin, *_ in scores):
+        return None
+    if sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores) > 1:
+        return None
+    key: list[Hashable] = [ref(cache)]
+    for plugin, _, prepared in scores:
+        if isinstance(plugin, ScoresByCount | ScoresByDomain):
+            key.append((plugin, plugin.counter(frame)))
+        else:
+            key.append((plugin, frame.template if prepared.key is None else prepared.key))
+    return tuple(key)

@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.plugin import (
     Scope,
     ScoreOne,
     ScorePlugin,
+    ScoresByDomain,
     Skip,
 )
 from kube_policy_scheduler.framework.profile import Profile
@@ -302,8 +303,11 @@ class TemplateCache:
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
         """Filters of scope CLUSTER, which run each time."""
-        self.live_scores = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope in _LIVE_SCOPES]
-        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
+        live = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope in _LIVE_SCOPES]
+        self.live_scores = sorted(live, key=lambda score: isinstance(score[0], ScoresByDomain))
+        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`.
+
+        Those by domain are added last, on all paths: the order decides how sums are rounded."""
         self.live_scores_added = False
         """Whether one of them was active the last time."""
         self._feasible_scores: dict[Hashable, tuple[int, list[object], FloatArray | IntArray]] = {}

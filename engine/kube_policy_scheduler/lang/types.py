@@ -136,6 +136,8 @@ class Depends(Flag):
     """Pods on other nodes, or other nodes."""
     NODES = auto()
     """Static facts of other nodes."""
+    IMAGES = auto()
+    """How many nodes have each image of the pod."""
     FEASIBLE = auto()
     """Which nodes are looked at together: normalize, rank."""
     DEVICE = auto()

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import (
@@ -29,6 +30,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
+_OWN, _SHARED = Ready(), Ready(key=())
 _OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
 
 
@@ -77,7 +79,7 @@ _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
     (Depends.NUMA, frozenset({_E.NODE_ADD, _E.NODE_TOPOLOGY})),
-    (Depends.NODES, _NODE_FACTS | {_E.NODE_DELETE}),
+    (Depends.NODES | Depends.IMAGES, _NODE_FACTS | {_E.NODE_DELETE}),
     (
         Depends.CLUSTER,
         _PODS
@@ -105,9 +107,11 @@ def _events(depends: Depends) -> frozenset[ClusterEvent]:
     return found
 
 
-def _ready(clause: CompiledClause) -> Ready:
-    """Return what PreFilter and PreScore say: whether all templates get the same answers."""
-    return Ready() if clause.depends & Depends.TEMPLATE else Ready(key=())
+def _ready(clause: CompiledClause, frame: Frame) -> Ready:
+    """Return what PreFilter and PreScore say: for which templates the answers are the same."""
+    if clause.depends & Depends.IMAGES:
+        return Ready(key=(frame.template, ImageLocality().pre_score(frame).key))
+    return _OWN if clause.depends & Depends.TEMPLATE else _SHARED
 
 
 def _readings(clause: CompiledClause, frame: Frame) -> list[object]:
@@ -122,12 +126,11 @@ class FilterClause:
         self.name = clause.name
         self.events = events_of(clause)
         self.scope = scope_of(clause)
-        self._ready = _ready(clause)
         self._code = _code(clause.depends)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""
-        return self._ready
+        return _ready(self.clause, frame)
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -320,11 +323,10 @@ class ScoreClause:
         self.clause = clause
         self.name = clause.name
         self.scope = scope_of(clause)
-        self._ready = _ready(clause)
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
-        return self._ready
+        return _ready(self.clause, frame)
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`."""

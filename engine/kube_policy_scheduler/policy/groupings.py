@@ -26,12 +26,20 @@ from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topolo
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import (
+    SKIP,
+    FilterPlugin,
+    PreFilterResult,
+    Ready,
+    Scope,
+    ScoresByCount,
+    ScoresByDomain,
+    Skip,
+)
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.probe import probe
-from kube_policy_scheduler.framework.ranked_totals import ScoresByCount
 from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
@@ -82,7 +90,7 @@ class _Grouping:
         return domains, totals.totals.astype(np.float64)
 
 
-class GroupingScore(_Grouping, ScoresByCount):
+class GroupingScore(_Grouping):
     """Prefers domains with fewest (`spread`) or most (`pack`) pods of the key."""
 
     normalizes = False
@@ -93,27 +101,11 @@ class GroupingScore(_Grouping, ScoresByCount):
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`, 0 to 100."""
-        if self.clause.targets and self.clause.topology is not None:
-            return self._by_target(frame, self.clause.topology)
-        if self.clause.topology is None:
-            counts = self._per_node(frame)[frame.rows].astype(np.float64)
-            known = counts
-        else:
-            domains, counts = self._domain_totals(frame, self.clause.topology)
-            index = domains.index[frame.rows]
-            feasible = np.zeros(domains.slots, np.bool_)
-            feasible[index] = True
-            known = counts[: domains.size][feasible[: domains.size]]
-        most, fewest = (float(known.max()), float(known.min())) if len(known) else (0.0, 0.0)
-        scores = self.of_counts(counts, most=most, fewest=fewest)
-        if self.clause.topology is None:
-            return scores
-        scores[domains.size :] = 0.0
-        return scores[index]
+        raise NotImplementedError
 
-    def counter(self, frame: Frame) -> Counter | None:
-        """Return what counts the pods if each node is a domain."""
-        return self._counter(frame) if self.clause.topology is None and not self.clause.targets else None
+    def counter(self, frame: Frame) -> Counter:
+        """Return what counts the pods with the pod's key on each node."""
+        return self._counter(frame)
 
     def of_counts(self, counts: FloatArray, *, most: float, fewest: float) -> FloatArray:
         """Return the scores of domains with these numbers of pods."""
@@ -121,27 +113,71 @@ class GroupingScore(_Grouping, ScoresByCount):
             return counts * (100.0 / most) if most else np.zeros(len(counts))
         return (most + fewest - counts) * (100.0 / most) if most else np.full(len(counts), 100.0)
 
-    def _by_target(self, frame: Frame, key: str) -> FloatArray:
-        """Return `float64[rows]`, 0 to 100: how far each row's domain is below its share of the pods."""
-        nodes, targets = frame.cluster.nodes, self.clause.targets
-        (domains, totals), column = self._domain_totals(frame, key), nodes.label(key)
-        totals = totals[: domains.size]
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
+        """Return the raw scores: they are final."""
+        return raw
+
+
+class NodeGroupingScore(GroupingScore, ScoresByCount):
+    """Each node is a domain."""
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`, 0 to 100."""
+        counts = self._per_node(frame)[frame.rows].astype(np.float64)
+        most, fewest = (float(counts.max()), float(counts.min())) if len(counts) else (0.0, 0.0)
+        return self.of_counts(counts, most=most, fewest=fewest)
+
+
+class DomainGroupingScore(GroupingScore, ScoresByDomain):
+    """The values of a label are the domains."""
+
+    def __init__(self, clause: CompiledGrouping) -> None:
+        super().__init__(clause)
+        assert clause.topology is not None
+        self._key = clause.topology
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`, 0 to 100."""
+        domains, counts = self.domains(frame)
+        index = domains.index[frame.rows]
+        feasible = np.zeros(domains.slots, np.bool_)
+        feasible[index] = True
+        return self.of_domains(frame, domains, counts, feasible)[index]
+
+    def domains(self, frame: Frame) -> tuple[Topology, FloatArray]:
+        """Return the domains, and `float64[slots]`, the pods of the key in each."""
+        return self._domain_totals(frame, self._key)
+
+    def of_domains(self, frame: Frame, domains: Topology, counts: FloatArray, feasible: BoolArray) -> FloatArray:
+        """Return `float64[slots]`: the scores by domain; `feasible`, `bool[slots]`, says which has a feasible node."""
+        if self.clause.targets:
+            return self._by_target(frame, domains, counts)
+        known = counts[: domains.size][feasible[: domains.size]]
+        most, fewest = (float(known.max()), float(known.min())) if len(known) else (0.0, 0.0)
+        scores = self.of_counts(counts, most=most, fewest=fewest)
+        scores[domains.size :] = 0.0
+        return scores
+
+    def _by_target(self, frame: Frame, domains: Topology, counts: FloatArray) -> FloatArray:
+        """Return `float64[slots]`, 0 to 100: how far each domain is below its share of the pods."""
+        targets, column = self.clause.targets, frame.cluster.nodes.label(self._key)
+        totals = counts[: domains.size]
         there = {value: code for value in targets if (code := column.index.get(value)) is not None}
         rest = max(0.0, 1.0 - sum(targets.values())) / max(domains.size - len(there), 1)
         wanted = np.full(domains.size, rest)
         for value, code in there.items():
             wanted[domains.index[np.argmax(column.codes == code)]] = targets[value]
         wanted *= totals.sum() + 1.0
-        scores = np.zeros(domains.size + 1)
+        scores = np.zeros(domains.slots)
         with np.errstate(all="ignore"):
             filled = (totals + 0.5) / (2.0 * wanted)
-        scores[:-1] = np.where(wanted > 0, 100.0 * np.maximum(1.0 - filled, 0.0), 0.0)
-        result: FloatArray = scores[domains.index[frame.rows]]
-        return result
+        scores[: domains.size] = np.where(wanted > 0, 100.0 * np.maximum(1.0 - filled, 0.0), 0.0)
+        return scores
 
-    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
-        """Return the raw scores: they are final."""
-        return raw
+
+def grouping_score(clause: CompiledGrouping) -> GroupingScore:
+    """Return the score of a `spread` or `pack`."""
+    return NodeGroupingScore(clause) if clause.topology is None else DomainGroupingScore(clause)
 
 
 def _kept_totals() -> BoundedCache[tuple[Counter, str], DomainTotals]:

@@ -44,7 +44,7 @@ from kube_policy_scheduler.policy.clauses import (
     events_of,
 )
 from kube_policy_scheduler.policy.gangs import requirement_of
-from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
+from kube_policy_scheduler.policy.groupings import SpreadFilter, grouping_score
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL, native_group
 from kube_policy_scheduler.policy.queues import with_queues
 
@@ -228,7 +228,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
             case CompiledGrouping(max_skew=int()):
                 filters.append(SpreadFilter(clause, all_filters))
             case CompiledGrouping(weight=weight):
-                scores.append(Weighted(GroupingScore(clause), weight))
+                scores.append(Weighted(grouping_score(clause), weight))
             case _:
                 pass
     if compiled.kubernetes_scores is not None:
