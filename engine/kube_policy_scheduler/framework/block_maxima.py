@@ -42,6 +42,7 @@ class BlockMaxima:
         first, second: which rows are included, `bool[rows]`, and the totals, `float64[rows]`.
         """
         self = cls.__new__(cls)
+        self._rows = _ROWS
         self._stale = set()
         blocks = len(ok) // _ROWS + 1
         self._size = len(ok)
