@@ -137,7 +137,12 @@ def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
         if statement.keyword not in ("use", "canary")
         for form in statement.forms
     )
-    once = ("preempt never", "devices by fragmentation", "domains by tightest")  # their other forms are there
+    once = (
+        "preempt never",
+        "devices by fragmentation",
+        "domains by tightest",
+        "order by queue.share",
+    )  # their other forms are there
     text = "\n".join(dict.fromkeys(line for line in written if not line.startswith(once)))
     loaded = load([Source("a.policy", text)])
     assert loaded.policy_set is not None, [render(diagnostic) for diagnostic in loaded.diagnostics]
