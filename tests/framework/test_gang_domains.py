@@ -111,6 +111,13 @@ def test_pods_of_lower_priority_can_count_as_gone() -> None:
     assert "r1 (rack) has room for 1 of 4 pods" in str(chosen(cluster, 4, free=free_without(cluster, -5)))
 
 
+def test_evictions_happen_where_the_fewest_are_needed() -> None:
+    cluster = racks(r1=2, r2=2, r3=2, held={"r1": 4, "r2": 1, "r3": 3}, priority=-5)
+    gone = {"free": free_without(cluster, 0)}
+    assert chosen(cluster, 4, **gone) == "r1"
+    assert chosen(cluster, 4, most_free_first=True, **gone) == "r2"
+
+
 def test_domains_that_were_tried_in_vain_come_last() -> None:
     cluster = racks(r1=2, r2=3)
     assert chosen(cluster, 3, skipped={Domain(RACK, "r1")}) == "r2"

@@ -76,6 +76,10 @@ class PriorityTable:
         for level in self._levels.values():
             level.move(source, target)
 
+    def has_below(self, priority: int) -> bool:
+        """Return whether a pod of lower priority is on a node."""
+        return any(held < priority for held in self._levels)
+
     def below(self, priority: int, resource: str, size: int) -> _IntArray:
         """Return `int64[size]`: what pods of lower priority hold of a resource ("pods": how many they are)."""
         total = np.zeros(max(size, self._capacity), np.int64)

@@ -162,6 +162,7 @@ def choose(
     within: BoolArray | None = None,
     skipped: Collection[Domain] = (),
     free: FreeOf | None = None,
+    most_free_first: bool = False,
 ) -> Domain | Shortfall | None:
     """Return the domain for the rest of a gang: of the first level at which one has room for all that it needs.
 
@@ -175,6 +176,7 @@ def choose(
         within: `bool[nodes]`: nodes to choose from; None: all.
         skipped: domains in which a trial found no room for the gang.
         free: what is free; None: what is free now.
+        most_free_first: whether domains with more room now come first: fewer pods must give way there.
 
     Returns:
         None if the members may be on any nodes.
@@ -201,6 +203,9 @@ def choose(
             untried = candidates[~np.isin(candidates, tried)]
         fitting = untried[room[untried] >= needed]
         if len(fitting):
+            if most_free_first:
+                now = np.minimum(_rooms(kinds, domains, free=free_now(cluster), within=within), needed)
+                fitting = fitting[now[fitting] == now[fitting].max()]
             for column in _preferences(
                 cluster, kinds, domains, prefers, needed=needed, free=free or free_now(cluster), within=within
             ):

@@ -503,7 +503,9 @@ class WaitingPods(Generic[AssumedT]):
         (requirement,), now, state = requirements, self._clock(), self._algorithm.state
         group = requirement.group
         profile = self._algorithm.profile(queued.pod)
-        if profile is None or not profile.preempts or not self.pacing.may_try(group, state, now):
+        if profile is None or not profile.preempts or not self._cluster.priorities.has_below(queued.pod.priority):
+            return refusal, ()
+        if not self.pacing.may_try(group, state, now):
             return refusal, ()
         began, tried = self._stopwatch(), set[Domain]()
         rows = rows_of(self._cluster, requirement)
@@ -518,6 +520,7 @@ class WaitingPods(Generic[AssumedT]):
                 placed=np.array(rows, np.intp) if rows else None,
                 skipped=tried,
                 free=free_without(self._cluster, queued.pod.priority),
+                most_free_first=True,
             )
             if isinstance(found, Shortfall):
                 break

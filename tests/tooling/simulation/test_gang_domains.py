@@ -125,6 +125,25 @@ def test_evictions_make_room_in_one_rack_or_none_happen(size: int, evicted: int)
     assert found.placed >= 6
 
 
+def test_evictions_happen_in_the_rack_where_the_fewest_are_needed() -> None:
+    low = [Arrival(0, f"low-{number}", pod(cpu="1", nodeSelector={RACK: rack}), None)
+           for number, rack in enumerate(["r1"] * 4 + ["r2"])]  # fmt: skip
+    found = result(racks(r1=2, r2=2), [group("high", 4)], [*low, *members("high", 4, at=10, priority=9, lasts=None)])
+    assert (found.placed, found.evicted) == (9, 1)
+
+
+@pytest.mark.parametrize("mode", ["PodGroup", {"all": {}}])
+def test_a_group_that_is_disrupted_whole_is_not_evicted_in_part(mode: Any) -> None:
+    """In r1 a gang that must be disrupted whole is in the way, in r2 single pods, of which more must give way."""
+    whole = group("whole", 2, disruptionMode=mode)
+    before = [*members("whole", 2, lasts=None, nodeSelector={RACK: "r1"}),
+              *(Arrival(0, f"low-{n}", pod(cpu="1", nodeSelector={RACK: "r2"}), None) for n in range(4))]  # fmt: skip
+    high = members("high", 4, at=10, priority=9, lasts=None)
+    watched = started(racks(r1=2, r2=2), [whole, group("high", 4)], [*before, *high])
+    assert watched.racks == {"whole": ["r1"] * 2, "high": ["r2"] * 4}
+    assert watched.tally.evicted == 4
+
+
 def test_a_gang_on_one_node() -> None:
     """`node` is the node's own label, not any nodes."""
     nodes = [node(f"n{number}", cpu="2", labels={"kubernetes.io/hostname": f"n{number}"}) for number in range(2)]
