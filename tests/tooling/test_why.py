@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
@@ -24,6 +25,8 @@ from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, UnknownPod, cluster_state, stored_objects, waiting
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
+from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.tooling.why import report
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
@@ -264,3 +267,27 @@ def test_a_live_cluster_is_read(live: Path, capsys: pytest.CaptureFixture[str]) 
     shown = json.loads(capsys.readouterr().out)
     assert shown["cause"]["words"] == "too little free cpu"
     assert shown["near"][0]["lacks"] == ["needs 4 more cpu: 4 of 4 free"]
+
+
+def test_a_gang_that_no_rack_holds_is_told_how_much_room_the_best_ones_have() -> None:
+    nodes = [
+        {"name": f"r{rack}-{at}", "cpu": 2, "labels": {"rack": f"r{rack}"}} for rack in range(7) for at in range(2)
+    ]
+    there = cluster_of(nodes, [{"node": "r3-0", "cpu": 2}, {"node": "r4-0", "cpu": 1}])
+    rules = rules_of("gang by pod.label.job size 5 within one rack\nrequire pod label job")
+    found = explain(
+        inputs(there, {"cpu": 1, "labels": {"job": "train"}}, rules), pending=[*_pending(there, "train", 4)]
+    )
+    assert [(str(each.domain), each.room, each.needed) for each in found.domains] == [
+        *((f"rack=r{rack}", 4, 5) for rack in (0, 1, 2, 5, 6)),
+    ]
+    text = "\n".join(report.lines(found, to=Terminal(width=100)))
+    assert "Domains with the most room for the gang:" in text
+    assert "rack=r0  4 of 5 pods  1 too few" in text
+
+
+def _pending(there: ClusterState, job: str, number: int) -> Iterator[PodInfo]:
+    for at in range(number):
+        form = FixtureObject(pod_object({"labels": {"job": job}}, name=f"m{at}", uid=f"m{at}"), EMPTY, ())
+        (made,) = stored_objects([form], scheduler=SCHEDULER)
+        yield there.cluster.templates.pod(made)

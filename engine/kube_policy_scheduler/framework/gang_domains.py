@@ -118,10 +118,22 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
+class DomainRoom:
+    """How many members of a gang a domain has room for."""
+
+    domain: Domain
+    room: int
+    needed: int
+    """How many the gang still needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shortfall:
     """No domain has room for all members that a gang needs."""
 
     message: str
+    best: tuple[DomainRoom, ...] = ()
+    """The domains with the most room, for people; empty where nobody asked for them."""
 
 
 FreeOf = Callable[[str], IntArray]
@@ -218,6 +230,30 @@ def choose(
     return Shortfall(min(nearest)[2] if nearest else "there is no topology to choose from")
 
 
+def roomiest(
+    cluster: Cluster,
+    levels: Levels,
+    members: Sequence[Members],
+    *,
+    needed: int,
+    placed: IntArray | None = None,
+    within: BoolArray | None = None,
+    most: int = 5,
+) -> Iterator[DomainRoom]:
+    """Yield the domains of each level that have room for most of the members, at most so many of each level."""
+    kinds = _kinds(cluster, members)
+    for key in levels:
+        domains = topology(cluster.nodes, key) if key is not None else None
+        fixed = _fixed(domains, placed) if domains is not None else None
+        if key is None or domains is None or not domains.size or isinstance(fixed, str):
+            continue
+        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        names = _names(cluster, domains)
+        order = np.lexsort((names.ranks, -room))[:most] if fixed is None else np.array([fixed])
+        for at in order.tolist():
+            yield DomainRoom(Domain(key, names.values[at]), int(room[at]), needed)
+
+
 def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
     """Return the domain that some nodes are in, of the first level that has one; None if any nodes will do."""
     for key in levels:
@@ -255,18 +291,21 @@ def narrowed(
             continue
         needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
         feasible = cycle.passing(frame, profile)
-        placed = rows_of(cluster, requirement)
+        rows = rows_of(cluster, requirement)
+        placed = np.array(rows, np.intp) if rows else None
+        levels, members = requirement.levels, [Members(frame.template, needed, feasible)]
         domain = choose(
             cluster,
-            requirement.levels,
-            [Members(frame.template, needed, feasible)],
+            levels,
+            members,
             needed=needed,
             prefers=preference(profile.domains, frame),
-            placed=np.array(placed, np.intp) if placed else None,
+            placed=placed,
             within=within,
         )
         if isinstance(domain, Shortfall):
-            return Shortfall(f"{requirement}: {domain.message}")
+            best = roomiest(cluster, levels, members, needed=needed, placed=placed, within=within)
+            return Shortfall(f"{requirement}: {domain.message}", tuple(best))
         if domain is not None:
             found.append(domain)
             mask = domain.mask(cluster)

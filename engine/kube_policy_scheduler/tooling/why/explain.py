@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
+from kube_policy_scheduler.framework.gang_domains import DomainRoom, Shortfall, narrowed
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.new_nodes import NewNodes, judge
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
@@ -111,6 +111,8 @@ class Explanation:
     """Which devices it gets, and why these."""
     short: str = ""
     """Why it must wait for its groups whatever room there is; "" where it need not."""
+    domains: tuple[DomainRoom, ...] = ()
+    """If no domain has room for its gang: those with the most room."""
     ahead: Ahead | None = None
     """The pod that it waits for in a strict order."""
     new_nodes: NewNodes | None = None
@@ -172,7 +174,8 @@ def explain(
         limits=tuple(limits(asked.frame, inputs.profile)),
         gangs=gangs,
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
-        short=(short or no_domain) if bound is None else "",
+        short=(short or (no_domain.message if no_domain is not None else "")) if bound is None else "",
+        domains=no_domain.best if no_domain is not None and bound is None and not short else (),
         ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
         new_nodes=_new_nodes(inputs, decision, gangs) if fails and held is None and bound is None else None,
     )
@@ -214,18 +217,18 @@ def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
     return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
 
 
-def _in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, str]:
-    """Return the inputs on the nodes where the pod's gangs are, and why no domain has room for them, or ""."""
+def _in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, Shortfall | None]:
+    """Return the inputs on the nodes where the pod's gangs are, and why no domain has room for them, if so."""
     try:
         requirements = inputs.gang_requirements()
     except ValueError:
-        return inputs, ""
+        return inputs, None
     if not requirements:
-        return inputs, ""
+        return inputs, None
     inside = narrowed(inputs.frame(), inputs.profile, requirements, Cycle(seed=inputs.seed))
     if isinstance(inside, Shortfall):
-        return inputs, inside.message
-    return replace(inputs, rules=replace(inputs.rules, profile=inside)), ""
+        return inputs, inside
+    return replace(inputs, rules=replace(inputs.rules, profile=inside)), None
 
 
 def _gangs(

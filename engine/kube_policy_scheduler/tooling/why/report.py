@@ -73,6 +73,20 @@ def _notes(found: Explanation) -> Iterator[str]:
         yield f"{found.bound} would reject it: {_lacks(found.bound_lacks)}"
 
 
+def _domains(found: Explanation, to: Terminal) -> Iterator[str]:
+    """Yield how much room there is for the pod's gang in the best domains, if no domain has enough."""
+    if not found.domains:
+        return
+    yield ""
+    yield to.paint(BOLD, "Domains with the most room for the gang:")
+    rows = [("", "", "")]
+    for each in found.domains:
+        missing = each.needed - each.room
+        lacks = f"{missing} too few" if missing > 0 else "enough by resources, but not all of them fit"
+        rows.append((f"  {printable(str(each.domain))}", f"{each.room} of {plural(each.needed, 'pod')}", lacks))
+    yield from to.table(rows, right_from=3)
+
+
 # --- fits nowhere ----------------------------------------------------------------------------------------
 
 
@@ -80,6 +94,7 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
     yield to.paint(RED, headline(found))
     yield to.paint(BOLD, _cause(found, cause))
     yield from _notes(found)
+    yield from _domains(found, to)
     if any(line.alone for line in found.lines):
         yield ""
         yield from _table(found, to)
@@ -138,6 +153,7 @@ def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
         headline(found),
     )
     yield from _notes(found)
+    yield from _domains(found, to)
     yield to.paint(BOLD, _why(rank))
     yield ""
     head = ("score", "where", *rank.nodes)
