@@ -129,6 +129,23 @@ def test_blocks_of_rows_equal_the_plugins(size: int, kernels: Kernels) -> None:
         same_answers(cluster, pod("incoming", requests), kubernetes_profile(), kernels)
 
 
+def test_rows_that_changed_together_equal_the_plugins(kernels: Kernels) -> None:
+    rng, cluster, profile = Random(3), Cluster(), kubernetes_profile()
+    for number in range(400):
+        cluster.set_node(node(f"n{number}", {"cpu": rng.choice(["4", "8"]), "memory": "8Gi", "pods": "5", GPU: "2"}))
+    incoming = [pod("a", {"cpu": "1", GPU: "1"}), pod("b", {"memory": "1Gi"})]
+    plain, fused = TemplateCaches(), TemplateCaches(Accelerator(kernels))
+    for serial in range(12):
+        for each in incoming:
+            frame = Frame(cluster.templates.pod(each), cluster, 0.0)
+            one, other = plain.of(frame, profile), fused.of(frame, profile)
+            assert other.ok.tobytes() == one.ok.tobytes()
+            assert other.maxima.totals(ALL_ROWS).tobytes() == one.maxima.totals(ALL_ROWS).tobytes()
+        for number in range(60):
+            held = {"cpu": f"{rng.randrange(1500)}m", "memory": f"{rng.randrange(3000)}Mi"}
+            cluster.place(cluster.templates.pod(pod(f"held-{serial}-{number}", held)), f"n{rng.randrange(400)}")
+
+
 @pytest.mark.parametrize("size", [50, 500])
 def test_cycles_with_and_without_kernels_decide_the_same_while_the_cluster_changes(size: int, kernels: Kernels) -> None:
     rng, cluster, profile = Random(size), Cluster(), kubernetes_profile()

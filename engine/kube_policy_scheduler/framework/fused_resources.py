@@ -1,4 +1,4 @@
-"""NodeResourcesFit, its score and balanced allocation in one pass over all nodes, where a compiled loop is there."""
+"""NodeResourcesFit, its score and balanced allocation in one pass over nodes, where a compiled loop is there."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ class FusedResources:
         return cls(tuple(requested.items()), wanted, np.array(amounts, np.int64), np.array(weights, np.float64), count)
 
     def evaluate(self, frame: Frame, kernels: Kernels) -> tuple[BoolArray, FloatArray]:
-        """Return `bool[nodes]`, where the pod fits, and `float64[nodes]`, the weighted sum of the scores."""
-        nodes = frame.cluster.nodes
-        ok, totals = np.empty(nodes.size, np.bool_), np.empty(nodes.size)
+        """Return `bool[rows]`, where the pod fits, and `float64[rows]`, the weighted sum of the scores."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        ok, totals = np.empty(frame.size, np.bool_), np.empty(frame.size)
         kernels.score_resources(
             ok,
             totals,
-            nodes.pod_count,
-            nodes.allocatable("pods"),
-            nodes.allocatable("cpu"),
-            nodes.allocatable("memory"),
-            nodes.requested("cpu"),
-            nodes.requested("memory"),
-            nodes.nonzero_cpu,
-            nodes.nonzero_memory,
+            nodes.pod_count[rows],
+            nodes.allocatable("pods")[rows],
+            nodes.allocatable("cpu")[rows],
+            nodes.allocatable("memory")[rows],
+            nodes.requested("cpu")[rows],
+            nodes.requested("memory")[rows],
+            nodes.nonzero_cpu[rows],
+            nodes.nonzero_memory[rows],
             self.amounts,
             self.weights,
         )

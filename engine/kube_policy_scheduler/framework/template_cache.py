@@ -223,10 +223,9 @@ class _Answers:
         if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS and len(self.ok) == size and not self.normalizing:
             self._update_few(frame, rows.tolist())
             return
-        kernels, fused = self._accelerator.kernels, None
-        if isinstance(rows, slice):
-            self.renewals += 1
-            fused = self._fused if kernels is not None else None
+        self.renewals += isinstance(rows, slice)
+        kernels = self._accelerator.kernels
+        fused = self._fused if kernels is not None else None
         if kernels is not None and fused is not None:
             ok, base = fused.evaluate(frame, kernels)
         else:
