@@ -19,6 +19,7 @@ PAGES = [
     for name in (
         "README.md",
         "deploy/AUTOSCALING.md",
+        "deploy/DEVICES.md",
         "deploy/GETTING-STARTED.md",
         "deploy/MIGRATION.md",
         "deploy/OPERATIONS.md",

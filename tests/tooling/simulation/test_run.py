@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival
+from kube_policy_scheduler.tooling.simulation.results import Result, table
+from kube_policy_scheduler.tooling.simulation.run import run
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from tests.tooling.simulation.scenarios import node, pod, simulated
+from tests.tooling.worlds import POOL, things_with_devices
 
 
 def test_a_pod_that_fits_nowhere_waits_until_another_leaves() -> None:
@@ -147,3 +152,26 @@ def test_a_policy_sees_how_long_victims_have_run() -> None:
     assert found.evicted == 1
     assert found.wait_seconds[0] == 0
     assert 540 < found.wait_seconds[1] <= 600, "as soon as the other has run for more than ten minutes"
+
+
+def test_devices_of_classes_are_measured() -> None:
+    """Four pods claim one device each, of three."""
+    things = things_with_devices(POOL, held={"p0": "a"})
+    (held,) = (one for one in things if isinstance(one, objects.Pod))
+    rest = [one for one in things if one is not held and not isinstance(one, objects.ResourceClaim)]
+    (wanted,) = (one for one in things if isinstance(one, objects.ResourceClaim))
+    template = msgspec.convert({"metadata": {"name": "t", "namespace": "default"}}, objects.ResourceClaimTemplate)
+    template.spec = {"spec": msgspec.to_builtins(wanted.spec)}
+    waiting = msgspec.structs.replace(
+        held, spec=msgspec.structs.replace(held.spec, node_name=""), status=objects.PodStatus()
+    )
+    arrivals = [Arrival(float(number), f"w{number}", waiting) for number in range(4)]
+    scenario = Scenario([*rest, template], arrivals)
+    found = run(scenario, PolicyVariant("kubernetes"), seed=0, stopwatch=lambda: 0.0)
+    assert "gpu devices" in found.resources
+    assert [sample.together["gpu"] for sample in found.samples][-1] == 0
+    assert found.last.used["gpu devices"] == 1.0
+    assert (found.placed, found.unplaced) == (3, 1)
+    result = Result("kubernetes", (found,))
+    assert result.together()["gpu"].mean == 0
+    assert {"gpu devices %", "gpu free on a node"} <= set(table([result], scenario).head)

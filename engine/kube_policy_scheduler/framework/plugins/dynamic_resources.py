@@ -94,6 +94,8 @@ class ClaimState:
     """The last query about nodes, and its result."""
     group: _Group | None = None
     """What all nodes need, if they all need the same."""
+    found: dict[tuple[str, ...], tuple[Allocations, ExtendedRequests]] = field(default_factory=dict)
+    """What nodes get for which DRA serves these extended resources."""
 
     def __post_init__(self) -> None:
         self.unallocated = tuple(claim for claim in self.claims if claim.status.allocation is None)
@@ -328,14 +330,20 @@ class DynamicResources(Filter, Score):
 
     def _group_of(self, frame: Frame, state: ClaimState, row: int) -> _Group | None:
         """Return what one node needs; None if nothing is to be allocated."""
-        groups = self._groups(frame if state.extended is None else frame.at(np.array([row])), state)
-        return groups[0] if groups else None
+        if state.extended is None or not state.unallocated:
+            return self._groups(frame, state)[0]
+        nodes = frame.cluster.nodes
+        names = [name for name in state.resources if nodes.allocatable(name)[row] == 0]
+        return self._group(frame, state, names, None) if names or state.has_user_claims else None
 
     @staticmethod
     def _group(frame: Frame, state: ClaimState, names: list[str], where: BoolArray | None) -> _Group:
-        requests = extended_requests(frame.template, names, class_by_resource(frame.cluster.store))
-        specs = [requests.spec if claim is state.extended else claim.spec for claim in state.unallocated]
-        return _Group(where, allocations(frame.cluster).of(specs), requests)
+        known = state.found.get(tuple(names))
+        if known is None:
+            requests = extended_requests(frame.template, names, class_by_resource(frame.cluster.store))
+            specs = [requests.spec if claim is state.extended else claim.spec for claim in state.unallocated]
+            known = state.found[tuple(names)] = allocations(frame.cluster).of(specs), requests
+        return _Group(where, *known)
 
     # --- PostFilter ----------------------------------------------------------------------------------
 

@@ -75,6 +75,11 @@ class Result:
         known = [price for run in self.runs if (price := run.mean_price()) is not None]
         return Spread.of(known) if len(known) == len(self.runs) else None
 
+    def together(self) -> dict[str, Spread]:
+        """Return the most devices that are free on one node in the end, by DeviceClass."""
+        names = self.runs[0].last.together
+        return {name: Spread.of([run.last.together[name] for run in self.runs]) for name in names}
+
     def waits(self) -> tuple[float, float, float] | None:
         """Return mean, 95th percentile and maximum of the seconds from arrival to binding; None where none waits."""
         waits = [wait for run in self.runs for wait in run.wait_seconds]
@@ -115,6 +120,7 @@ def _result(result: Result) -> dict[str, Any]:
         "spreadLast": Spread.of([run.last.spread for run in runs]).data(),
         "fragmentationLast": fragmentation.data() if fragmentation is not None else None,
         "hourlyPriceMean": price.data() if price is not None else None,
+        "freeTogetherLast": {name: spread.data() for name, spread in result.together().items()},
         "pendingMost": Spread.of([max(sample.pending for sample in run.samples) for run in runs]).data(),
         "waitSeconds": dict(zip(("mean", "p95", "max"), waits, strict=True)) if waits is not None else None,
         "reasons": result.reasons(),
@@ -142,6 +148,7 @@ def _run(run: Run) -> dict[str, Any]:
                 "used": dict(sample.used),
                 "spread": sample.spread,
                 "fragmentation": sample.fragmentation,
+                "freeTogether": dict(sample.together),
                 "pending": sample.pending,
                 "running": sample.running,
                 "hourlyPrice": sample.price,
@@ -189,6 +196,13 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
     costs = [result.price() for result in results]
     if any(cost is not None for cost in costs):
         add("price/h", [f"{cost.mean:,.2f}" if cost is not None else "–" for cost in costs])
+    for name in first.last.together:
+        if first.marks:
+            add(
+                f"{name} devices %",
+                [percent(result.last_used(f"{name} devices"), several=several) for result in results],
+            )
+        add(f"{name} free on a node", [f"{result.together()[name].mean:g}" for result in results])
     runs = [result.runs for result in results]
     add("placed", [_number([run.placed for run in each]) for each in runs])
     add("dropped" if scenario.drops else "pending", [_number([run.unplaced for run in each]) for each in runs])

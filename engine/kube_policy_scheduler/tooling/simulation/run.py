@@ -22,6 +22,7 @@ from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorit
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.device_columns import class_devices
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
@@ -58,6 +59,8 @@ class Sample:
     """The standard deviation over the nodes of the share of the main resource that is in use."""
     fragmentation: float | None
     """The share of the free room on devices that a pod of the workload could not use; None without devices."""
+    together: Mapping[str, int]
+    """The most devices that are free on one node, by DeviceClass."""
     pending: int
     running: int
     price: float | None = None
@@ -89,6 +92,7 @@ class Measures:
             used={resource.name: self.used(resource) for resource in self.resources},
             spread=float(shares.std()) if len(shares) else 0.0,
             fragmentation=self._fragmentation(frame),
+            together=self._together(),
             pending=pending,
             running=len(self._cluster.pods) - len(self._cluster.assumed),
             price=self._price(),
@@ -108,12 +112,21 @@ class Measures:
         lost = float(fragmentation(frame, self.main.name).before(slice(None)).sum())
         return lost / free if free else 0.0
 
+    def _together(self) -> dict[str, int]:
+        names = [resource.device_class for resource in self.resources if resource.device_class]
+        return {name: int(class_devices(self._cluster, name).columns()[1].max(initial=0)) for name in names}
+
     def _offered(self, resource: Resource) -> FloatArray:
+        if resource.device_class:
+            return class_devices(self._cluster, resource.device_class).columns()[0].copy()
         if resource.devices:
             return self._cluster.devices.table(resource.name).count.astype(np.float64)
         return self._cluster.nodes.allocatable(resource.name).astype(np.float64)
 
     def _used(self, resource: Resource) -> FloatArray:
+        if resource.device_class:
+            count, free = class_devices(self._cluster, resource.device_class).columns()
+            return count - free
         if resource.devices:
             table = self._cluster.devices.table(resource.name)
             result: FloatArray = table.count - table.free.sum(axis=1) / WHOLE
@@ -127,7 +140,14 @@ def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
     extended = [name for name in offered if is_extended(name) and not name.endswith(SHARE_SUFFIX)]
     found = [Resource(name, devices=name + SHARE_SUFFIX in offered) for name in extended]
     found.sort(key=lambda resource: (resource.name != GPU, not resource.devices, resource.name))
-    return (*found, Resource("cpu"), Resource("memory"))
+    names = sorted(one.metadata.name for one in cluster.all(objects.DeviceClass))
+    claimed = [name for name in names if class_devices(cluster, name).columns()[0].any()][:_MOST_CLASSES]
+    classes = [Resource(f"{name} devices", device_class=name) for name in claimed]
+    return (*found, Resource("cpu"), Resource("memory"), *classes)
+
+
+_MOST_CLASSES = 8
+"""DeviceClasses that are measured, the first by name."""
 
 
 GANG_TOO_SMALL = "gang: too few pods"

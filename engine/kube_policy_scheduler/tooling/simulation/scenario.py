@@ -61,6 +61,8 @@ class Resource:
     """Kubernetes' name."""
     devices: bool = False
     """Whether it comes in devices that may be shared."""
+    device_class: str = ""
+    """The DeviceClass whose devices pods claim; "" for a resource that pods request."""
 
 
 def amount_wanted(requests: Mapping[str, int], resource: Resource) -> float:
