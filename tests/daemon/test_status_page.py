@@ -184,7 +184,8 @@ def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
 
 def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     def gang(name: str, until: float | None = None, placed: int = 1) -> GangState:
-        return GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)
+        state = GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)
+        return replace(state, domain="rack=r1") if name == "ml/b" else state
 
     scene = Scene(pending=2, gangs=(gang("ml/c", placed=3), gang("ml/b", NOW + 200), gang("ml/a", NOW + 9)))
     for queued in scene.queue:
@@ -195,6 +196,7 @@ def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     assert " ".join(re.sub(r"<[^>]*>", " ", cards[0][1]).split()) == (
         "1 of 4 members have a node, held for 9 s more 1 pending, 2 missing PodGroup train"
     )
+    assert "1 of 4 members have a node in rack=r1, held" in " ".join(re.sub(r"<[^>]*>", " ", cards[1][1]).split())
 
 
 async def test_concurrent_requests_share_one_page_and_do_not_block_the_loop() -> None:

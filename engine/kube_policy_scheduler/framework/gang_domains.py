@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.domains import Topology, topology
+from kube_policy_scheduler.cluster.domains import Topology, label_states, topology
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import column_scale
@@ -89,6 +89,8 @@ class GangTopology(Filter):
 
     def __init__(self, domains: tuple[Domain, ...]) -> None:
         self.domains = domains
+        self._kept: tuple[list[object], BoolArray] | None = None
+        """The states of the labels, and the nodes that pass while these are the same."""
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Return without a rejection."""
@@ -96,10 +98,15 @@ class GangTopology(Filter):
 
     def filter(self, frame: Frame, state: None) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        passing: BoolArray = np.ones(frame.size, np.bool_)
-        for domain in self.domains:
-            passing &= domain.mask(frame.cluster)[frame.rows]
+        passing: BoolArray = self._mask(frame.cluster)[frame.rows]
         return passing
+
+    def _mask(self, cluster: Cluster) -> BoolArray:
+        states = label_states(cluster.nodes, (domain.key for domain in self.domains))
+        if self._kept is None or self._kept[0] != states:
+            masks = [domain.mask(cluster) for domain in self.domains]
+            self._kept = states, np.logical_and.reduce(masks) if len(masks) > 1 else masks[0]
+        return self._kept[1]
 
     def refusals(self, frame: Frame, state: None) -> Sequence[Refusal]:
         """Return which nodes are outside."""

@@ -41,6 +41,8 @@ class GangState:
     until: float | None = None
     """Unix seconds at which those that hold places give them back; None where none does, or that is not known."""
     roles: tuple[RoleState, ...] = ()
+    domain: str = ""
+    """The domain that its members share, such as `rack=r1`; "" if they have none yet, or need none."""
 
     @property
     def missing(self) -> int:
@@ -50,7 +52,8 @@ class GangState:
 
     def sentence(self) -> str:
         """Return it in one sentence, without an end."""
-        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node"]
+        where = f" in {self.domain}" if self.domain and self.placed else ""
+        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node{where}"]
         if self.pending:
             parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
         if self.missing:
@@ -69,6 +72,7 @@ def gang_state(
     pending: NumberOf,
     holding: int = 0,
     since: float | None = None,
+    domain: str = "",
 ) -> GangState:
     """Return the state of a requirement's gang.
 
@@ -78,6 +82,7 @@ def gang_state(
         pending: members without a place.
         holding: members that hold a place and do not bind yet.
         since: Unix seconds at which the first of those began, None where there is none.
+        domain: the domain that its members share; "" if there is none.
     """
     until = since + requirement.within_seconds if since is not None else None
     roles = []
@@ -94,4 +99,5 @@ def gang_state(
         pending(requirement.group_of, requirement.group),
         until,
         tuple(roles),
+        domain,
     )

@@ -624,6 +624,7 @@ class WaitingPods(Generic[AssumedT]):
             pending=lambda _, group: self._queue.without_place(group) - joining * (group in requirement.groups),
             holding=self.permit.number(requirement.group) + joining,
             since=self._clock() if since is None and joining else since,
+            domain=str(self._algorithm.domain(requirement.group) or "") if requirement.levels else "",
         )
 
     def unreported(self, *, since: float) -> list[QueuedPod]:

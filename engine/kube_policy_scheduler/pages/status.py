@@ -52,6 +52,8 @@ class Gang:
     missing: int
     left_seconds: float | None
     """Until places are given back; None where none is held."""
+    domain: str = ""
+    """The domain that its members share; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

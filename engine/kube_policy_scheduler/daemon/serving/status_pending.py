@@ -94,6 +94,7 @@ def gangs(states: Sequence[GangState], *, now: float) -> list[Gang]:
             pending=gang.pending,
             missing=gang.missing,
             left_seconds=max(0.0, gang.until - now) if gang.until is not None else None,
+            domain=gang.domain,
         )
         for gang in ordered
     ]
