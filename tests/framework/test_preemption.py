@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -166,7 +167,9 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
     for number in range(6):
         set_node(number)
     for serial in range(data.draw(st.integers(1, 25))):
-        match data.draw(st.sampled_from(["low", "low", "low", "started", "gone", "node", "no node", "budget", "high"])):
+        match data.draw(
+            st.sampled_from(["low", "low", "low", "started", "gone", "node", "no node", "budget", "high", "nominated"])
+        ):
             case "low":
                 cluster.place(low(f"low{serial}", None), f"n{data.draw(numbers)}")
             case "started" if cluster.pods:
@@ -180,6 +183,9 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
                 set_node(data.draw(numbers))
             case "no node" if cluster.nodes.size > 1:
                 cluster.remove_node(data.draw(st.sampled_from(cluster.nodes.names)))
+            case "nominated":
+                other = pod(cluster, f"nominated{serial}", cpu="1", priority=data.draw(st.sampled_from([5, 10, 20])))
+                cluster.nominate(other, f"n{data.draw(numbers)}")
             case "budget":
                 body = {
                     "metadata": {"name": "b", "namespace": "default"},
@@ -195,3 +201,32 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
                 for each in (None, kept)
             )
             assert found == plain
+            assert found.ties == plain.ties
+
+
+def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None:
+    rng, cluster, kept, profile = Random(0), full_cluster(400), KeptVictims(), kubernetes_profile()
+    for serial in range(25):
+        frame = Frame(pod(cluster, f"high{serial}", priority=10), cluster, 1e9)
+        evaluation = evaluate(frame, profile)
+        assert not len(evaluation.feasible)
+        plain, found = (
+            post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=each)
+            for each in (None, kept)
+        )
+        assert found.nominated_node is not None
+        assert found == plain
+        assert (list(found.candidates), found.ties) == (list(plain.candidates), plain.ties)
+        if serial % 3 == 0:
+            cluster.nominate(frame.pod, found.nominated_node)
+        elif serial % 3 == 1:
+            evicted = found.victims[0]
+            cluster.displace(evicted.uid)
+            cluster.place(pod(cluster, f"later{serial}", priority=rng.choice([-5, 3])), found.nominated_node)
+        else:
+            forbidding = {
+                "metadata": {"name": "b", "namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"app": "x"}}},
+                "status": {"disruptionsAllowed": serial % 2},
+            }
+            cluster.set_object(msgspec.convert(forbidding, objects.PodDisruptionBudget))

@@ -7,7 +7,7 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue_quota import QUOTA, protects
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
-from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, in_whole_groups
+from kube_policy_scheduler.framework.victims import Budgets, Candidates, KeptVictims, Victims, in_whole_groups
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -49,14 +49,17 @@ class Preemption:
     """The pods to evict from it, most important first."""
     message: str = ""
     """What to add to the pod's message; empty if a node was found."""
-    candidates: dict[str, Victims] = field(default_factory=dict)
+    candidates: Mapping[str, Victims] = field(default_factory=dict)
     """All candidate nodes, of those that were checked."""
-    ties: tuple[str, ...] = ()
-    """Candidates as good as the nominated node, by name, itself included."""
     keeps_nomination: bool = False
     """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
     claims: Deallocation | None = None
     """Which claims must be deallocated, if that may help."""
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Return the candidates as good as the nominated node, by name, itself included."""
+        return self.candidates.ties if isinstance(self.candidates, Candidates) else ()
 
 
 def post_filter(
@@ -140,14 +143,14 @@ def preempt(
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
-    candidates, why_not = _search(trial, offset=_offset(frame.pod, seed, size), enough=enough)
+    candidates, why_not = _search(trial, now=frame.now, offset=_offset(frame.pod, seed, size), enough=enough)
     total = frame.cluster.nodes.size
-    if not candidates:
+    if candidates is None:
         why_not[NOT_HELPFUL] += total - size
         text = reason_histogram(+why_not)
         return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
-    ties = best_candidates(candidates, frame.now)
-    return Preemption(ties[0], candidates[ties[0]].pods, candidates=candidates, ties=ties)
+    name, victims = candidates.first()
+    return Preemption(name, victims.pods, candidates=candidates)
 
 
 def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:
@@ -220,26 +223,57 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
     return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
 
 
-def _search(trial: Trial, *, offset: int, enough: int) -> tuple[dict[str, Victims], Counter[str]]:
-    """Return candidates by node name and, of the other checked nodes, how many were refused for each reason."""
+def _search(trial: Trial, *, now: float, offset: int, enough: int) -> tuple[Candidates | None, Counter[str]]:
+    """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
+
+    now: Unix seconds.
+    """
     hopeless, why_not = trial.hopeless()
-    candidates: dict[str, Victims] = {}
+    order = np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset])))
+    first = order[:enough]  # all of these are checked
+    found: dict[int, Victims] = {}
+    refused: set[int] = set()
+    for position in trial.open(first).tolist():
+        _try(trial, position, found, refused, why_not)
+    checked = first[~np.isin(first, list(refused))] if refused else first
+    if len(first) == len(order) or len(checked) == len(first):
+        candidates = trial.candidates(checked, found) if len(checked) else None
+        if candidates is not None and (len(first) == len(order) or candidates.any_harmless):
+            return candidates, why_not
+    # one by one until there are enough, one of them without a violated budget
+    ordered: dict[int, Victims] = {}
     harmless = 0
-    for position in np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset]))).tolist():
-        result = trial.victims(position)
-        if isinstance(result, Victims):
-            candidates[trial.name_at(position)] = result
-            harmless += not result.violations
-            if harmless and len(candidates) >= enough:
-                break
-        else:
-            why_not.update(result.reasons)
-    return candidates, why_not
+    for position in order.tolist():
+        if position in refused:
+            continue
+        if position not in found:
+            _try(trial, position, found, refused, why_not)
+        victims = found.get(position)
+        if victims is None:
+            continue
+        ordered[position] = victims
+        harmless += not victims.violations
+        if harmless and len(ordered) >= enough:
+            break
+    if not ordered:
+        return None, why_not
+    names = [trial.name_at(position) for position in ordered]
+    victims_of = list(ordered.values())
+    return Candidates(names, np.arange(len(names)), victims_of, _best(victims_of, now)), why_not
 
 
-def best_candidates(candidates: dict[str, Victims], now: float) -> tuple[str, ...]:
-    """Return the best nodes, by name: fewest violated budgets, least important victims, fewest, youngest."""
-    least = min([victims.rank for victims in candidates.values()])
-    keys = {name: victims.order(now) for name, victims in candidates.items() if victims.rank == least}
+def _try(trial: Trial, position: int, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
+    result = trial.victims(position)
+    if isinstance(result, Victims):
+        found[position] = result
+    else:
+        refused.add(position)
+        why_not.update(result.reasons)
+
+
+def _best(victims: list[Victims], now: float) -> IntArray:
+    """Return the positions of the best: fewest violated budgets, least important victims, fewest, youngest."""
+    least = min([each.rank for each in victims])
+    keys = {place: each.order(now) for place, each in enumerate(victims) if each.rank == least}
     best = min(keys.values())
-    return tuple(sorted(name for name, key in keys.items() if key == best))
+    return np.array([place for place, key in keys.items() if key == best])

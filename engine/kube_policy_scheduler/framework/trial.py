@@ -7,7 +7,7 @@ displaced and placed in a dry run, and the filters run each time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -20,7 +20,14 @@ from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominat
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
-from kube_policy_scheduler.framework.victims import Budgets, KeptVictims, Victims, by_importance
+from kube_policy_scheduler.framework.victims import (
+    Budgets,
+    Candidates,
+    FoundVictims,
+    KeptVictims,
+    Victims,
+    by_importance,
+)
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
@@ -57,7 +64,7 @@ class Trial:
         """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._room = self._make_room()
-        self._kept: dict[int, Victims] | None = None
+        self._kept: FoundVictims | None = None
         if kept is not None and spares is None and self._room is not None:
             self._kept = kept.of(frame.cluster, self._room.wanted, frame.pod.priority)
 
@@ -104,8 +111,32 @@ class Trial:
             return known
         found = self._try(position, row)
         if isinstance(found, Victims):
-            self._kept[row] = found
+            self._kept.set(row, found)
         return found
+
+    def candidates(self, positions: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
+        """Return nodes of `rows` as candidates; None if not all of them are kept as columns.
+
+        found: by position, what was tried for this pod.
+        """
+        if self._kept is None:
+            return None
+        others = {
+            place: found[position]
+            for position in self._nominated
+            for place in np.flatnonzero(positions == position).tolist()
+        }
+        frame = self._frame
+        return self._kept.candidates(frame.cluster.nodes.names, self._rows[positions], frame.now, others)
+
+    def open(self, positions: IntArray) -> IntArray:
+        """Return those of the positions of which nothing is known yet."""
+        if self._kept is None:
+            return positions
+        known = self._kept.known[self._rows[positions]]
+        if self._nominated:
+            known &= ~np.isin(positions, list(self._nominated))
+        return positions[~known]
 
     def _try(self, position: int, row: int) -> Victims | Status:
         name, cluster, pod = self.name_at(position), self._frame.cluster, self._frame.pod

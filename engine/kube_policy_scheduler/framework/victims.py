@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.objects import PodDisruptionBudget, PodGroup
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
 
@@ -20,6 +26,8 @@ _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
 _MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
 """Limits of the cached victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
+_MOST_ROWS = 1_000_000
+"""Of the columns of all kinds together; 50 bytes each."""
 _MOST_NAMESPACES = 1024
 """Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
 
@@ -40,6 +48,8 @@ class Victims:
         those with the highest priority started (a pod that has not started counts as started `now`).
         """
         return (*self.rank, -started(self.pods[0], now))
+
+    rank_parts: ClassVar = ("violations", "priority", "sum of priorities", "pods")
 
     @cached_property
     def rank(self) -> tuple[int, int, int, int]:
@@ -86,6 +96,143 @@ def _is_single(group: PodGroup) -> bool:
     return mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})
 
 
+class FoundVictims:
+    """The victims found on nodes so far, for pods that need the same: with what they are compared by, as columns."""
+
+    def __init__(self, size: int) -> None:
+        """size: nodes."""
+        self.known: BoolArray = np.zeros(size, np.bool_)
+        """`bool[nodes]`"""
+        self.count = 0
+        """Rows that are known."""
+        self._victims = np.empty(size, np.object_)
+        self._ranks: list[IntArray] = [np.zeros(size, np.int64) for _ in Victims.rank_parts]
+        self._started: FloatArray = np.zeros(size)
+        """Unix seconds of the first victim's start; NaN where it has not started."""
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def get(self, row: int) -> Victims | None:
+        """Return what was found on a row, None if nothing was."""
+        found: Victims | None = self._victims[row]
+        return found
+
+    def set(self, row: int, victims: Victims) -> None:
+        """Keep what was found on a row; sums of priorities that a column cannot hold are not kept."""
+        if not _fits_columns(victims):
+            return
+        self.count += not self.known[row]
+        self.known[row] = True
+        self._victims[row] = victims
+        for part, value in zip(self._ranks, victims.rank, strict=True):
+            part[row] = value
+        first = victims.pods[0].started
+        self._started[row] = math.nan if first is None else first
+
+    def forget(self, rows: IntArray) -> None:
+        """Forget what was found on rows."""
+        self.count -= int(np.count_nonzero(self.known[rows]))
+        self.known[rows] = False
+        self._victims[rows] = None
+
+    def resize(self, size: int) -> None:
+        """Make room for so many nodes."""
+        if (more := size - len(self)) <= 0:
+            return
+        self.known = np.concatenate((self.known, np.zeros(more, np.bool_)))
+        self._victims = np.concatenate((self._victims, np.empty(more, np.object_)))
+        self._ranks = [np.concatenate((part, np.zeros(more, np.int64))) for part in self._ranks]
+        self._started = np.concatenate((self._started, np.zeros(more)))
+
+    def candidates(
+        self, names: Sequence[str], rows: IntArray, now: float, others: Mapping[int, Victims]
+    ) -> Candidates | None:
+        """Return rows as candidates; None if one of them is not known, or cannot be kept.
+
+        Args:
+            names: of all nodes.
+            rows: of the candidates.
+            now: Unix seconds.
+            others: what counts on some of the rows instead of what is kept, by the place among `rows`.
+        """
+        known, victims = self.known[rows], self._victims[rows]
+        ranks, starts = [part[rows] for part in self._ranks], self._started[rows]
+        for place, other in others.items():
+            if not _fits_columns(other):
+                return None
+            known[place], victims[place] = True, other
+            for part, value in zip(ranks, other.rank, strict=True):
+                part[place] = value
+            first = other.pods[0].started
+            starts[place] = math.nan if first is None else first
+        if not known.all():
+            return None
+        tied = np.arange(len(rows))
+        for part in ranks:
+            values = part[tied]
+            tied = tied[values == values.min()]
+        starts = starts[tied]
+        starts[np.isnan(starts)] = now
+        return Candidates(names, rows, victims, tied[starts == starts.max()])
+
+
+def _fits_columns(victims: Victims) -> bool:
+    _, highest, total, _ = victims.rank
+    return abs(highest) <= MAX_INT64 and abs(total) <= MAX_INT64
+
+
+class Candidates(Mapping[str, Victims]):
+    """Nodes where evictions make room, with the victims; put together by name when somebody looks."""
+
+    def __init__(
+        self, names: Sequence[str], rows: IntArray, victims: Sequence[Victims] | NDArray[np.object_], best: IntArray
+    ) -> None:
+        """Make one.
+
+        Args:
+            names: of all nodes.
+            rows: of the candidates among them.
+            victims: on each of these rows.
+            best: positions among the rows: the candidates of which none is better.
+        """
+        self._names = names
+        self._rows = rows
+        self._victims = victims
+        self._best = best
+
+    @cached_property
+    def _by_name(self) -> dict[str, Victims]:
+        names = map(self._names.__getitem__, self._rows.tolist())
+        return dict(zip(names, self._victims, strict=True))
+
+    def __getitem__(self, name: str) -> Victims:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def any_harmless(self) -> bool:
+        """Return whether one of them violates no budget."""
+        best: Victims = self._victims[int(self._best[0])]
+        return best.violations == 0
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Return the best candidates, by name."""
+        return tuple(sorted(map(self._names.__getitem__, self._rows[self._best].tolist())))
+
+    def first(self) -> tuple[str, Victims]:
+        """Return the best candidate, of several the first by name, with its victims."""
+        names = list(map(self._names.__getitem__, self._rows[self._best].tolist()))
+        name = min(names)
+        return name, self._victims[int(self._best[names.index(name)])]
+
+
 class KeptVictims:
     """What preemption found on nodes where only resources matter, kept until a pod of the node changes.
 
@@ -93,9 +240,9 @@ class KeptVictims:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[ChangedRows, int, dict[int, Victims]]] = {}
+        self._found: dict[Hashable, tuple[ChangedRows, int, FoundVictims]] = {}
 
-    def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> dict[int, Victims]:
+    def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
         """Return the victims by row, for additions: of pods with equal priority and requests."""
         nodes, budgets = cluster.nodes, cluster.store.version(PodDisruptionBudget)
         key = wanted, priority
@@ -104,16 +251,22 @@ class KeptVictims:
             changes, _, found = known
             rows = changes.take()
             if rows is not None and not isinstance(rows, slice):
-                for row in rows.tolist():
-                    found.pop(row, None)
+                found.forget(rows[rows < len(found)])
+                found.resize(nodes.size)
                 self._found[key] = known
                 return found
-        while self._found and sum(len(found) for _, _, found in self._found.values()) > _MOST_ROWS_KEPT:
+        while self._found and self._is_full(nodes.size):
             del self._found[next(iter(self._found))]
-        if len(self._found) >= _MOST_KINDS_KEPT:
-            del self._found[next(iter(self._found))]
-        known = self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, {})
+        known = self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, FoundVictims(nodes.size))
         return known[2]
+
+    def _is_full(self, more: int) -> bool:
+        kept = [found for _, _, found in self._found.values()]
+        return (
+            len(kept) >= _MOST_KINDS_KEPT
+            or sum(found.count for found in kept) > _MOST_ROWS_KEPT
+            or sum(map(len, kept)) + more > _MOST_ROWS
+        )
 
 
 class _Compiled(NamedTuple):
