@@ -43,10 +43,11 @@ faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 
-reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics
+reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas
 	@$(BIN)/python -m tests.lang.test_reference
 	@$(BIN)/python -m tests.deploy.test_operations
 	@$(BIN)/python -m tests.lang.test_parse_tables
+	@$(BIN)/python -m tests.daemon.test_configuration_schema
 
 lock: $(VENV)/.dev ## resolve the newest versions into the files requirements*.lock
 	@.ci/lock $(BIN)/python

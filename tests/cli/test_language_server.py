@@ -29,10 +29,16 @@ cases:
     config=ClientServerConfig(server_command=[sys.executable, "-m", "kube_policy_scheduler.cli", "lsp"])
 )
 async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
+    for request in (lsp.WORKSPACE_CODE_LENS_REFRESH, lsp.WORKSPACE_INLAY_HINT_REFRESH):
+        lsp_client.feature(request)(_answer)
     params = lsp.InitializeParams(capabilities=client_capabilities("visual-studio-code"))
     await lsp_client.initialize_session(params)
     yield
     await lsp_client.shutdown_session()
+
+
+def _answer(params: None) -> None:
+    """Take what the server asks the editor to do."""
 
 
 @pytest.fixture
@@ -179,3 +185,66 @@ async def test_it_lives_after_what_it_cannot_use(client: LanguageClient, folder:
     assert await client.text_document_hover_async(lsp.HoverParams(other, lsp.Position(0, 0))) is None
     editor.change("filter node.redy")
     await until(client, editor.uri, ["P0102"])
+
+
+async def shown(client: LanguageClient, editor: Editor, words: str) -> list[str]:
+    """Return the titles of code lenses, once one has some words in it."""
+    titles: list[str] = []
+    for _ in range(600):
+        lenses = await client.text_document_code_lens_async(lsp.CodeLensParams(editor.id))
+        titles = [each.command.title for each in lenses or () if each.command is not None]
+        if any(words in title for title in titles):
+            return titles
+        await asyncio.sleep(0.05)
+    raise AssertionError(titles)
+
+
+async def test_tests_run_beside_the_text(client: LanguageClient, folder: Path) -> None:
+    (folder / "card.policy").write_text("filter node.ready as calm\nlet room = node.free.cpu\nscore room / 1\n")
+    (folder / "card.test.yaml").write_text(TESTS.replace("metrics: {cpu_usage: {a1: 90}}\n", ""))
+    policy = Editor(client, folder / "card.policy")
+    assert await shown(client, policy, "passed") == ["✓ 1 passed · card.test.yaml"]
+    everywhere = lsp.Range(lsp.Position(0, 0), lsp.Position(9, 0))
+    hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(policy.id, everywhere))
+    assert [each.label for each in hints or ()] == ["keeps 1 of 1", ": cpu"]
+    policy.change("filter not node.ready as calm\nscore node.free.cpu / 1\n")
+    (folder / "card.policy").write_text(policy.text)
+    hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(policy.id, everywhere))
+    assert not hints
+    client.text_document_did_save(lsp.DidSaveTextDocumentParams(policy.id))
+    assert await shown(client, policy, "failed") == ["✗ 1 failed, 0 passed · card.test.yaml"]
+    test = Editor(client, folder / "card.test.yaml")
+    titles = await shown(client, test, "expected")
+    assert titles[1].startswith("✗ failed: expected")
+    command = lsp.ExecuteCommandParams("policyctl.test", [test.uri])
+    await client.workspace_execute_command_async(command)
+
+
+async def test_test_files_and_the_configuration(client: LanguageClient, folder: Path) -> None:
+    test = Editor(client, folder / "card.test.yaml")
+    await until(client, test.uri, [])
+    test.change(
+        TESTS.replace("tie", "x").replace("expect: {node: a1}", "expect: {filtered: {a1: {clause: c}}, nod: a1}")
+    )
+    await until(client, test.uri, ["D0011"])
+    at = test.at("c}}")
+    found = await client.text_document_completion_async(
+        lsp.CompletionParams(test.id, lsp.Position(at.line, at.character + 1))
+    )
+    assert isinstance(found, lsp.CompletionList)
+    assert "calm" in [each.label for each in found.items]
+    hover = await client.text_document_hover_async(lsp.HoverParams(test.id, test.at("filtered")))
+    assert hover is not None
+    assert "do not pass" in str(hover.contents)
+    text = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\nmod: shadow\n"
+    configuration = Editor(client, folder, text, uri=(folder / "config.yaml").as_uri())
+    await until(client, configuration.uri, ["D0011"])
+
+
+async def test_a_clause_is_renamed_in_tests(client: LanguageClient, folder: Path) -> None:
+    (folder / "card.test.yaml").write_text(TESTS.replace("{node: a1}", "{unschedulable: {clause: calm}}"))
+    editor = Editor(client, folder / "card.policy")
+    edit = await client.text_document_rename_async(lsp.RenameParams(editor.id, editor.at("calm"), "cool"))
+    assert edit is not None
+    changes = {uri.rpartition("/")[2]: [each.new_text for each in edits] for uri, edits in (edit.changes or {}).items()}
+    assert changes == {"card.policy": ["cool"], "card.test.yaml": ["cool"]}

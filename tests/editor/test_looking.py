@@ -155,6 +155,9 @@ def test_no_edit_ends_with_an_exception(text: str, edits: list[tuple[int, int, s
         text = text[:at] + added + text[at + removed :]
         look = look_at([Source(NAME, text), Source("team/x.policy", "let y = 3")], ENVIRONMENT, before=look)
     look = look or look_at([Source(NAME, text)], ENVIRONMENT)
+    afresh = look_at(list(look.sources.values()), ENVIRONMENT)
+    assert look.diagnostics == afresh.diagnostics
+    assert [each.span for each in look.files[NAME].statements] == [each.span for each in afresh.files[NAME].statements]
     offset = data.draw(st.integers(0, len(text)))
     outline.colours(look, NAME)
     outline.symbols(look, NAME)

@@ -7,31 +7,51 @@ a line is can come apart.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
-from kube_policy_scheduler.cli.editor_files import EditorFiles, folder_of, name_of
+from kube_policy_scheduler.cli.editor_files import EditorFiles, folder_of, is_path, name_of
+from kube_policy_scheduler.cli.files import TEST_SUFFIX, root_of
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, Span
 from kube_policy_scheduler.editor import completion, names, outline
 from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
+from kube_policy_scheduler.editor.documents import (
+    EditedDocument,
+    edited_document,
+    policies_of,
+    queries_of,
+    templates_of,
+    value_of,
+)
 from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import builtin_text, hover
 from kube_policy_scheduler.editor.positions import Encoding, Lines
 from kube_policy_scheduler.editor.project import Project, look_at
+from kube_policy_scheduler.editor.trials import Trial, hints, shown_end, shown_summary
+from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, scalars
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.lang.owner import Owner
+from kube_policy_scheduler.lint.runner import all_codes
 
 NAME = "kube-policy-scheduler"
 DEBOUNCE_SECONDS = 0.03
 """Between the last key and the check; the check itself takes about as long."""
+LONGEST_RUN_SECONDS = 20.0
+"""Of a test file that runs while it is edited; `policyctl test` has no such limit."""
+RUN_TESTS = "policyctl.test"
+"""The command of code lenses; takes the URI of a test file."""
 _SEVERITIES = {
     Severity.ERROR: lsp.DiagnosticSeverity.Error,
     Severity.WARNING: lsp.DiagnosticSeverity.Warning,
@@ -69,6 +89,12 @@ class PolicyServer(LanguageServer):
         """By folder, the names that the editor shows diagnostics of."""
         self.checks: dict[str, asyncio.Task[None]] = {}
         """By folder, the next look."""
+        self.trials: dict[str, tuple[Source, Trial]] = {}
+        """By the name of the test file, its last run with its text at that time."""
+        self.runs: dict[str, asyncio.Task[None]] = {}
+        """By the name of the test file, a run that has not ended."""
+        self.one_run = asyncio.Semaphore(1)
+        self.run_tests_on_save = True
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log a fault: one request has no answer, the editor goes on."""
@@ -115,6 +141,31 @@ class PolicyServer(LanguageServer):
             return None
         return project, name, self.lines(source).offset(position.line, position.character)
 
+    def document(self, name: str) -> EditedDocument | None:
+        """Return a test file or a configuration; None where it is neither."""
+        opened = self.files.open.get(name)
+        return edited_document(opened.source) if opened is not None else None
+
+    def document_names(self, source: Source) -> dict[str, Sequence[str]]:
+        """Return what a test file can name: what it has itself, and what its policies have."""
+        folder = folder_of(source.name)
+        project = self.project(source.name)
+        words = words_in([value_of(source)])
+        files = [name for name in project.sources if folder_of(name) == folder]
+        named = policies_of(source)
+        mine = [name for name in files if name.rpartition("/")[2] in named] or files
+        queries = {query for name in mine for query in queries_of(project, name)}
+        clauses = {clause for name in mine for clause in names.clause_names(project, name)}
+        plugins = self.environment.plugins
+        return {
+            "node": sorted(words.nodes),
+            "clause": [*sorted(clauses), *sorted(plugins)],
+            "query": sorted(queries),
+            "template": sorted(templates_of(source)),
+            "policy file": sorted(name.rpartition("/")[2] for name in files),
+            "code": sorted(all_codes()),
+        }
+
     def words(self, name: str) -> ClusterWords:
         """Return the names in the fixtures beside a policy."""
         return words_in(self.files.fixtures(folder_of(name)))
@@ -134,12 +185,58 @@ class PolicyServer(LanguageServer):
         opened = [name for name in self.files.open if folder_of(name) == folder]
         found: dict[str, tuple[Diagnostic, ...]] = {}
         if any(self.files.is_policy(name) for name in opened):
-            project = self.project(opened[0])
-            found |= project.diagnostics
+            found |= self.project(opened[0]).diagnostics
+        for name in opened:
+            document = self.document(name)
+            if document is not None:
+                found[name] = document.problems()
         shown = {name for name, diagnostics in found.items() if diagnostics or name in self.files.open}
         for name in sorted(shown | self.published.get(folder, set())):
             self._publish(name, found.get(name, ()))
         self.published[folder] = shown
+
+    # --- tests -------------------------------------------------------------------------------------------
+
+    def tests_of(self, name: str) -> list[str]:
+        """Return the test file that a name is, or those of its folder that name it as their policy."""
+        if name.endswith(TEST_SUFFIX):
+            return [name] if is_path(name) else []
+        if not (self.files.is_policy(name) and is_path(name)):
+            return []
+        file = name.rpartition("/")[2]
+        return [test.name for test in self.files.tests(folder_of(name)) if file in policies_of(test)]
+
+    def summary(self, test: str) -> str:
+        """Return how the last run of a test file ended, for the line above it."""
+        known = self.trials.get(test)
+        return shown_summary(known[1] if known is not None else None, is_running=test in self.runs)
+
+    def run_soon(self, test: str) -> None:
+        """Run a test file, in a thread; a run of it that has not ended does not count."""
+        before = self.runs.get(test)
+        if before is not None:
+            before.cancel()
+        self.runs[test] = asyncio.get_running_loop().create_task(self._run(test))
+
+    async def _run(self, test: str) -> None:
+        source = self.files.source(test)
+        if source is None:
+            self.runs.pop(test, None)
+            return
+        stop = threading.Event()
+        try:
+            async with self.one_run:
+                trial = await asyncio.to_thread(_tried, Path(test), source, stop)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
+        self.trials[test] = source, trial
+        self.runs.pop(test, None)
+        support = self.client_capabilities.workspace
+        if support is not None and support.code_lens is not None and support.code_lens.refresh_support:
+            self.workspace_code_lens_refresh(None)
+        if support is not None and support.inlay_hint is not None and support.inlay_hint.refresh_support:
+            self.workspace_inlay_hint_refresh(None)
 
     def _publish(self, name: str, found: Sequence[Diagnostic]) -> None:
         source = self.files.source(name)
@@ -167,10 +264,28 @@ class PolicyServer(LanguageServer):
         )
 
 
+def _tried(path: Path, source: Source, stop: threading.Event) -> Trial:
+    """Run a test file, case by case, until it ends, takes too long or is not wanted any more."""
+    from kube_policy_scheduler.cli.suites import load_suite
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+    trial = Trial()
+    end = time.monotonic() + LONGEST_RUN_SECONDS
+    try:
+        loaded = load_suite(path, source, root=root_of(path))
+        for result in loaded.run(observe=trial.observe).results():
+            trial.add(result, loaded.suite)
+            if stop.is_set() or time.monotonic() > end:
+                break
+    except DocumentError as error:
+        trial.problems = error.diagnostics
+    return trial
+
+
 def make_server(environment: Environment, *, owner_of: Callable[[Source], Owner | None] | None = None) -> PolicyServer:
     """Return a server that answers everything that the editor package can."""
     server = PolicyServer(environment, owner_of=owner_of)
-    for feature in (_documents, _reading, _writing, _colouring):
+    for feature in (_documents, _reading, _writing, _colouring, _testing):
         feature(server)
     return server
 
@@ -181,6 +296,9 @@ def _documents(server: PolicyServer) -> None:
         document = params.text_document
         name = server.files.set(document.uri, document.version, document.text, language=str(document.language_id))
         server.check_soon(name)
+        for test in server.tests_of(name) if server.run_tests_on_save else ():
+            if test not in server.trials:
+                server.run_soon(test)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     def changed(params: lsp.DidChangeTextDocumentParams) -> None:
@@ -194,7 +312,10 @@ def _documents(server: PolicyServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     def saved(params: lsp.DidSaveTextDocumentParams) -> None:
-        server.check_soon(name_of(params.text_document.uri))
+        name = name_of(params.text_document.uri)
+        server.check_soon(name)
+        for test in server.tests_of(name) if server.run_tests_on_save else ():
+            server.run_soon(test)
 
     @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def watched(params: lsp.DidChangeWatchedFilesParams) -> None:
@@ -207,8 +328,14 @@ def _documents(server: PolicyServer) -> None:
 def _reading(server: PolicyServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def hovered(params: lsp.HoverParams) -> lsp.Hover | None:
-        at = server.at(params.text_document, params.position)
-        found = hover(*at) if at is not None else None
+        document = server.document(name_of(params.text_document.uri))
+        if document is not None:
+            lines = server.lines(document.source)
+            offset = lines.offset(params.position.line, params.position.character)
+            found = hover_in(document.source, document.schema, offset)
+        else:
+            at = server.at(params.text_document, params.position)
+            found = hover(*at) if at is not None else None
         if found is None:
             return None
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, found.text), server.range(found.span))
@@ -271,6 +398,13 @@ def _writing(server: PolicyServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, options)
     def completed(params: lsp.CompletionParams) -> lsp.CompletionList:
+        document = server.document(name_of(params.text_document.uri))
+        if document is not None:
+            lines = server.lines(document.source)
+            offset = lines.offset(params.position.line, params.position.character)
+            known = server.document_names(document.source)
+            items = complete_in(document.source, document.schema, offset, known)
+            return lsp.CompletionList(False, [_item(server, each, lines, offset) for each in items])
         at = server.at(params.text_document, params.position)
         if at is None:
             return lsp.CompletionList(False, [])
@@ -316,10 +450,12 @@ def _writing(server: PolicyServer) -> None:
         if at is None:
             return None
         try:
-            _, edits = names.renamed(*at, params.new_name)
+            symbol, edits = names.renamed(*at, params.new_name)
         except names.RenameError as error:
             server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, str(error)))
             return None
+        if symbol.kind is names.NameKind.CLAUSE:
+            edits = (*edits, *_in_tests(server, symbol, params.new_name))
         return _workspace_edit(server, edits)
 
     kinds = [lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.SourceFixAll]
@@ -351,6 +487,16 @@ def _writing(server: PolicyServer) -> None:
         if safe:
             done.append(_fix_all(server, project, source))
         return done
+
+
+def _in_tests(server: PolicyServer, symbol: names.Symbol, new: str) -> Iterator[tuple[Span, str]]:
+    """Yield the places of test files that name a clause of their policies."""
+    sources = {each.span.source.name for each in symbol.places}
+    for folder in sorted({folder_of(name) for name in sources}):
+        files = {name.rpartition("/")[2] for name in sources if folder_of(name) == folder}
+        for test in server.files.tests(folder):
+            if files & policies_of(test):
+                yield from ((span, new) for text, span in scalars(test, key="clause") if text == symbol.name)
 
 
 def _fix_all(server: PolicyServer, project: Project, source: Source) -> lsp.CodeAction:
@@ -424,6 +570,55 @@ def _colouring(server: PolicyServer) -> None:
         return lsp.SemanticTokens(data)
 
 
+def _testing(server: PolicyServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+    def hinted(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        name = name_of(params.text_document.uri)
+        project = server.project(name)
+        if name not in project.sources:
+            return []
+        lines = server.lines(project.sources[name])
+        done = []
+        for each in hints(project, name, [trial for _, trial in server.trials.values()]):
+            position = lsp.Position(*lines.position(each.offset))
+            if params.range.start.line <= position.line <= params.range.end.line:
+                padded = not each.text.startswith(":")
+                done.append(lsp.InlayHint(position, each.text, tooltip=each.about, padding_left=padded))
+        return done
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    def lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        name = name_of(params.text_document.uri)
+        source = server.files.source(name)
+        if source is None:
+            return []
+        lines = server.lines(source)
+        top = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+        if server.files.is_policy(name):
+            return [
+                lsp.CodeLens(top, _command(f"{server.summary(test)} · {test.rpartition('/')[2]}", test))
+                for test in server.tests_of(name)
+            ]
+        if not name.endswith(TEST_SUFFIX):
+            return []
+        known = server.trials.get(name)
+        ends = {each.name: each for each in known[1].ends} if known is not None else {}
+        done = [lsp.CodeLens(top, _command(server.summary(name), name))]
+        for text, span in scalars(source, key="name"):
+            end = ends.get(text) or next((e for case, e in ends.items() if case.startswith(f"{text} (")), None)
+            if end is not None:
+                done.append(lsp.CodeLens(server.range(span, lines), _command(shown_end(end), name)))
+        return done
+
+    @server.command(RUN_TESTS)
+    async def run(uri: str) -> None:
+        server.run_soon(name_of(uri))
+
+
+def _command(title: str, test: str) -> lsp.Command:
+    return lsp.Command(title, RUN_TESTS, arguments=[Path(test).as_uri()])
+
+
 def serve(environment: Environment, *, owner_of: Callable[[Source], Owner | None] | None = None) -> None:
     """Serve one editor over standard input and output, until it says goodbye.
 
@@ -431,4 +626,6 @@ def serve(environment: Environment, *, owner_of: Callable[[Source], Owner | None
     """
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    make_server(environment, owner_of=owner_of).start_io(stdout=output)
+    server = make_server(environment, owner_of=owner_of)
+    gc.freeze()  # what every answer needs is not looked through for garbage between two keys
+    server.start_io(stdout=output)

@@ -12,7 +12,7 @@ from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources, used_paths
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
-from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.lang.reading.parse import KeptStatements, parse
 from kube_policy_scheduler.lint.runner import lint
 
 _HOPELESS = 30
@@ -33,6 +33,8 @@ class Project:
     environment: Environment
     memo: Memo
     """Results for the next look at almost the same texts."""
+    kept: Mapping[str, KeptStatements]
+    """By the name of the source, its statements, likewise."""
 
     def policy_of(self, name: str) -> CheckedPolicy | None:
         """Return the policy that a source is, or one that includes it."""
@@ -73,6 +75,14 @@ def look_at(
         before: the look before this one: what did not change is not done again.
     """
     memo = Memo(before.memo.known if before is not None else {})
+    kept: dict[str, KeptStatements] = {}
+    for source in sources:
+        if before is not None and before.sources.get(source.name) == source:
+            kept[source.name] = before.kept[source.name]
+        else:
+            kept[source.name] = KeptStatements(before.kept.get(source.name) if before is not None else None)
+            memo.known[parse, source] = parse(source, kept[source.name])
+            kept[source.name].forget_before()
     parsed = {source.name: memo(parse, source) for source in sources}
     hopeless = {name for name, (_, found) in parsed.items() if len(found) > _HOPELESS}
     given = [source for source in sources if source.name not in hopeless]
@@ -92,6 +102,7 @@ def look_at(
         diagnostics={name: _in_order(each) for name, each in by_source.items()},
         environment=environment,
         memo=memo,
+        kept=kept,
     )
 
 

@@ -1,12 +1,13 @@
-"""Going through a syntax tree, without recursion."""
+"""Going through a syntax tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args
 
+from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang import expressions, syntax
 
 TREE_TYPES = frozenset(
@@ -50,6 +51,22 @@ def walk(tree: object) -> Iterator[Any]:
         top = stack.pop()
         yield top
         stack.extend(reversed(children(top)))
+
+
+@cache
+def _all_names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+
+
+def moved(tree: Any, source: Source, by: int) -> Any:
+    """Return the same tree as one of another source that has its text so many characters later."""
+    kind: Any = type(tree)
+    if kind is Span:
+        return Span(source, tree.start + by, tree.end + by)
+    if kind is tuple:
+        return tuple([moved(item, source, by) for item in tree])
+    names = _all_names(kind)
+    return kind(*[moved(getattr(tree, name), source, by) for name in names]) if names else tree
 
 
 def depth(tree: object) -> int:

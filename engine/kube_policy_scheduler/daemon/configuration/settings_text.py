@@ -6,6 +6,7 @@ The texts are the docstrings below the fields of `daemon.configuration.settings`
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import inspect
 import json
@@ -21,6 +22,7 @@ from kube_policy_scheduler.daemon.configuration.settings import (
     Duration,
     PositiveDuration,
     Settings,
+    settings_schema,
 )
 from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.times import duration_text
@@ -50,6 +52,31 @@ def defaults_text() -> str:
 def settings_text(settings: Settings) -> str:
     """Return a configuration file that loads to these settings."""
     return "\n".join([*_head(), *_section(Settings, settings, indent="", comments=False)]) + "\n"
+
+
+def described_schema() -> dict[str, Any]:
+    """Return the JSON schema of the configuration file, with what each key means, for editors."""
+    schema = copy.deepcopy(settings_schema())
+    _describe(schema, Settings)
+    return schema
+
+
+def _describe(schema: dict[str, Any], kind: type) -> None:
+    hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
+    for field in dataclasses.fields(kind):
+        hint, below = hints[field.name], schema["properties"][camel_case(field.name)]
+        inner, items = _dataclass_in(hint), _items_of(hint)
+        about = docs.get(field.name) or (_docstring(inner) if inner is not None else "")
+        below |= {"description": about} if about else {}
+        if inner is not None:
+            _describe(below, inner)
+        elif items is not None:
+            _describe(below["items"], items)
+
+
+def schema_text() -> str:
+    """Return what `documents/configuration.schema.json` is to hold."""
+    return json.dumps(described_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def field_docs(kind: type) -> dict[str, str]:

@@ -18,7 +18,7 @@ from kube_policy_scheduler.lang.reading.lowering import Expressions, Lowering, S
 from kube_policy_scheduler.lang.reading.parse_errors import explain, unknown_statement
 from kube_policy_scheduler.lang.reading.parse_tables import parser
 from kube_policy_scheduler.lang.statements import KEYWORDS
-from kube_policy_scheduler.lang.walk import depth
+from kube_policy_scheduler.lang.walk import depth, moved
 
 MAX_DEPTH = 100
 """Operators inside one another."""
@@ -39,8 +39,39 @@ def grammar() -> Lark:
     return parser(_Lower())
 
 
-def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
-    """Return the tree of everything that can be read, and what is wrong with the rest."""
+class KeptStatements:
+    """Statements without errors by their text, for a text that is almost the one before it.
+
+    What a text does not have is not kept for the next one, so nothing grows with time.
+    """
+
+    def __init__(self, before: KeptStatements | None = None) -> None:
+        self.known: dict[str, syntax.Statement] = {}
+        self._before = before.known if before is not None else {}
+
+    def forget_before(self) -> None:
+        """Forget what the text does not have."""
+        self._before = {}
+
+    def find(self, source: Source, line: Line) -> syntax.Statement | None:
+        """Return the statement of a line, with its place in the source."""
+        found = self.known.get(line.text) or self._before.get(line.text)
+        if found is None:
+            return None
+        self.known[line.text] = found
+        here: syntax.Statement = moved(found, source, line.start)
+        return here
+
+    def keep(self, line: Line, statement: syntax.Statement) -> None:
+        """Keep the statement of a line; of the source, nothing but the line."""
+        self.known[line.text] = moved(statement, Source("", line.text), -line.start)
+
+
+def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
+    """Return the tree of everything that can be read, and what is wrong with the rest.
+
+    kept: statements that need not be read again, and to which those of the source are added.
+    """
     layout = lay_out(source)
     found = list(layout.diagnostics)
     statements: list[syntax.Statement] = []
@@ -50,7 +81,11 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
             advice = "split it into policies for different pods"
             found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
             break
-        statement = _statement(source, line, found)
+        statement = kept.find(source, line) if kept is not None else None
+        if statement is None:
+            statement = _statement(source, line, found)
+            if kept is not None and statement is not None:
+                kept.keep(line, statement)
         if isinstance(statement, syntax.Language) and statements:
             found.append(_late_language(statement, statements[0]))
         elif statement is not None:
