@@ -7,7 +7,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz soak faults reference lock clean
+.PHONY: help demo test lint format bench fuzz soak faults reference vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -48,6 +48,11 @@ reference: $(VENV)/.dev ## regenerate the language reference and the parser's ta
 	@$(BIN)/python -m tests.deploy.test_operations
 	@$(BIN)/python -m tests.lang.test_parse_tables
 	@$(BIN)/python -m tests.daemon.test_configuration_schema
+	@$(BIN)/python -m tests.editor.test_textmate
+
+vsix: ## test and build the VS Code extension into editors/vscode/dist; needs Node 20 and npm
+	@cp LICENSE editors/vscode/LICENSE
+	@cd editors/vscode && npm ci --no-audit --no-fund && npm test && npm run package
 
 lock: $(VENV)/.dev ## resolve the newest versions into the files requirements*.lock
 	@.ci/lock $(BIN)/python

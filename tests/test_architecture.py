@@ -84,7 +84,7 @@ MAY_USE: dict[str, set[str]] = {
     "lint": {"promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy", "promql_parser"},
-    "editor": {"numpy", "yaml"},
+    "editor": {"numpy", "pygments", "yaml"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
         "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numba", "numpy", "opentelemetry", "orjson",
@@ -141,6 +141,7 @@ OPTIONAL = {
     "onnxruntime": "extensions/onnx_models.py",
     "opentelemetry": "adapters/open_telemetry.py",
     "pygls": "cli/language_server.py",
+    "pygments": "editor/pygments_lexer.py",
 }
 """Imported inside functions by the one module that works without it for all but what it needs it for, or by a module
 that is itself imported only then."""
