@@ -34,6 +34,7 @@ PAGES = [
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",
         "policies/PRICES.md",
+        "policies/REBALANCING.md",
         "policies/SIMULATING.md",
         "policies/VERSIONS.md",
         "policies/gpu/README.md",

@@ -60,6 +60,7 @@ COMMANDS = {
     "capacity": ["capacity", "--policies", "a.policy", "--cluster", "c.json"],
     "doctor": ["doctor", "--policies", "a.policy", "--cluster", "c.json"],
     "drift": ["drift", "--policies", "a.policy", "--cluster", "c.json"],
+    "rebalance": ["rebalance", "--policies", "a.policy", "--cluster", "c.json", "--rest", "0s"],
     "impact": ["impact", "kubernetes", "a.policy", "--cluster", "c.json"],
     "simulate": ["simulate", "kubernetes", "a.policy", "--cluster", "c.json"],
     "capture": ["capture", f"p{HARM}", "--policies", "a.policy", "--cluster", "c.json", "-o", "x.test.yaml"],
@@ -88,7 +89,9 @@ def test_no_command_obeys_what_it_shows(
     assert is_harmless(said.err)
 
 
-@pytest.mark.parametrize("command", ["why by kubernetes", "capacity", "doctor", "drift", "impact", "simulate"])
+@pytest.mark.parametrize(
+    "command", ["why by kubernetes", "capacity", "doctor", "drift", "impact", "rebalance", "simulate"]
+)
 def test_reports_for_programs_have_the_same_texts_escaped(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,7 +84,7 @@ def command(
     from kube_policy_scheduler.tooling.drift import DriftOptions, data, drift, lines
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
-    wanted = _wanted(namespaces, selector)
+    wanted = selected(namespaces, selector)
     try:
         sources = cluster_sources.policies_in(policies) if policies else ()
         policy_set = compiled(sources) if policies else None
@@ -119,7 +119,12 @@ def command(
     return 1 if found.drifted else 0
 
 
-def _wanted(namespaces: tuple[str, ...], selector: str) -> Callable[[PodInfo], bool]:
+def selected(namespaces: tuple[str, ...], selector: str) -> Callable[[PodInfo], bool]:
+    """Return which pods `--namespace` and `--selector` choose.
+
+    Raises:
+        click.UsageError: the selector cannot be read.
+    """
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
 

@@ -1,0 +1,1 @@
+"""`policyctl rebalance`: which pods to move, by the rules that place them. Pure."""

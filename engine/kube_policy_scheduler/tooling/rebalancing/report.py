@@ -1,0 +1,63 @@
+"""What `policyctl rebalance` shows: text for people, data for programs. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.tooling.rebalancing.plan import Plan
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
+from kube_policy_scheduler.wording import amount, plural
+
+
+def headline(found: Plan) -> str:
+    """Return what is to be done, in one line."""
+    moves = f"{plural(len(found.moves), 'pod')} to move" if found.moves else "no pod to move"
+    kept = sum(found.stay.values())
+    rest = f", {kept:,} cannot move" if kept else ""
+    return f"{plural(found.checked, 'pod')} on nodes checked: {moves}, {found.well:,} where they belong{rest}"
+
+
+def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Return the plan for people; outcomes: by uid, what became of each eviction."""
+    yield to.paint(RED if found.moves else GREEN, headline(found))
+    if not found.complete:
+        yield to.paint(YELLOW, "stopped: this is the plan so far")
+    if found.pending:
+        have = "has" if found.pending == 1 else "have"
+        placed = f"{found.pending_placed:,} of {plural(found.pending, 'pending pod')} {have} a place"
+        yield to.paint(DIM, f"{placed}: it stays free")
+    if found.moves:
+        yield ""
+        rows = [("pod", "from", "to", "because of", "where", "outcome" if outcomes else "", "better by")]
+        for move in found.moves[:most]:
+            by = amount(move.margin) if move.margin is not None else ""
+            verb = "rejects it" if move.refused else ""
+            clause = f"`{move.clause}`" if move.place else move.clause
+            because = printable(f"{clause} {verb}".strip())
+            outcome = (outcomes or {}).get(move.uid, "")
+            rows.append((printable(move.pod), move.source, move.target, because, move.place, outcome, by))
+        refused = {at: BOLD for at, move in enumerate(found.moves[:most], 1) if move.refused}
+        yield from to.table(rows, right_from=6, styles=refused)
+        if len(found.moves) > most:
+            left = plural(len(found.moves) - most, "more pod")
+            yield to.paint(DIM, f"and {left}: --all or --format json shows them")
+    if found.stay:
+        yield ""
+        rows_of = [("not moved, because", "for example", "pods")]
+        rows_of += [(why, found.examples.get(why, ""), f"{count:,}") for why, count in found.stay.items()]
+        yield from to.table(rows_of, right_from=2)
+
+
+def data(found: Plan, outcomes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the plan as plain values; outcomes: by uid, what became of each eviction; None: nothing was evicted."""
+    values: dict[str, Any] = report_values(found)
+    for made, move in zip(values["moves"], found.moves, strict=True):
+        made["outcome"] = (outcomes or {}).get(move.uid)
+    values["stay"] = [
+        {"reason": why, "pods": count, "example": found.examples.get(why, "")} for why, count in found.stay.items()
+    ]
+    del values["examples"]
+    return {"headline": headline(found), "dryRun": outcomes is None, **values}
