@@ -207,3 +207,8 @@ def test_what_claims_would_get_follows_the_order() -> None:
 def test_what_makes_no_sense_is_an_error(text: str, code: str) -> None:
     found = load([Source("p.policy", f"filter node.ready\n{text}")]).diagnostics
     assert code in [one.code for one in found], "\n".join(map(render, found))
+
+
+def test_a_bare_name_of_an_attribute_is_shown_as_a_value() -> None:
+    found = load([Source("p.policy", "filter node.ready\ndevices by memory")]).diagnostics
+    assert any('`device_value("memory")`' in render(one) for one in found), "\n".join(map(render, found))

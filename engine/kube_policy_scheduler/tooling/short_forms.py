@@ -308,7 +308,7 @@ def device_kinds(form: Any) -> Mapping[str, Any]:
     """Return the devices of a node by class, from any of their forms.
 
     Raises:
-        ShortFormError: there are more devices of a class than a ResourceSlice can have.
+        ShortFormError: there are more devices of a class than a ResourceSlice can have, or a value is almost an amount.
     """
     if not isinstance(form, Mapping):
         kinds: dict[str, list[Json]] = {}
@@ -320,6 +320,9 @@ def device_kinds(form: Any) -> Mapping[str, Any]:
         form = kinds
     for name, wanted in form.items():
         total = sum(1 for _ in _devices(name, wanted))
+        for value in _values(wanted):
+            if _ALMOST_AMOUNT.fullmatch(value) is not None:
+                raise ShortFormError("devices", f"{value} is not an amount: write {value.removesuffix('B')}")
         if total > _MOST_DEVICES:
             text = f"{total} devices of class {name}: a node can have {_MOST_DEVICES} here, as a ResourceSlice can"
             raise ShortFormError("devices", text)
@@ -328,6 +331,15 @@ def device_kinds(form: Any) -> Mapping[str, Any]:
 
 
 _MOST_DEVICES = 128
+_ALMOST_AMOUNT = re.compile(r"[0-9.]+[KMGTPE]i?B")
+"""An amount with the unit written out: as a text, no selector would find it."""
+
+
+def _values(wanted: Any) -> Iterator[str]:
+    """Return the texts of some devices of a class."""
+    for kind in wanted if isinstance(wanted, list) else [wanted]:
+        if isinstance(kind, Mapping):
+            yield from (value for value in kind.values() if isinstance(value, str))
 
 
 def _said(value: str) -> Any:

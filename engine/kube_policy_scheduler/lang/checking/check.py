@@ -208,18 +208,21 @@ class _Checker:
                 if clause is not None:
                     self.clauses.append(clause)
 
-    def _choice(self, word: str, span: Span, known: Sequence[str]) -> str | None:
+    def _choice(self, word: str, span: Span, known: Sequence[str], *, otherwise: str = "") -> str | None:
         if word in known:
             return word
         meant = closest(word, known)
-        advice = f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}"
+        advice = (
+            f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}{otherwise}"
+        )
         self.found.append(codes.NO_CHOICE.at(span, f"unknown choice `by {word}`", help=advice))
         return None
 
     def _devices(self, tree: syntax.Devices) -> None:
         word = tree.word
         if word is not None and word.name not in self.inference.definitions:
-            self.devices = self._choice(word.name, word.span, self.inference.environment.devices)
+            otherwise = f', or values of a device, such as `device_value("{word.name}")`'
+            self.devices = self._choice(word.name, word.span, self.inference.environment.devices, otherwise=otherwise)
             return
         keys = []
         for key in tree.keys:

@@ -55,7 +55,7 @@ def _turn(value: typed.Typed) -> str:
         case Kind.TEXT if isinstance(value, typed.Constant):
             return "remove the quotes if a number is meant"
         case Kind.TEXT:
-            return "compare it with ==, or turn it into a number with number(…)"
+            return "compare it with ==, or turn it into a number with number(…), or into a version with version(…)"
         case Kind.VERSION:
             return 'compare it with a version, such as `>= version("1.33")`'
         case Kind.NUMBER:
