@@ -22,6 +22,7 @@ PAGES = [
         "deploy/DEVICES.md",
         "deploy/GETTING-STARTED.md",
         "deploy/MIGRATION.md",
+        "deploy/MILLION-NODES.md",
         "deploy/OPERATIONS.md",
         "deploy/OWNERS.md",
         "deploy/README.md",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from tests.benchmarks.reference import Reference
 from tests.benchmarks.scale import recorded
-from tests.benchmarks.scale.__main__ import Run, main, page
+from tests.benchmarks.scale.__main__ import INTERRUPTED, Run, main, page
 from tests.benchmarks.scale.api import synthetic_api
 from tests.benchmarks.scale.growth import Size
 from tests.benchmarks.scale.loads import LOADS
+from tests.benchmarks.scale.shards import SHARDS, Fragmentation, measure_shards
 from tests.benchmarks.scale.site import Load, Started, measure, started
 from tests.benchmarks.scale.stalls import BOUNDS_MS, Stalls
 
@@ -73,13 +75,46 @@ def test_the_page_says_what_was_measured_and_why_growth_ended() -> None:
 
 
 def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--nodes", "40", "--pods", "120", "--only", "rules", "--seconds", "0.02", "--out", str(tmp_path))
+    options = ("--nodes", "40", "--pods", "120", "--only", "rules,pod", "--seconds", "0.02", "--out", str(tmp_path))
 
     assert main(list(options)) == 0
 
     assert json.loads((tmp_path / "scale.json").read_text())["start"]["nodes"] == 40
     assert "<h2>Goals</h2>" in (tmp_path / "scale.html").read_text()
-    assert "50 templates in turn" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "50 templates in turn" in shown
+    assert "pods/s on one core" in shown
+
+
+def test_shards_never_overcommit_and_lose_no_more_than_their_part() -> None:
+    found = list(measure_shards(nodes=64, say=lambda text: None))
+
+    assert [one.shards for one in found] == [1, SHARDS, SHARDS, SHARDS]
+    assert all(one.overcommitted == 0 and one.placed + one.lost == one.pods for one in found)
+    alone, in_turn, *_ = found
+    assert alone.lost <= in_turn.lost
+    assert alone.used >= in_turn.used
+
+
+def test_a_row_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "rules,plain"])
+
+    assert "plain is unknown: there are start, rules" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_keeps_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(**_: object) -> Iterator[Fragmentation]:
+        yield Fragmentation(1, "one scheduler", 64, 10, 9, 1, 0.9, 0.8, 0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tests.benchmarks.scale.__main__.measure_shards", interrupted)
+
+    assert main(["--only", "shards", "--out", str(tmp_path)]) == INTERRUPTED
+    assert "interrupted: rows are missing" in capsys.readouterr().out
+    assert json.loads((tmp_path / "scale.json").read_text())["shards"][0]["lost"] == 1
 
 
 def test_a_size_that_is_too_small_is_an_error() -> None:

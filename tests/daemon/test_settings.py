@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "schedulerNames": ("[batch, default-scheduler]", ("batch", "default-scheduler"), "[]"),
     "kubernetes.kubeconfig": ("admin.conf", FOLDER / "admin.conf", "[admin.conf]"),
     "kubernetes.context": ("prod", "prod", "1"),
+    "kubernetes.nodeSelector": ("cell=3", "cell=3", "1"),
     "policies.path": ("rules", FOLDER / "rules", "7"),
     "policies.configMap": ("kube-system/policies", "kube-system/policies", "policies"),
     "policies.checksums": ("true", True, "1"),

@@ -191,8 +191,9 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         else:
             peer.answer(200, pod_list(pod("b"), version="10"))
 
-    async with mirrored(script, field_selector=UNFINISHED_PODS) as (mirror, _, __):
+    async with mirrored(script, field_selector=UNFINISHED_PODS, label_selector="cell in (3, 4)") as (mirror, _, __):
         await until(lambda: len(queries) == 3)
+        assert {query["labelSelector"] for query in queries} == {"cell in (3, 4)"}
         assert sorted(mirror.versions) == ["a", "b"]
         assert [query.get("continue") for query in queries] == [None, "page two&=", None]
         assert {query["fieldSelector"] for query in queries} == {UNFINISHED_PODS}

@@ -37,6 +37,8 @@ from tests.benchmarks.scale.api import synthetic_api
 from tests.benchmarks.scale.gang import Gang, measure_gang
 from tests.benchmarks.scale.growth import Size, measure_growth
 from tests.benchmarks.scale.loads import AT_5000, LOADS, THRESHOLDS
+from tests.benchmarks.scale.per_pod import Part, measure_pods
+from tests.benchmarks.scale.shards import Fragmentation, measure_shards
 from tests.benchmarks.scale.site import (
     NODES_REPLACED,
     PODS_ENDED,
@@ -55,9 +57,9 @@ START_NODES = 100_000
 """The goals of start and memory are for so many nodes, and for 500,000 pods."""
 START_SECONDS, MEMORY_MB = 10.0, 1_200.0
 START_SECONDS_BEFORE, MEMORY_MB_BEFORE = 26.0, 2_400.0
-AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "stalls")
+AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "pod", "stalls")
 """Rows that need the cluster at full size; `start` is part of each of them."""
-ROWS = ("start", *AT_FULL_SIZE, "small", "thresholds", "growth")
+ROWS = ("start", *AT_FULL_SIZE, "small", "thresholds", "shards", "growth")
 GROWTH_SECONDS = 270.0
 INTERRUPTED = 130
 BASELINE = Path(__file__).with_name("baseline.json")
@@ -90,6 +92,9 @@ class Run:
     stalls: list[Stalls] = field(default_factory=list)
     growth: list[Size] = field(default_factory=list)
     workloads: list[Measurement] = field(default_factory=list)
+    pod: list[Part] = field(default_factory=list)
+    """What the daemon spends on one pod."""
+    shards: list[Fragmentation] = field(default_factory=list)
     seconds: float = 0.0
     """Wall time of the run."""
     interrupted: bool = False
@@ -104,6 +109,7 @@ class Run:
         found = {self.key("start"): self.start.relative} if self.start is not None else {}
         found |= {self.key(one.name): one.relative for one in self.decisions}
         found |= {self.key("gang"): self.gang.relative} if self.gang is not None else {}
+        found |= {self.key("pod"): sum(part.relative for part in self.pod)} if self.pod else {}
         return found | {f"{one.workload}/{one.nodes}": one.relative for one in self.workloads}
 
 
@@ -266,6 +272,10 @@ def _measure(run: Run, options: argparse.Namespace, reference: Reference, progre
         workload = start_workload(named(name), nodes=size)
         run.workloads.append(measure_workload(workload, reference, at_least=300 if named(name).preempts else 1_000))
         progress.found(f"{name}, {size:,} nodes: {run.workloads[-1].per_second:,.0f}/s")
+    if "shards" in rows:
+        for shards in measure_shards(say=progress.say):
+            run.shards.append(shards)
+            progress.found(f"{shards.shards} shards, {shards.divided}: {shards.lost:,} of {shards.pods:,} pods lost")
     if "growth" in rows:
         for one in measure_growth(most=options.most or _most(nodes), seconds=GROWTH_SECONDS, say=progress.say):
             run.growth.append(one)
@@ -298,6 +308,10 @@ async def _at_full_size(
             progress.say(f"gang, {nodes:,} nodes")
             run.gang = await measure_gang(site, reference)
             progress.found(f"gang of {run.gang.pods:,}: {run.gang.cpu_seconds:.2f} s")
+        if "pod" in rows:
+            progress.say(f"one pod, {nodes:,} nodes")
+            run.pod = await measure_pods(site, reference)
+            progress.found(f"one pod: {sum(part.cpu_us for part in run.pod):,.0f} µs of CPU time")
         if "stalls" in rows:
             async for stall in measure_stalls(site, say=progress.say, only=options.causes or ()):
                 run.stalls.append(stall)
@@ -412,6 +426,33 @@ def _stall_rows(run: Run) -> Iterator[tuple[str, ...]]:
         yield one.cause, f"{one.text}: {one.seconds:.1f} s", *(f"{turns:,}" if turns else "" for turns in one.histogram)
 
 
+def _pod_rows(run: Run) -> Iterator[tuple[str, str, str]]:
+    for part in run.pod:
+        yield part.name, f"{part.cpu_us:,.0f}", f"{part.relative:.1f}"
+    if run.pod:
+        total, turns = sum(part.cpu_us for part in run.pod), sum(part.relative for part in run.pod)
+        yield f"in all: {1e6 / total:,.0f} pods/s on one core", f"{total:,.0f}", f"{turns:.1f}"
+
+
+POD_TITLES = ("one pod", "CPU µs", "× reference loop")
+
+
+def _shard_rows(run: Run) -> Iterator[tuple[str, ...]]:
+    for one in run.shards:
+        yield (
+            f"{one.shards}, {one.divided}",
+            f"{one.nodes:,}",
+            f"{one.pods:,}",
+            f"{one.lost:,}",
+            f"{one.first_lost_at:.1%}",
+            f"{one.used:.1%}",
+            str(one.overcommitted),
+        )
+
+
+SHARD_TITLES = ("shards", "nodes", "pods", "lost", "first lost at", "cpu used", "overcommitted nodes")
+
+
 def page(run: Run) -> str:
     """Return the report as HTML."""
     loader = ChoiceLoader(
@@ -458,6 +499,9 @@ def page(run: Run) -> str:
         ),
         "stalls": list(_stall_rows(run)),
         "thresholds": list(_thresholds(run)),
+        "parts_of_pod": list(_pod_rows(run)),
+        "shard_titles": list(SHARD_TITLES),
+        "shards": list(_shard_rows(run)),
     }
     return environment.get_template(_TEMPLATE).render(values)
 
@@ -498,6 +542,8 @@ def _show(run: Run, console: Console) -> None:
                 for size in run.growth
             ],
         ),
+        ("what the daemon spends on one pod", POD_TITLES, list(_pod_rows(run))),
+        ("shards: the same pods, until 97 % of the capacity are requested", SHARD_TITLES, list(_shard_rows(run))),
         (
             "scheduler_perf's thresholds, pods/s",
             ("name", "", "threshold", "ours"),

@@ -23,6 +23,7 @@ async def pages(
     limit: int | None = PAGE_OBJECTS,
     page_bytes: int = PAGE_BYTES,
     field_selector: str = "",
+    label_selector: str = "",
 ) -> AsyncGenerator[Page[T]]:
     """Yield all pages. Close it with `aclosing`.
 
@@ -33,6 +34,7 @@ async def pages(
         limit: objects of one page, None: all in one.
         page_bytes: of a page, about.
         field_selector: of the objects.
+        label_selector: of the objects.
 
     Raises:
         KubeError: a page could not be read; `Gone` where the server forgot its place between two pages.
@@ -41,6 +43,8 @@ async def pages(
     query = {"limit": str(min(limit, first))} if limit is not None else {}
     if field_selector:
         query["fieldSelector"] = field_selector
+    if label_selector:
+        query["labelSelector"] = label_selector
 
     async def ask() -> Page[T]:
         path = resource.collection(query=query)

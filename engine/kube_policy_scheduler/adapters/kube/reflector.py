@@ -99,6 +99,7 @@ class Reflector(Generic[T]):
         handler: Handler[T] | None = None,
         *,
         field_selector: str = "",
+        label_selector: str = "",
         optional: bool = False,
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
@@ -114,6 +115,7 @@ class Reflector(Generic[T]):
             resource: what is mirrored.
             handler: receives the changes; None: the first list is read, and waits for `attach`.
             field_selector: of the objects that are mirrored.
+            label_selector: the same by labels.
             optional: absence and lack of permission count as synced with no objects.
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is reopened.
@@ -137,7 +139,7 @@ class Reflector(Generic[T]):
         self._attached = asyncio.Event()
         if handler is not None:
             self.attach(handler)
-        self._field_selector = field_selector
+        self._field_selector, self._label_selector = field_selector, label_selector
         self._random = random
         self._silence_seconds = silence_seconds
         self._watch_seconds = watch_seconds
@@ -363,6 +365,7 @@ class Reflector(Generic[T]):
             limit=limit,
             page_bytes=page_bytes,
             field_selector=self._field_selector,
+            label_selector=self._label_selector,
         )
 
     def _index(self, page: Page[T]) -> dict[str, T]:
@@ -385,6 +388,8 @@ class Reflector(Generic[T]):
         }
         if self._field_selector:
             query["fieldSelector"] = self._field_selector
+        if self._label_selector:
+            query["labelSelector"] = self._label_selector
         stream = await self._transport.open_stream(
             self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
         )

@@ -51,6 +51,9 @@ class KubernetesSettings:
     """None: in a pod, the service account; elsewhere $KUBECONFIG, then ~/.kube/config, as in kubectl."""
     context: str | None = None
     """Context of the kubeconfig. None: the current context."""
+    node_selector: str = ""
+    """Label selector, such as `cell=3` or `cell in (3, 4)`. The scheduler knows only these nodes, and the API server
+    sends no others. For cells, see deploy/MILLION-NODES.md. Empty: all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

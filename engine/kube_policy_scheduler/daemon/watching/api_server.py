@@ -43,7 +43,7 @@ class ApiServer:
             observe=self._took_place,
         )
         self.reflectors: list[Reflector[Any]] = reflectors(
-            self.transport, random=random, on_malformed=_report_malformed
+            self.transport, random=random, on_malformed=_report_malformed, node_selector=kubernetes.node_selector
         )
         """One per watched resource; nodes and pods first."""
         self._loops = loops

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
-from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS, WATCHED, Read
+from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -62,13 +62,18 @@ def reflectors(
     random: Random,
     on_malformed: Callable[[Malformed], None],
     few_objects: int = FEW_OBJECTS,
+    node_selector: str = "",
 ) -> list[Reflector[Any]]:
-    """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers."""
+    """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers.
+
+    node_selector: labels of the nodes that are watched, "" for all.
+    """
     return [
         Reflector(
             transport,
             resource,
             field_selector=UNFINISHED_PODS if resource is PODS else "",
+            label_selector=node_selector if resource is NODES else "",
             optional=resource.read is not Read.FIRST,
             random=random,
             on_malformed=on_malformed,
