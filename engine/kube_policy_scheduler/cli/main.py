@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,8 @@ from kube_policy_scheduler.cli.terminal import say
 from kube_policy_scheduler.diagnostics import closest
 
 PROGRAM = "policyctl"
+PLUGIN = "kubectl-policy"
+"""The same program by the name at which kubectl finds it as `kubectl policy`."""
 OK, FOUND, COULD_NOT_RUN = 0, 1, 2
 _INTERRUPTED = 128 + signal.SIGINT
 _PIPE_CLOSED = 128 + signal.SIGPIPE
@@ -117,12 +120,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return COULD_NOT_RUN
 
 
+def _program() -> str:
+    """Return how this program was called, for usage texts."""
+    return PLUGIN.replace("-", " ") if Path(sys.argv[0]).stem == PLUGIN else PROGRAM
+
+
 def _invoke(arguments: list[str]) -> int:
     if _COMPLETE in os.environ:
         policyctl.main(arguments, prog_name=PROGRAM, complete_var=_COMPLETE)
     try:
         # not `policyctl.main(…)`: that ends the process itself when the reader of the output goes away
-        with policyctl.make_context(PROGRAM, arguments) as context:
+        with policyctl.make_context(_program(), arguments) as context:
             code: Any = policyctl.invoke(context)
     except click.exceptions.Exit as end:
         code = end.exit_code

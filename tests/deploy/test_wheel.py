@@ -1,0 +1,90 @@
+"""The wheel works without the checkout: built from the files, installed in an environment that has nothing of ours."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+import click
+import pytest
+import yaml
+
+from kube_policy_scheduler.cli.main import policyctl
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "engine", "grammar")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in PARTS:
+        path = ROOT / name
+        if path.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(path, sources / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(path, sources / name)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    offline = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder)]
+    subprocess.run([*pip, *offline, str(sources)], check=True, timeout=170)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_it_takes_one_name_at_the_top(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"kube_policy_scheduler"}
+
+
+def test_it_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "--quiet"]
+    subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True, timeout=120)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    # what it depends on, without our own package: a .pth below a .pth is not read
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [environment / "bin" / name, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    where = "import kube_policy_scheduler as k; print(k.__file__)"
+    assert Path(run("python", "-c", where)[1].strip()).is_relative_to(packages)
+    (tmp_path / "card.policy").write_text("filter node.redy\n")
+    code, out = run("policyctl", "lint", "card.policy", "--format", "json")
+    assert code == 1
+    assert [each["code"] for each in json.loads(out)] == ["P0102"]
+    for kind in ("tests", "configuration"):
+        assert "properties" in json.loads(run("policyctl", "schema", kind)[1])
+    assert run("policyctl", "functions", "clamp")[0] == 0
+    code, out = run("kubectl-policy", "lint", "--help")
+    assert (code, out.splitlines()[0]) == (0, "Usage: kubectl policy lint [OPTIONS] PATH...")
+    assert run("policy-scheduler", "--help")[0] == 0
+
+
+def test_the_hooks_for_other_repositories_call_commands_that_there_are() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    shown = (ROOT / "editors" / "README.md").read_text(encoding="utf-8")
+    for hook in hooks:
+        program, command, *_ = hook["entry"].split()
+        assert program == "policyctl"
+        assert command in policyctl.list_commands(click.Context(policyctl))
+        assert f"id: {hook['id']}" in shown
