@@ -37,6 +37,8 @@ def test_the_words_of_a_statement_are_those_of_its_rules(statement: Statement) -
     said = "".join(rule(name) for name in statement.rules)
     if "order_key" in said:
         said += rule("order_key")
+    if "metric_part" in said:
+        said += rule("series_key")
     words = {statement.keyword, *statement.joins, *statement.words}
     written = {word for clause in statement.clauses for word in clause.split()}
 
