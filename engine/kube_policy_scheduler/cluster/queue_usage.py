@@ -8,6 +8,7 @@ all queues above it; a pod that is terminating counts until it is gone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakSet
@@ -484,6 +485,14 @@ class QueueUsage:
             old = queue.remembered if queue.remembered is not None else list(map(float, queue.used))
             queue.remembered = [keep * was + (1.0 - keep) * now for was, now in zip(old, queue.used, strict=True)]
         return True
+
+    def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
+        """Return how many of some pods belong to each queue, or to one below it."""
+        counts: Counter[str] = Counter()
+        for pod in pods:
+            queue = self.queue_of(pod.template)
+            counts.update(each.name for each in (queue.path() if queue is not None else ()))
+        return counts
 
     # --- people ------------------------------------------------------------------------------------------
 

@@ -31,7 +31,13 @@ from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, 
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
-from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState, PendingCensus, WatchRow
+from kube_policy_scheduler.daemon.observing.live_metrics import (
+    MAX_QUEUES,
+    LiveMetrics,
+    LiveState,
+    PendingCensus,
+    WatchRow,
+)
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
@@ -458,6 +464,7 @@ class Daemon:
             },
             devices=self._devices(),
             unschedulable_pods=self._census.rejections(),
+            queues=usage.states()[:MAX_QUEUES] if (usage := scheduler.cluster.queue_usage) is not None else (),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={

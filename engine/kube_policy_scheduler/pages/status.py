@@ -198,6 +198,31 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One resource of a queue of quotas."""
+
+    name: str
+    """With its depth as spaces; "" in the further rows of a queue."""
+    resource: str
+    guaranteed: str
+    used: str
+    borrowed: str
+    most: str
+    share: str
+    pods: str
+    pending: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The quotas that lend."""
+
+    rows: Sequence[QueueRow]
+    left_out: int
+    """Queues that are not among the rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Everything on the page."""
 
@@ -226,6 +251,8 @@ class Status:
     """None where pods are placed, not only looked at."""
     devices: Devices | None = None
     """None where drivers publish none."""
+    queues: Queues | None = None
+    """None where no policy declares any."""
 
 
 @dataclass(frozen=True, slots=True)

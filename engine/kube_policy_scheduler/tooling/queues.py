@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueState, QueueUsage
+from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.framework.queue_quota import QueueRules, quantity
 from kube_policy_scheduler.framework.reclaim import Unit, next_victims
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
@@ -37,20 +36,11 @@ class QueueReport:
 def report(cluster: Cluster, rules: QueueRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
     """Return all queues of a cluster; now: Unix seconds."""
     usage = cluster.usage_of(rules.tree)
-    counts = pending_by_queue(usage, pending)
+    counts = usage.count(pending)
     outside = sum(usage.queue_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
     return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims))
-
-
-def pending_by_queue(usage: QueueUsage, pods: Iterable[PodInfo]) -> Mapping[str, int]:
-    """Return how many of some pods belong to each queue, or to one below it."""
-    counts: Counter[str] = Counter()
-    for pod in pods:
-        queue = usage.queue_of(pod.template)
-        counts.update(each.name for each in (queue.path() if queue is not None else ()))
-    return counts
 
 
 def data(found: QueueReport) -> dict[str, Any]:

@@ -16,12 +16,17 @@ from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
+from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
 from kube_policy_scheduler.wording import amount, one_line
 
 _REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
 MAX_QUERY_LABEL = 120
 """Characters of a query in a label; the text comes from policy files, so the number is bounded, but not the length."""
+
+
+MAX_QUEUES = 1000
+"""Queues in metrics: queues by a key can be as many as the texts that people write into labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,8 @@ class LiveState:
     decision_records: Mapping[str, int] = field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
+    queues: Sequence[QueueState] = ()
+    """Quotas that lend; at most `MAX_QUEUES` of them."""
     lease: LeaseState | None = None
     """None without leader election."""
     shard: ShardState | None = None
@@ -189,7 +196,44 @@ def _by_label(values: Mapping[str, float]) -> Samples:
     return (((label,), value) for label, value in values.items())
 
 
+def _of_queues(live: LiveState, amounts: Callable[[QueueState], Mapping[str, int]]) -> Samples:
+    """Return amounts by queue and resource: in cores, bytes or numbers."""
+    return (
+        ((queue.name, resource), value / 1000 if resource == "cpu" else float(value))
+        for queue in live.queues
+        for resource, value in amounts(queue).items()
+    )
+
+
 SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_used",
+        "Amount of a resource that the pods of a queue use: cores, bytes, or a number.",
+        ("queue", "resource"),
+        lambda live: _of_queues(live, lambda queue: queue.used),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_guaranteed",
+        "Amount of a resource that is guaranteed to a queue (`min`).",
+        ("queue", "resource"),
+        lambda live: _of_queues(live, lambda queue: queue.guaranteed),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_borrowed",
+        "Amount of a resource that a queue uses above its guarantee.",
+        ("queue", "resource"),
+        lambda live: _of_queues(live, lambda queue: queue.borrowed),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_share",
+        "Dominant share of a queue: what it borrows, by what the nodes offer and by its weight.",
+        ("queue",),
+        lambda live: (((queue.name,), queue.share) for queue in live.queues),
+    ),
     ScrapeMetric(
         GaugeMetricFamily,
         "scheduler_pending_pods",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -31,6 +32,7 @@ from kube_policy_scheduler.policy.policy_set import PolicySet
 MOST_PENDING = 5_000
 """Pods that are looked at one by one: 10 ms. Of more, every second one, or every third, and so on."""
 MOST_GANGS = 50
+MOST_QUEUES = 100
 RECENT_DECISIONS = 25
 RECENT_RELOADS = 10
 RESOURCES = ("cpu", "memory", "pods")
@@ -133,6 +135,11 @@ class Snapshot:
     shadow: Mapping[str, Any] | None = None
     devices: DeviceUses | None = None
     """None if drivers publish none."""
+    queues: Sequence[QueueState] = ()
+    """Quotas that lend; the first ones, if there are very many."""
+    queues_left_out: int = 0
+    pending_by_queue: Mapping[str, int] = field(default_factory=dict)
+    """Of the pods that were looked at, by queue and by those above it."""
 
 
 class PolicyStatus(Observer):
@@ -190,6 +197,8 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
     every = max(1, -(-len(sources.queue) // MOST_PENDING))
     looked_at = list(islice(sources.queue, 0, None, every))
     blocked = sources.queue.blocked()
+    usage = sources.cluster.queue_usage
+    queues = usage.states() if usage is not None else []
     return Snapshot(
         at=sources.clock(),
         replica=sources.replica(),
@@ -232,6 +241,9 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
         decided=log.decided,
         shadow=sources.shadow() if sources.shadow is not None else None,
         devices=device_uses(sources.cluster),
+        queues=queues[:MOST_QUEUES],
+        queues_left_out=max(0, len(queues) - MOST_QUEUES),
+        pending_by_queue=usage.count(each.pod for each in looked_at) if usage is not None else {},
     )
 
 

@@ -17,6 +17,7 @@ from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
 from kube_policy_scheduler.daemon.serving.status_policies import counted, policies, rules
 from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
 from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue_quota import quantity
 from kube_policy_scheduler.pages import status as shown
 from kube_policy_scheduler.pages.heat_map import Nodes, Use
 from kube_policy_scheduler.times import duration
@@ -65,6 +66,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         replica=_replica(taken),
         shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
         devices=devices_section(taken.devices) if taken.devices is not None else None,
+        queues=_queues(taken) if taken.queues else None,
     )
 
 
@@ -277,3 +279,31 @@ def _facts(entry: Entry) -> Iterator[str]:
         missing = entry.detail.missing.get(promql, 0) if entry.detail is not None else 0
         yield f"{promql}: {age}" + (f", missing on {plural(missing, 'node')}" if missing else "")
     yield f"policies {entry.hash[:12]}"
+
+
+def _queues(taken: Snapshot) -> shown.Queues:
+    """Return the rows of queues: one for each resource."""
+    rows = []
+    for state in taken.queues:
+        told = state.guaranteed.keys() | state.maximum.keys() | {name for name, used in state.used.items() if used}
+        for number, name in enumerate([name for name in state.used if name in told] or list(state.used)[:1]):
+            first = number == 0
+            pending = taken.pending_by_queue.get(state.name, 0) * taken.every
+            guaranteed, used, borrowed, most = (
+                quantity(name, amounts[name]) if name in amounts else "\u2013"
+                for amounts in (state.guaranteed, state.used, state.borrowed, state.maximum)
+            )
+            rows.append(
+                shown.QueueRow(
+                    name="\u2003" * (state.depth - 1) + state.name if first else "",
+                    resource=name,
+                    guaranteed=guaranteed,
+                    used=used,
+                    borrowed=borrowed,
+                    most=most,
+                    share=amount(state.share, 3) if first else "",
+                    pods=amount(state.pods) if first else "",
+                    pending=amount(pending) if first else "",
+                )
+            )
+    return shown.Queues(tuple(rows), taken.queues_left_out)

@@ -582,6 +582,11 @@ class CaseRunner:
         """Return how many pods of the case are on each node for good."""
         return Counter(host for uid, host in self._hosts.items() if uid not in self._permit)
 
+    def queues(self) -> dict[str, int]:
+        """Return how many pods on nodes belong to each queue, or to one below it."""
+        usage = self._case_cluster.cluster.queue_usage
+        return {state.name: state.pods for state in usage.states()} if usage is not None else {}
+
     def decisions(self, *, in_full: bool) -> Iterator[Decided]:
         """Decide the pods; where one goes is so once the next is asked for.
 

@@ -233,6 +233,14 @@ class MaxSkew:
 
 
 @dataclass(frozen=True, slots=True)
+class InQueue:
+    """`queue`: so many pods on nodes belong to this queue, or to one below it."""
+
+    name: str
+    wanted: Comparison
+
+
+@dataclass(frozen=True, slots=True)
 class Turns:
     """`turns`: these pods of the queue are decided in this order."""
 
@@ -258,7 +266,7 @@ OfOne: TypeAlias = (
     | Warnings
 )
 """What is expected of every decision of a case."""
-OfAll: TypeAlias = Placed | MaxSkew
+OfAll: TypeAlias = Placed | MaxSkew | InQueue
 """What is expected of all decisions of a case together."""
 Expectation: TypeAlias = OfOne | OfAll | Turns
 
@@ -366,6 +374,9 @@ class ExpectReader:
                 for node, number in value.items():
                     self._known([node], path, keys=True)
                     yield (*path, node), Placed(node, comparison(number))
+            case "queue":
+                for name, number in value.items():
+                    yield (*path, name), InQueue(name, comparison(number))
             case "max_skew":
                 by = value["by"]
                 if by not in ("zone", "region", "node") and not any(by in one.labels for one in self._facts.values()):
@@ -696,7 +707,12 @@ def _warnings(outcome: Outcome, several: tuple[str, ...]) -> Mismatch | None:
 
 
 def compare_all(
-    expectation: OfAll, placed: Mapping[str, int], *, facts: Mapping[str, NodeFacts], open_to: frozenset[str]
+    expectation: OfAll,
+    placed: Mapping[str, int],
+    *,
+    facts: Mapping[str, NodeFacts],
+    open_to: frozenset[str],
+    queues: Mapping[str, int],
 ) -> Mismatch | None:
     """Return how the placements of a case differ from what is expected, None where they do not.
 
@@ -705,6 +721,7 @@ def compare_all(
         placed: how many of its pods are on each node.
         facts: every node, by name.
         open_to: the nodes that were feasible for any of its pods.
+        queues: how many pods on nodes belong to each queue, or to one below it.
     """
     match expectation:
         case Placed(node=None, wanted=wanted):
@@ -713,6 +730,12 @@ def compare_all(
         case Placed(node=node, wanted=wanted):
             count = placed.get(node or "", 0)
             return None if wanted.holds(count) else Mismatch(wanted.text, f"{count} ({_spread(placed)})", count)
+        case InQueue(name=name, wanted=wanted):
+            if name not in queues and "/" not in name:  # one of several by key is not known without pods
+                there = f"the queues are {', '.join(queues)}" if queues else "no policy has queues"
+                return Mismatch(f"queue {name}", f"there is no such queue: {there}")
+            number_of_pods = queues.get(name, 0)
+            return None if wanted.holds(number_of_pods) else Mismatch(wanted.text, str(number_of_pods), number_of_pods)
         case MaxSkew(by=by, at_most=at_most):
             domains: dict[str, int] = {}
             for name, one in facts.items():

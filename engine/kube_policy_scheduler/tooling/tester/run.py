@@ -38,6 +38,7 @@ from kube_policy_scheduler.tooling.tester.expectations import (
     Feasible,
     Filtered,
     GoesTo,
+    InQueue,
     Margin,
     MaxSkew,
     Mismatch,
@@ -453,7 +454,7 @@ class SuiteRun:
             if case.kind is Kind.QUEUE:
                 return ended(case, self._queue(case, case_cluster, expected[None]), ())
             failures, outcomes = self._compared(case, case_cluster, expected)
-        whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew)]
+        whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew | InQueue)]
         if whole and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
             failures += self._under_other_seeds(case, case_cluster, whole)
         if self._shuffle:
@@ -500,9 +501,13 @@ class SuiteRun:
                 if failure is not None:
                     failures.setdefault((one.path, one.key), failure)
         for one in expected[None]:
-            if isinstance(one.value, Placed | MaxSkew):
+            if isinstance(one.value, Placed | MaxSkew | InQueue):
                 mismatch = compare_all(
-                    one.value, runner.placed(), facts=case_cluster.facts, open_to=frozenset(runner.open_to)
+                    one.value,
+                    runner.placed(),
+                    facts=case_cluster.facts,
+                    open_to=frozenset(runner.open_to),
+                    queues=runner.queues(),
                 )
                 if mismatch is not None:
                     failures[one.path, one.key] = Failure(one, mismatch)
@@ -523,7 +528,7 @@ class SuiteRun:
 
     def _failure(self, case: Case, one: Expected, decided: Decided, case_cluster: CaseCluster) -> Failure | None:
         value, outcome, profile = one.value, decided.outcome, decided.policy.profile
-        if value is None or isinstance(value, Placed | MaxSkew | Turns):
+        if value is None or isinstance(value, Placed | MaxSkew | InQueue | Turns):
             return None
         clause = value.reason.clause if isinstance(value, Unschedulable | Filtered) else None
         if clause is not None and clause not in decided.policy.clause_names:
@@ -570,8 +575,10 @@ class SuiteRun:
                 _, runner = self._again(case, case_cluster, Cycle(seed=self.suite.seed + more))
                 placed, open_to = runner.placed(), frozenset(runner.open_to)
                 for one in whole:
-                    assert isinstance(one.value, Placed | MaxSkew)
-                    mismatch = compare_all(one.value, placed, facts=case_cluster.facts, open_to=open_to)
+                    assert isinstance(one.value, Placed | MaxSkew | InQueue)
+                    mismatch = compare_all(
+                        one.value, placed, facts=case_cluster.facts, open_to=open_to, queues=runner.queues()
+                    )
                     if mismatch is not None:
                         got = f"{mismatch.got} where ties fall otherwise; if this does not matter, write `tie: ok`"
                         return [Failure(one, Mismatch(mismatch.expected, got))]
@@ -603,7 +610,7 @@ def _misplaced(case: Case, one: Expected, step: Path | None) -> str:
         if case.kind is Kind.QUEUE:
             return f"`{one.key}` applies to a decision, but a `queue` decides nothing; expected `turns`"
         return "`turns` requires a `queue`, which this case does not have"
-    if isinstance(one.value, Placed | MaxSkew) and (step is not None or case.kind is Kind.FORALL):
+    if isinstance(one.value, Placed | MaxSkew | InQueue) and (step is not None or case.kind is Kind.FORALL):
         return f"`{one.key}` applies to the whole sequence: move it to the `expect` of the case"
     return ""
 
