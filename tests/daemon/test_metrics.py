@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
+from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
@@ -210,6 +211,10 @@ LOAD = SignalRow("load", age_seconds=3.0, degraded=True, series=5, missing_nodes
 REJECTED = "_total{profile=policy-scheduler,result=unschedulable}"
 CONDITIONS = "{driver=gpu.example.com,profile=policy-scheduler,status=timeout}"
 LEASE = LeaseState("policy-scheduler", leads=True, holder="a")
+QUEUE = QueueState(
+    "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
+    share=0.25, weight=1.0, pods=3,
+)  # fmt: skip
 CASES: dict[str, Sample] = {
     # as kube-scheduler's
     "scheduler_schedule_attempts": (lambda g: g.decide(cpu="64"), REJECTED, 1),
@@ -233,6 +238,11 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_claims_binding_duration_seconds": (Given.claim, "_sum{result=success}", 0.5),
     "policy_scheduler_claims_contended": (Given.claim, "_total{}", 1),
     "policy_scheduler_devices": lives("{state=allocated}", 6, devices={"published": 8, "allocated": 6}),
+    # quotas that lend
+    "policy_scheduler_queue_used": lives("{queue=research,resource=cpu}", 5.5, queues=[QUEUE]),
+    "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),
+    "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
+    "policy_scheduler_queue_share": lives("{queue=research}", 0.25, queues=[QUEUE]),
     # decisions and policies
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),
     "policy_scheduler_decisions": (Given.decide, "_total{policy=next,result=placed}", 1),
