@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, Rows
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
     DomainBlocks,
@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.block_maxima import (
     TiedRows,
     domain_blocks,
 )
+from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.extremes import AT_HIGHEST, AT_LOWEST, Extremes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
@@ -167,6 +168,9 @@ class _Compared:
         """`uint8[nodes]`, as `Extremes.flags`."""
         self._lowest = self._highest = 0
         """How many feasible nodes have the lowest and the highest value."""
+        self._ok: BoolArray = np.zeros(0, np.bool_)
+        """`bool[nodes]`: the feasible nodes of the last look."""
+        self._changes: ChangedRows | None = None
 
     @property
     def bytes(self) -> int:
@@ -181,20 +185,32 @@ class _Compared:
         return None
 
     def _compare_all(self, frame: Frame, cache: TemplateCache) -> None:
+        nodes = frame.cluster.nodes
+        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes)
         self._scores, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
+        self._ok = cache.ok.copy()
         self._extremes = Extremes()
         self._score(frame.at(ALL_ROWS if cache.count == len(cache.ok) else cache.passing()), self._extremes)
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)
 
     def _compare(self, frame: Frame, cache: TemplateCache, changed: set[int]) -> bool:
-        """Compare the changed rows with the known extremes; return whether these are still the extremes."""
-        if not changed:
-            return True
+        """Compare the changed rows with the known extremes; return whether these are still the extremes.
+
+        changed: see `refresh`. Most of them changed because of their pods, which a comparison does not depend on.
+        """
+        static = self._changes.take() if self._changes is not None else None
+        if static is None or isinstance(static, slice):
+            return False
         every = np.fromiter(changed, np.int64, len(changed))
+        every = every[cache.ok[every] != self._ok[every]]
+        if not len(every) and not len(static):
+            return True
+        every = np.union1d(every, static)
+        self._ok[every] = cache.ok[every]
         lowest, highest = _numbers(self._flags[every])
         self._flags[every] = 0
-        rows = every[cache.ok[every]]
+        rows = every[self._ok[every]]
         if len(rows):
             extremes = Extremes(self._extremes)
             self._score(frame.at(rows), extremes)
