@@ -230,3 +230,22 @@ def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None
                 "status": {"disruptionsAllowed": serial % 2},
             }
             cluster.set_object(msgspec.convert(forbidding, objects.PodDisruptionBudget))
+
+
+def test_a_nominated_pod_counts_where_victims_were_found_before_it_came() -> None:
+    cluster, kept, profile = Cluster(), KeptVictims(), kubernetes_profile()
+    for number in range(150):
+        node = {"metadata": {"name": f"n{number:03}"}, "status": {"allocatable": {"cpu": "2", "pods": "9"}}}
+        cluster.set_node(msgspec.convert(node, objects.Node))
+        for each in "ab":
+            cluster.place(pod(cluster, f"low{number}{each}"), f"n{number:03}")
+    before = preempted(cluster, profile=profile, kept=kept, every_node=True)
+    for number in range(0, 150, 2):
+        cluster.nominate(pod(cluster, f"nominated{number}", priority=10), f"n{number:03}")
+
+    after = preempted(cluster, profile=profile, kept=kept)
+
+    assert {len(victims.pods) for victims in before.candidates.values()} == {1}
+    assert {int(name[1:]) % 2: len(found.pods) for name, found in after.candidates.items()} == {0: 2, 1: 1}
+    assert after == preempted(cluster, profile=profile)
+    assert len(after.ties) == sum(int(name[1:]) % 2 for name in after.candidates)
