@@ -39,6 +39,7 @@ Allowed: TypeAlias = Literal[
     "pack",
     "limit",
     "devices",
+    "domains",
     "canary",
     "use kubernetes scores",
     "gang",
