@@ -21,6 +21,7 @@ PAGES = [
         "deploy/AUTOSCALING.md",
         "deploy/DEVICES.md",
         "deploy/GETTING-STARTED.md",
+        "deploy/MIGRATION-BATCH.md",
         "deploy/MIGRATION.md",
         "deploy/MILLION-NODES.md",
         "deploy/OPERATIONS.md",

@@ -106,6 +106,31 @@ def test_a_rule_of_kubernetes_keeps_the_reason_that_autoscalers_know() -> None:
     assert (found.help, found.is_kubernetes, found.reason) == (False, True, UNSCHEDULABLE)
 
 
+QUEUES = """policy web
+queue all {limit}
+queue a of all for pods where pod.namespace == "shop" min cpu 2
+order by queue.share
+reclaim
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "together", "helps"), [("", 1, True), ("max cpu 3", 1, False), ("max cpu 9", 2, False)]
+)
+def test_a_queue_that_only_lacks_nodes_gets_some(limit: str, together: int, helps: bool) -> None:
+    stage = Stage(policies(QUEUES.format(limit=limit)), nodes=1)
+    pod = stage.pod(cpu="5")
+    policy = stage.policy_set.governing(pod)
+    assert policy is not None
+    frame = Frame(pod, stage.cluster, NOW)
+    decision = stage.cycle.decide(frame, policy.profile)
+    assert decision.host is None
+    found = judge(frame, policy.profile, decision.diagnosis, together=together)
+
+    assert (found.help, found.reason) == (helps, UNSCHEDULABLE if helps else SKIPPED)
+    assert helps or "has no quota for cpu" in found.why
+
+
 EVENTS = st.lists(st.tuples(st.sampled_from(["refuse", "gone", "place"]), st.integers(0, 11)), max_size=40)
 
 

@@ -101,10 +101,10 @@ def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
     if diagnosis is None:
         return HELP
     rejection = diagnosis.rejection
-    if rejection is not None and rejection.code is not Code.ERROR and rejection.plugin not in profile.clauses:
+    if rejection is not None and rejection.code is not Code.ERROR:
         by = next((plugin for plugin in profile.filters if plugin.name == rejection.plugin), None)
-        why = ", ".join(rejection.reasons)
-        return NewNodes(False, rejection.plugin, why, is_kubernetes=by is not None and hasattr(by, "default"))
+        if by is None or hasattr(by, "default"):  # clauses and queues have been asked
+            return NewNodes(False, rejection.plugin, ", ".join(rejection.reasons), is_kubernetes=True)
     if "" in diagnosis.plugins:
         return NewNodes(False, "NodeAffinity", PINNED, is_kubernetes=True)
     return HELP

@@ -1,4 +1,4 @@
-"""`policyctl import`: kube-scheduler's configuration as policies."""
+"""`policyctl import`: kube-scheduler's configuration, or the queues of another scheduler, as policies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ EPILOG = """
 Examples:
   policyctl import scheduler-config.yaml                    # one profile: to standard output
   policyctl import scheduler-config.yaml --output policies/ # a file for each profile
+  kubectl get clusterqueues,cohorts,localqueues,resourceflavors -A -o yaml | policyctl import -   # Kueue
+  kubectl get queues.scheduling.volcano.sh -o yaml | policyctl import - --output policies/        # Volcano
+  policyctl import queues.yaml --output policies/           # YuniKorn; its ConfigMap, too
   kubectl -n kube-system get configmap scheduler-config -o jsonpath='{.data.config\\.yaml}' | policyctl import -
 
 \b
 Exit codes: 0 everything was converted; 1 something could not be converted exactly: see the comments in the policy and
-standard error; 2 the configuration cannot be used.
+standard error; 2 the input cannot be used.
 """
 
 
@@ -32,17 +35,22 @@ standard error; 2 the configuration cannot be used.
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the policies.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(file: Path, output: Path | None, force: bool) -> int:
-    """Convert a KubeSchedulerConfiguration to policies.
+    """Convert a KubeSchedulerConfiguration, or the queues of another scheduler, to policies.
 
-    FILE is the configuration of kube-scheduler in YAML; `-` is standard input. Each profile becomes a policy that
-    serves its schedulerName. The command converts disabled plugins, weights, scoring strategies, added affinity, and
-    the arguments of Trimaran's TargetLoadPacking and LoadVariationRiskBalancing.
+    FILE is YAML or JSON with one or more documents; `-` is standard input.
+
+    From the configuration of kube-scheduler, each profile becomes a policy that serves its schedulerName. The command
+    converts disabled plugins, weights, scoring strategies, added affinity, and the arguments of Trimaran's
+    TargetLoadPacking and LoadVariationRiskBalancing.
+
+    Queues become one policy, `queues`, with `queue` statements. The command reads ClusterQueues, Cohorts, LocalQueues
+    and ResourceFlavors of Kueue, the queues.yaml of YuniKorn, Queues of Volcano and KAI, and ElasticQuotas of
+    scheduler-plugins and Koordinator. It names each field that it cannot convert.
     """
-    from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
-    from kube_policy_scheduler.tooling.importing.translation import import_configuration
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
 
     try:
-        imported = import_configuration(parse_document(files.source(file)))
+        imported = _imported(file)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -59,6 +67,26 @@ def command(file: Path, output: Path | None, force: bool) -> int:
         for note in each.notes:
             say(f"{each.name}: {note}", err=True)
     return 1 if any(each.notes for each in imported) else 0
+
+
+def _imported(file: Path) -> tuple[Imported, ...]:
+    from kube_policy_scheduler.documents.yaml_document import parse_document, parse_documents
+    from kube_policy_scheduler.tooling.importing.configuration import KIND
+    from kube_policy_scheduler.tooling.importing.foreign_queues import has_queues, import_queues, wrong_kind
+    from kube_policy_scheduler.tooling.importing.translation import Imported, import_configuration
+
+    source = files.source(file)
+    documents = parse_documents(source)
+    if has_queues(documents):
+        queues = import_queues(documents)
+        return (Imported("queues", queues.text, queues.notes),)
+    if len(documents) < 2 and all(_may_be(each.value, KIND) for each in documents):
+        return import_configuration(parse_document(source))
+    raise wrong_kind(documents)
+
+
+def _may_be(value: object, kind: str) -> bool:
+    return not isinstance(value, dict) or value.get("kind") in (None, kind)
 
 
 def _written(imported: tuple[Imported, ...], folder: Path, *, force: bool) -> bool:
