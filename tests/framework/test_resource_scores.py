@@ -149,3 +149,19 @@ def test_a_share_just_below_a_percent_is_not_rounded_up_however_large_the_node()
     )
 
     assert score(LeastAllocated((("memory", 1),)), looking) == 0
+
+
+@pytest.mark.parametrize("cpu", ["4", "0"])
+def test_a_node_that_offers_less_than_before_is_scored_by_that(cpu: str) -> None:
+    def node(cpu: str) -> objects.Node:
+        offered = {"cpu": cpu, "memory": "1000", "pods": "9"}
+        status = {"capacity": {"cpu": "16", "memory": "1000"}, "allocatable": offered}
+        return msgspec.convert({"metadata": {"name": "n"}, "status": status}, objects.Node)
+
+    cluster = Cluster()
+    cluster.set_node(node("16"))
+    looking = Frame(cluster.templates.pod(pod("p", {"cpu": "2", "memory": "100"})), cluster, 0.0)
+    score(LeastAllocated(), looking)
+    assert cluster.set_node(node(cpu)) == {"allocatable"}
+
+    assert score(LeastAllocated(), looking) == ((50 + 90) // 2 if cpu == "4" else 90)

@@ -91,6 +91,8 @@ class NodeTable:
         self._nonzero_cpu = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
         self._nonzero_memory = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
         self._pod_count = _no_amounts()
+        self.offers_version = 0
+        """Changes with what any node offers."""
         self._offers: Counter[str] = Counter()
         """The number of nodes that offer each resource that is not native."""
         self.counted = self._requested.keys()
@@ -458,6 +460,7 @@ class NodeTable:
                 self._static.pop(("label", key), None)
 
     def _write_allocatable(self, row: int, offered: Amounts) -> None:
+        self.offers_version += 1
         for resource, column in self._allocatable.items():
             column[row] = offered.get(resource, 0)
         self.touch(row)

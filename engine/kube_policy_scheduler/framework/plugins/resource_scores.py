@@ -155,13 +155,13 @@ class Capacity:
 
 def capacity_of(nodes: NodeTable, resource: str) -> Capacity:
     """Return what the nodes offer of a resource; kept until one changes."""
-
-    def read() -> Capacity:
+    kept: dict[str, tuple[int, Capacity]] = nodes.derive("capacities", dict)
+    known = kept.get(resource)
+    if known is None or known[0] != nodes.offers_version:
         whole = nodes.allocatable(resource)
         exact = bool(len(whole)) and bool(whole.min() > 0) and bool(whole.max() < _MOST_EXACT_REAL)
-        return Capacity(whole, whole.astype(np.float64), exact)
-
-    return nodes.derive(("capacity", resource), read)
+        known = kept[resource] = nodes.offers_version, Capacity(whole, whole.astype(np.float64), exact)
+    return known[1]
 
 
 def in_chunks(rows: Rows, size: int) -> Iterator[tuple[slice, Rows]]:
