@@ -92,7 +92,7 @@ class _Mirror:
         self.resource = resource
         self.handler: Any = None
 
-    def attach(self, handler: Any) -> None:
+    def attach(self, handler: Any, on_unavailable: Any) -> None:
         self.handler = handler
 
 

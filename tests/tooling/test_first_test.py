@@ -19,8 +19,14 @@ from kube_policy_scheduler.tooling.coverage.measure import totals
 from kube_policy_scheduler.tooling.first_test.writing import common, difference
 
 ROOT = Path(__file__).parents[2]
-NOT_VARIED = ("claimed-gpus.policy", "gpu-drivers.policy", "nvlink-groups.policy", "smallest-gpu.policy")
-"""Policies about what `--init` does not vary: devices that pods claim."""
+NOT_VARIED = (
+    "claimed-gpus.policy",
+    "gpu-drivers.policy",
+    "inference-evicted-first.policy",
+    "nvlink-groups.policy",
+    "smallest-gpu.policy",
+)
+"""Policies about what `--init` does not vary: devices that pods claim, and pods that may be evicted."""
 SHIPPED = sorted(path for path in (ROOT / "policies").rglob("*.policy") if path.name not in NOT_VARIED)
 
 
