@@ -71,7 +71,7 @@ def add_all(cluster: Cluster, names: dict[str, str]) -> None:
 def test_two_schedulers_use_up_one_pool_and_no_device_twice(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path, watch: str
 ) -> None:
-    """The watch of claims may end at any time: then a list says what there is, but not what was written first."""
+    """The watch of claims may end at any time. The list after it shows what is there, not in which order it came."""
     expired: list[Exchange] = []
 
     def expire(exchange: Exchange) -> Fault | None:

@@ -140,7 +140,7 @@ class World:
         return True
 
     def check_victims(self, pod: PodInfo, victims: tuple[PodInfo, ...]) -> None:
-        """Check invariants 4 and 5: each victim's queue borrows before the eviction, and no victim goes in vain."""
+        """Check invariants 4 and 5: each victim's queue borrows before the eviction, and each eviction is needed."""
         usage, policy = self.usage, self.rules.governing(pod)
         assert policy is not None
         queue = usage.queue_of(pod.template)

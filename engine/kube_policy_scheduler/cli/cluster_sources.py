@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SCHEDULER = "default-scheduler"
+_OWN_RULES = "  [default: Kubernetes' own rules]"
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
@@ -146,6 +147,16 @@ def cluster_options(command: _CommandT) -> _CommandT:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def policies_option(
+    *, what: str = "Policies that decide", more: str = "", required: bool = False
+) -> Callable[[_CommandT], _CommandT]:
+    """Return the option `--policies`; its help begins with `what` and ends with `more`."""
+    text = f"{what}: a file, a folder, or a ConfigMap; may be repeated.{more if required else _OWN_RULES}"
+    return click.option(
+        "--policies", multiple=True, required=required, type=click.Path(path_type=Path), metavar="PATH", help=text
+    )
 
 
 def decision_options(command: _CommandT) -> _CommandT:

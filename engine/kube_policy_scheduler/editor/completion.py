@@ -15,7 +15,6 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.editor import names
 from kube_policy_scheduler.editor.cluster_words import ClusterWords
 from kube_policy_scheduler.editor.hover import builtin_text, definition_text, field_text, statement_text
-from kube_policy_scheduler.editor.paths import path_before, subject_of
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang.checked import COUNTED
 from kube_policy_scheduler.lang.environment import Environment, Field, Key
@@ -321,7 +320,7 @@ def open_call(project: Project, name: str, offset: int) -> tuple[Builtin, int] |
 
 
 def _members(at: _Place) -> Iterator[Item]:
-    path = path_before(at.before)
+    path = names.path_before(at.before)
     if not path:
         return
     environment = at.environment
@@ -329,7 +328,7 @@ def _members(at: _Place) -> Iterator[Item]:
         yield Item("pods", ItemKind.FIELD, at.start, detail=f"the pods of the {path[0]}", rank=4)
         if environment.topologies.get(path[0], "") is not None:
             yield Item("nodes", ItemKind.FIELD, at.start, detail=f"the nodes of the {path[0]}", rank=4)
-    subject = subject_of(path[0], at.before) or _subject_behind(at, path[0])
+    subject = names.subject_of(path[0], at.before) or _subject_behind(at, path[0])
     if not subject:
         return
     prefix = ".".join((subject, *path[1:]))
@@ -457,8 +456,8 @@ def _in_string(
         elif called is not None and any(each.takes.word for each in called.parameters):
             yield from (Item(resource, ItemKind.VALUE, start) for resource in words.resources)
     if tokens[-1].kind == "LSQB" and len(tokens) > 1:
-        path = path_before((*tokens[:-1], Token("DOT", ".", 0, 0)))
-        subject = subject_of(path[0], tokens) if path else ""
+        path = names.path_before((*tokens[:-1], Token("DOT", ".", 0, 0)))
+        subject = names.subject_of(path[0], tokens) if path else ""
         field = project.environment.fields.get(".".join((subject, *path[1:]))) if path else None
         if field is not None:
             yield from (replace(item, text=item.label, start=start) for item in _keys_of(field, at, subject))
@@ -475,13 +474,13 @@ def _compared(at: _Place, tokens: Sequence[Token]) -> Iterator[Item]:
     index -= 2 if tokens[index - 1].kind == "NOT" else 1
     left = tokens[: index + 1]
     if left and left[-1].kind == "RSQB" and len(left) > 3 and left[-2].kind == "STRING":
-        key, path = left[-2].text.strip('"'), path_before((*left[:-3], Token("DOT", ".", 0, 0)))
+        key, path = left[-2].text.strip('"'), names.path_before((*left[:-3], Token("DOT", ".", 0, 0)))
     else:
-        whole = path_before((*left, Token("DOT", ".", 0, 0)))
+        whole = names.path_before((*left, Token("DOT", ".", 0, 0)))
         key, path = (whole[-1], whole[:-1]) if whole else ("", ())
     if not path:
         return
-    subject = subject_of(path[0], tokens)
+    subject = names.subject_of(path[0], tokens)
     field = at.environment.fields.get(".".join((subject, *path[1:])))
     if field is not None and field.key is Key.LABEL:
         known = (at.words.node_labels if subject == "node" else at.words.pod_labels).get(key, {})

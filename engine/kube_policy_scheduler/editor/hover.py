@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.editor import names
-from kube_policy_scheduler.editor.paths import subject_of
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
@@ -149,7 +148,7 @@ def _field_at(environment: Environment, words: tuple[Token, ...], index: int) ->
 
 def _subject(words: tuple[Token, ...], first: int) -> str:
     root = words[first].text
-    return root if root in ("node", "pod") else subject_of(root, words[: first + 1])
+    return names.subject_of(root, words[: first + 1])
 
 
 def value_at(project: Project, name: str, offset: int) -> typed.Typed | None:

@@ -1,9 +1,9 @@
-"""Where each name of a set of policies is defined and used: for going there, for finding, and for renaming."""
+"""Names in policies: where each is defined and used, to find and to rename it; what paths are about."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -285,3 +285,31 @@ def _refuse_taken(project: Project, symbol: Symbol, new: str) -> None:
             known = set(policy_names(project))
         if new in known:
             raise RenameError(f"the name `{new}` is taken")
+
+
+# --- paths to fields -----------------------------------------------------------------------------------
+
+
+def path_before(words: Sequence[Token]) -> tuple[str, ...]:
+    """Return the names of the path that ends with the dot at the end: `node.free.` gives node, free."""
+    path: list[str] = []
+    index = len(words) - 1
+    while index >= 1 and words[index].kind == "DOT" and words[index - 1].kind in ("NAME", "POD", "MEMBER"):
+        path.append(words[index - 1].text)
+        index -= 2
+    return tuple(reversed(path))
+
+
+def subject_of(root: str, words: Sequence[Token]) -> str:
+    """Return what a path is about: `pod` and `node`, also by a name that an aggregate gives them."""
+    if root in ("node", "pod"):
+        return root
+    if root == "victim":
+        return "pod"
+    for index in range(len(words) - 1, 0, -1):
+        if words[index - 1].text == root and words[index].kind == "IN":
+            for token in words[index:]:
+                if token.kind == "MEMBER":
+                    return {"pods": "pod", "nodes": "node"}.get(token.text, "")
+            break
+    return ""

@@ -1,4 +1,4 @@
-"""Compiled loops that may take the place of array passes over all rows. Without them, nothing is decided otherwise."""
+"""Compiled loops that may take the place of array passes over all rows. Decisions are the same without them."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
 _MAX_BYTES = 256 * 2**20
-"""Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes and 50 at
-130,000. Shared results are counted for each template."""
+"""Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes, 50 at
+130,000. Results that some templates share are counted for each of them; those that all share are not counted."""
 _MAX_FEASIBLE_SCORES = 16
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""

@@ -47,10 +47,7 @@ Exit codes: 0 everything that was asked about fits; 1 something does not fit; 2 
 
 @click.command(epilog=EPILOG)
 @cluster_sources.cluster_options
-@click.option(
-    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated.  [default: Kubernetes' own rules]",
-)  # fmt: skip
+@cluster_sources.policies_option()
 @click.option(
     "--pod", "pod_file", type=click.Path(path_type=Path), metavar="FILE",
     help="How many more of this pod fit: a Pod as for kubectl apply, or the short form of policy tests.",

@@ -37,10 +37,7 @@ Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not r
 
 @click.command(epilog=EPILOG)
 @cluster_sources.cluster_options
-@click.option(
-    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated.  [default: Kubernetes' own rules]",
-)  # fmt: skip
+@cluster_sources.policies_option()
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Check only pods of this namespace; may be repeated."
 )

@@ -28,10 +28,7 @@ Exit codes: 0 the queues are shown; 2 the command could not run, or the policies
 
 @click.command(epilog=EPILOG)
 @cluster_sources.cluster_options
-@click.option(
-    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies with `queue` statements: a file, a folder, or a ConfigMap; may be repeated.",
-)  # fmt: skip
+@cluster_sources.policies_option(what="Policies with `queue` statements", required=True)
 @click.option("--now", type=cluster_sources.Moment(), default=None, help="The time of the cluster, if recorded.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."

@@ -65,10 +65,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know
 
 @click.command(epilog=EPILOG)
 @cluster_sources.cluster_options
-@click.option(
-    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated. Only pods that they govern move.",
-)  # fmt: skip
+@cluster_sources.policies_option(more=" Only pods that they govern move.", required=True)
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True, help="Move only pods of this namespace; may be repeated."
 )
