@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from kube_policy_scheduler.cli import kubectl_completion
 from kube_policy_scheduler.cli.main import policyctl
 
 
@@ -40,3 +41,25 @@ def test_owner_completes_the_owners_of_the_configuration(tmp_path: Path) -> None
         assert [item.value for item in found] == ["team-a", "team-b"]
     assert complete(["lint", "--owner"], "te") == []
     assert complete(["lint", "--config", str(tmp_path / "none.yaml"), "--owner"], "te") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["expl"], ["explain-code\tExplain diagnostic codes: what is wrong,...", ":4"]),
+        (["lint", "--format", "sa"], ["sarif", ":4"]),
+        (["lint", "policies/"], [":0"]),
+        (["man", ""], [":16"]),
+        ([], None),
+    ],
+)
+def test_kubectl_completes_the_plugin(
+    typed: list[str], offered: list[str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-policy", *typed])
+    kubectl_completion.main()
+    printed = capsys.readouterr().out.splitlines()
+    if offered is None:
+        assert [line.split("\t")[0] for line in printed[:2]] == ["canary", "capacity"]
+    else:
+        assert printed == offered

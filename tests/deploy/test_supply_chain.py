@@ -15,6 +15,7 @@ from tests.fuzz.targets import targets
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
+ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
 
 
 def workflow(path: Path) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def test_actions_are_pinned_to_commits_that_say_their_version(path: Path) -> Non
 
 def test_an_action_has_one_version_everywhere() -> None:
     pins: dict[str, set[str]] = {}
-    for path in WORKFLOWS:
+    for path in WORKFLOWS + ACTIONS:
         for action, pin in re.findall(r"uses: ([^@\s]+)@(.*)", path.read_text(encoding="utf-8")):
             pins.setdefault(action, set()).add(pin)
     assert {action: found for action, found in pins.items() if len(found) > 1} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,9 @@ def test_it_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     assert run("policyctl", "functions", "clamp")[0] == 0
     code, out = run("kubectl-policy", "lint", "--help")
     assert (code, out.splitlines()[0]) == (0, "Usage: kubectl policy lint [OPTIONS] PATH...")
+    assert run("kubectl_complete-policy", "expl")[1].splitlines()[-1] == ":4"
+    assert run("policyctl", "man", "man1") == (0, "")
+    assert (tmp_path / "man1" / "policyctl-lint.1").exists()
     assert run("policy-scheduler", "--help")[0] == 0
 
 
@@ -88,3 +92,26 @@ def test_the_hooks_for_other_repositories_call_commands_that_there_are() -> None
         assert program == "policyctl"
         assert command in policyctl.list_commands(click.Context(policyctl))
         assert f"id: {hook['id']}" in shown
+
+
+def test_the_action_for_other_repositories_checks_their_policies(tmp_path: Path) -> None:
+    action = yaml.safe_load(
+        (ROOT / ".github" / "actions" / "check-policies" / "action.yml").read_text(encoding="utf-8")
+    )
+    (tmp_path / "policyctl").symlink_to(Path(sys.prefix))  # instead of an installation
+    (tmp_path / "bad.policy").write_text("filter node.redy\n")
+    steps = [step for step in action["runs"]["steps"] if "POLICIES" in step.get("env", {})]
+    assert [step["name"] for step in steps] == ["policyctl lint", "policyctl fmt", "policyctl test"]
+    for step in steps:
+        environment = {"RUNNER_TEMP": str(tmp_path), "PATH": os.environ["PATH"], "POLICIES": str(ROOT / "policies")}
+        good = subprocess.run([step["shell"], "-ec", step["run"]], env=environment, capture_output=True, text=True)
+        assert good.returncode == 0, good.stdout + good.stderr
+    bad = subprocess.run(
+        ["bash", "-ec", steps[0]["run"]],
+        cwd=tmp_path,
+        env=environment | {"POLICIES": "."},
+        capture_output=True,
+        text=True,
+    )
+    assert bad.returncode == 1
+    assert bad.stdout.startswith("::error file=bad.policy,line=1")
