@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -77,6 +78,8 @@ class Run:
     """The one whose profile it is, if there is one."""
     reserved: list[ClaimReservation] = field(default_factory=list)
     """What the pods decided since the last `release` claim."""
+    objects: list[Any] = field(default_factory=list)
+    """Other objects of those pods."""
 
     def pods(self, count: int) -> list[PodInfo]:
         """Return so many new pods to decide."""
@@ -84,6 +87,11 @@ class Run:
         found = [pod_info(self.cluster, self.workload.make_pod(number)) for number in range(first, first + count)]
         for pod in found if self.workload.claims else ():
             self.cluster.set_object(msgspec.convert(claim(pod.name, owner=pod.uid), objects.ResourceClaim))
+        if self.workload.make_objects is not None:
+            for pod in found:
+                for thing in self.workload.make_objects(pod):
+                    self.cluster.set_object(thing)
+                    self.objects.append(thing)
         return found
 
     def decide(self, pod: PodInfo) -> tuple[Decision, tuple[PodInfo, ...]]:
@@ -106,7 +114,10 @@ class Run:
         return decision, victims
 
     def release(self) -> None:
-        """Give back what pods claim, and delete their claims."""
+        """Give back what pods claim, and delete their claims and other objects."""
+        for thing in self.objects:
+            self.cluster.remove_object(thing)
+        self.objects.clear()
         for reservation in self.reserved:
             undo(reservation, self.cluster)
             for one in reservation.claims:
@@ -122,6 +133,9 @@ def start(workload: Workload, *, nodes: int, placed: int | None = None) -> Run:
         info = pod_info(cluster, workload.make_placed(number))
         info.uid = f"placed-{number}"
         cluster.place(info, f"node-{number % nodes}")
+        if workload.make_objects is not None:
+            for thing in workload.make_objects(info):
+                cluster.set_object(thing)
         if workload.claims:
             device = (f"node-{number % nodes}", number // nodes)
             held = claim(f"placed-{number}", owner=info.uid, allocated=device)

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -71,7 +71,18 @@ def baseline() -> dict[str, float]:
     return dict(stored["relative"])
 
 
-def store_baseline(results: Results) -> None:
+class Measured(Protocol):
+    """A run whose costs can become the baseline."""
+
+    @property
+    def turn_us(self) -> float:
+        """Return one turn of the reference loop, CPU time."""
+
+    def relatives(self) -> dict[str, float]:
+        """Return every cost in turns of the reference loop, by name."""
+
+
+def store_baseline(results: Measured) -> None:
     """Make these costs the baseline; those that were not measured now stay."""
     kept = baseline() | {name: round(value, 3) for name, value in results.relatives().items()}
     BASELINE.write_text(

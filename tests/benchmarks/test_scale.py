@@ -15,11 +15,14 @@ from tests.benchmarks.reference import Reference
 from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.__main__ import INTERRUPTED, Run, main, page
 from tests.benchmarks.scale.api import synthetic_api
+from tests.benchmarks.scale.gang import SIZES, gang_row, measure_gangs
+from tests.benchmarks.scale.gated import measure_gated
 from tests.benchmarks.scale.growth import Size
-from tests.benchmarks.scale.loads import LOADS
+from tests.benchmarks.scale.loads import LOADS, THRESHOLDS
 from tests.benchmarks.scale.shards import SHARDS, Fragmentation, measure_shards
 from tests.benchmarks.scale.site import Load, Started, measure, started
 from tests.benchmarks.scale.stalls import BOUNDS_MS, Stalls
+from tests.benchmarks.workloads import WORKLOADS
 
 NODES, PODS = 60, 240
 
@@ -50,12 +53,43 @@ def test_a_heartbeat_changes_nothing_and_every_other_state_of_a_node_does() -> N
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 async def test_decisions_beside_changes_are_those_of_the_plain_path(load: Load, tmp_path: Path) -> None:
     with synthetic_api(nodes=NODES, pods=PODS) as url:
-        async with started(url, tmp_path, nodes=NODES, pods=PODS) as (site, start):
+        async with started(url, tmp_path, Reference(), nodes=NODES, pods=PODS) as (site, start):
             found = measure(site, load, Reference(), seconds=0.02, checks=2)
 
             assert (start.nodes, start.pods) == (NODES, PODS)
             assert found.checked == 2
             assert len(site.scheduler.cluster.pods) <= PODS, "what was placed has been taken back"
+
+
+async def test_gangs_of_any_size_are_bound(tmp_path: Path) -> None:
+    with synthetic_api(nodes=NODES, pods=PODS) as url:
+        async with started(url, tmp_path, Reference(), nodes=NODES, pods=PODS) as (site, _):
+            found = await measure_gangs(site, Reference(), gangs=3, size=4)
+
+            assert (found.name, found.gangs * found.size) == ("gang 3x4", site.hands.bound_pods)
+
+
+async def test_pods_are_bound_beside_gated_ones() -> None:
+    found = await measure_gated(Reference(), gated=20, pods=10)
+
+    assert (found.workload, found.decisions) == ("SchedulingWhileGated", 10)
+
+
+def test_every_threshold_names_what_is_measured() -> None:
+    rows = {load.name for load in LOADS} | {gang_row(*size) for size in SIZES}
+    workloads = {workload.name for workload in WORKLOADS} | {"SchedulingWhileGated"}
+
+    assert [ours for *_, ours, nodes in THRESHOLDS if ours not in (workloads if nodes else rows)] == []
+
+
+def test_only_what_is_slower_by_more_than_noise_is_named() -> None:
+    run = _run()
+    run.noise = {"start/60/240": 1.5}
+
+    assert run.slower({"start/60/240": 2_000.0 / 1.9}) == []
+    assert run.slower({"start/60/240": 1_000.0}) == [
+        "start/60/240: 2.00 times its baseline; up to 1.95 is noise",
+    ]
 
 
 def _run() -> Run:

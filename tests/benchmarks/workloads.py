@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy import Policy
-from tests.benchmarks import devices
+from tests.benchmarks import devices, volumes
 from tests.benchmarks.manifests import HOSTNAME, ZONE, Json, add_node, in_zones, near, node, pod, spread
 from tests.benchmarks.policies import FOUR_LINES, policy_text, profile_of
 
@@ -56,6 +56,8 @@ class Workload:
     prepare: Callable[[Cluster], None] = field(default=lambda cluster: None)
     claims: bool = False
     """Whether each node has devices, and each pod claims one."""
+    make_objects: Callable[[PodInfo], tuple[Any, ...]] | None = None
+    """Other objects that exist for each pod."""
     goal: int | None = None
     """Decisions per second to reach at 5,000 nodes, a quarter of it at 20,000."""
     preempts: bool = False
@@ -169,6 +171,41 @@ def _daemon(number: int) -> Json:
         memory="1Mi",
         affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
     )
+
+
+def _partly_tainted_node(number: int) -> Json:
+    taints = [{"key": "foo", "value": "", "effect": "NoSchedule"}] if number % 5 == 4 else []
+    return node(f"node-{number}", zone=ZONES[number % 3], taints=taints)
+
+
+def _spread_over_untainted(number: int) -> Json:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": HOSTNAME,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeAffinityPolicy": "Ignore",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"foo": ""}},
+    }
+    return pod(f"pod-{number}", labels={"foo": ""}, topologySpreadConstraints=[constraint])
+
+
+def _node_with_extended_resource(number: int) -> Json:
+    made = _plain_node(number)
+    for offered in ("capacity", "allocatable"):
+        made["status"][offered] |= {_EXTENDED: "8"}
+    return made
+
+
+def _with_extended_resource(number: int) -> Json:
+    made = pod(f"pod-{number}")
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["requests"] |= {_EXTENDED: "1"}
+    resources["limits"] = {_EXTENDED: "1"}
+    return made
+
+
+_EXTENDED = "foo.com/bar"
 
 
 def _mixed(number: int) -> Json:
@@ -367,6 +404,42 @@ WORKLOADS: tuple[Workload, ...] = (
         prepare=_device_class,
         claims=True,
         goal=2_000,
+    ),
+    Workload(
+        "SchedulingWithNodeInclusionPolicy",
+        "hostname spread, a fifth of the nodes tainted",
+        2_000,
+        _spread_over_untainted,
+        make_node=_partly_tainted_node,
+    ),
+    Workload(
+        "SchedulingInTreePVs",
+        "a claim of its own, bound to a volume of an in-tree plugin",
+        2_000,
+        lambda number: volumes.using_pod(f"pod-{number}"),
+        placed=1_000,
+        make_placed=lambda number: volumes.using_pod(f"placed-{number}"),
+        make_objects=lambda pod: volumes.claim_and_volume(pod.name, csi=False),
+        finish=volumes.add_drivers,
+    ),
+    Workload(
+        "SchedulingCSIPVs",
+        "a claim of its own, bound to a volume of a CSI driver",
+        2_000,
+        lambda number: volumes.using_pod(f"pod-{number}"),
+        placed=1_000,
+        make_placed=lambda number: volumes.using_pod(f"placed-{number}"),
+        make_objects=lambda pod: volumes.claim_and_volume(pod.name, csi=True),
+        finish=volumes.add_drivers,
+    ),
+    Workload(
+        "SchedulingWithExtendedResource",
+        "one of eight extended resources of a node",
+        4_000,
+        _with_extended_resource,
+        placed=1_000,
+        make_placed=_with_extended_resource,
+        make_node=_node_with_extended_resource,
     ),
     Workload(
         "Unschedulable",

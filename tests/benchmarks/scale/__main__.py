@@ -14,7 +14,8 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,11 @@ from tests.benchmarks.decisions import measure as measure_workload
 from tests.benchmarks.decisions import start as start_workload
 from tests.benchmarks.growth import Curve
 from tests.benchmarks.reference import Reference
-from tests.benchmarks.report import SLOWER
+from tests.benchmarks.report import SLOWER, baseline, store_baseline
 from tests.benchmarks.scale.api import synthetic_api
-from tests.benchmarks.scale.gang import Gang, measure_gang
+from tests.benchmarks.scale.gang import SIZES, Gangs, gang_row, measure_gangs
+from tests.benchmarks.scale.gated import NAME as WHILE_GATED
+from tests.benchmarks.scale.gated import measure_gated
 from tests.benchmarks.scale.growth import Size, measure_growth
 from tests.benchmarks.scale.loads import AT_5000, LOADS, THRESHOLDS
 from tests.benchmarks.scale.per_pod import Part, measure_pods
@@ -47,6 +50,7 @@ from tests.benchmarks.scale.site import (
     Decided,
     Started,
     measure,
+    resident_mb,
     started,
 )
 from tests.benchmarks.scale.stalls import BOUNDS_MS, CAUSES, GOAL_MS, Stalls, measure_stalls
@@ -62,7 +66,6 @@ AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "pod", "stalls")
 ROWS = ("start", *AT_FULL_SIZE, "small", "thresholds", "shards", "growth")
 GROWTH_SECONDS = 270.0
 INTERRUPTED = 130
-BASELINE = Path(__file__).with_name("baseline.json")
 _TEMPLATE = "scale.html"
 
 EPILOG = f"""\
@@ -88,13 +91,17 @@ class Run:
     turn_us: float
     start: Started | None = None
     decisions: list[Decided] = field(default_factory=list)
-    gang: Gang | None = None
+    gangs: list[Gangs] = field(default_factory=list)
     stalls: list[Stalls] = field(default_factory=list)
     growth: list[Size] = field(default_factory=list)
     workloads: list[Measurement] = field(default_factory=list)
     pod: list[Part] = field(default_factory=list)
     """What the daemon spends on one pod."""
     shards: list[Fragmentation] = field(default_factory=list)
+    memory_mb: float = 0.0
+    """Of the process after all rows at full size, with everything that is kept; 0 without such rows."""
+    noise: dict[str, float] = field(default_factory=dict)
+    """By row: how much the turns of the reference loop just before and after it differ, as a ratio from 1."""
     seconds: float = 0.0
     """Wall time of the run."""
     interrupted: bool = False
@@ -108,9 +115,18 @@ class Run:
         """Return every cost that is compared with the baseline, in turns of the reference loop, by name."""
         found = {self.key("start"): self.start.relative} if self.start is not None else {}
         found |= {self.key(one.name): one.relative for one in self.decisions}
-        found |= {self.key("gang"): self.gang.relative} if self.gang is not None else {}
+        found |= {self.key(one.name): one.relative for one in self.gangs}
         found |= {self.key("pod"): sum(part.relative for part in self.pod)} if self.pod else {}
         return found | {f"{one.workload}/{one.nodes}": one.relative for one in self.workloads}
+
+    def slower(self, stored: Mapping[str, float]) -> list[str]:
+        """Return what became slower than the stored costs by more than noise, as texts."""
+        bounds = {name: SLOWER * self.noise.get(name, 1.0) for name in self.relatives()}
+        return [
+            f"{name}: {value / stored[name]:.2f} times its baseline; up to {bounds[name]:.2f} is noise"
+            for name, value in self.relatives().items()
+            if name in stored and value > bounds[name] * stored[name]
+        ]
 
 
 @dataclass(frozen=True)
@@ -157,18 +173,14 @@ def main(arguments: list[str]) -> int:
     _show(run, console)
     written = _write(run, options.out)
     console.print(f"{run.seconds:.0f} s; written: {', '.join(map(str, written))}")
-    stored = _baseline()
-    slower = [
-        f"{name}: {value / stored[name]:.2f} times its baseline"
-        for name, value in run.relatives().items()
-        if name in stored and value > SLOWER * stored[name]
-    ]
-    for problem in slower:
+    stored = baseline()
+    compared = run.relatives().keys() & stored.keys()
+    console.print(f"compared with the baseline: {len(compared)} of {len(run.relatives())} costs")
+    for problem in (slower := run.slower(stored)):
         console.print(problem)
     if options.store:
-        kept = stored | {name: round(value, 3) for name, value in run.relatives().items()}
-        BASELINE.write_text(json.dumps({"relative": dict(sorted(kept.items()))}, indent=1) + "\n", encoding="utf-8")
-        console.print(f"baseline: {len(run.relatives())} of {len(kept)} rows are of this run")
+        store_baseline(run)
+        console.print(f"baseline: {len(run.relatives())} costs are of this run")
     if run.interrupted:
         console.print("interrupted: rows are missing")
         return INTERRUPTED
@@ -269,8 +281,13 @@ def _measure(run: Run, options: argparse.Namespace, reference: Reference, progre
         wanted |= {(ours, size) for *_, ours, size in THRESHOLDS if size}
     for name, size in sorted(wanted):
         progress.say(f"{name}, {size:,} nodes")
-        workload = start_workload(named(name), nodes=size)
-        run.workloads.append(measure_workload(workload, reference, at_least=300 if named(name).preempts else 1_000))
+        with _noise(run, reference, f"{name}/{size}"):
+            if name == WHILE_GATED:
+                run.workloads.append(asyncio.run(measure_gated(reference)))
+            else:
+                workload = start_workload(named(name), nodes=size)
+                at_least = 300 if named(name).preempts else 1_000
+                run.workloads.append(measure_workload(workload, reference, at_least=at_least))
         progress.found(f"{name}, {size:,} nodes: {run.workloads[-1].per_second:,.0f}/s")
     if "shards" in rows:
         for shards in measure_shards(say=progress.say):
@@ -296,21 +313,27 @@ async def _at_full_size(
 ) -> None:
     nodes = options.nodes
     progress.say(f"start with {nodes:,} nodes and {pods:,} pods")
-    async with started(url, directory, nodes=nodes, pods=pods) as (site, start):
+    seen = len(reference.seen)
+    async with started(url, directory, reference, nodes=nodes, pods=pods) as (site, start):
         run.start = start
+        run.noise[run.key("start")] = max(reference.seen[seen:]) / min(reference.seen[seen:])
         progress.found(f"start: {start.cpu_seconds:.1f} s of CPU time, {start.memory_mb:,.0f} MB")
         for load in (load for load in LOADS if load.name in rows):
             progress.say(f"{load.name}, {nodes:,} nodes")
-            run.decisions.append(measure(site, load, reference, seconds=options.seconds, checks=options.checks))
+            with _noise(run, reference, run.key(load.name)):
+                run.decisions.append(measure(site, load, reference, seconds=options.seconds, checks=options.checks))
             progress.found(f"{load.name}: {run.decisions[-1].per_second:,.0f}/s, goal {load.goal:,}/s")
             await asyncio.sleep(0)  # where Ctrl-C ends it
         if "gang" in rows:
-            progress.say(f"gang, {nodes:,} nodes")
-            run.gang = await measure_gang(site, reference)
-            progress.found(f"gang of {run.gang.pods:,}: {run.gang.cpu_seconds:.2f} s")
+            for gangs, size in SIZES if "thresholds" in rows else SIZES[:1]:
+                progress.say(f"{gangs:,} gangs of {size:,}, {nodes:,} nodes")
+                with _noise(run, reference, run.key(gang_row(gangs, size))):
+                    run.gangs.append(await measure_gangs(site, reference, gangs=gangs, size=size))
+                progress.found(f"{gangs:,} gangs of {size:,}: {run.gangs[-1].cpu_seconds:.2f} s")
         if "pod" in rows:
             progress.say(f"one pod, {nodes:,} nodes")
-            run.pod = await measure_pods(site, reference)
+            with _noise(run, reference, run.key("pod")):
+                run.pod = await measure_pods(site, reference)
             progress.found(f"one pod: {sum(part.cpu_us for part in run.pod):,.0f} µs of CPU time")
         if "stalls" in rows:
             async for stall in measure_stalls(site, say=progress.say, only=options.causes or ()):
@@ -318,15 +341,21 @@ async def _at_full_size(
                 where = f", in {stall.where}" if stall.where else ""
                 longest = f"{stall.longest_ms:.0f} ms, {stall.longest_cpu_ms:.0f} ms of CPU time"
                 progress.found(f"longest stall, {stall.cause}: {longest}{where}")
+        run.memory_mb = resident_mb()
+
+
+@contextmanager
+def _noise(run: Run, reference: Reference, row: str) -> Iterator[None]:
+    """Note how much the turns of the reference loop differ that are measured meanwhile."""
+    before = len(reference.seen)
+    yield
+    turns = reference.seen[before:]
+    run.noise[row] = max(turns) / min(turns)
 
 
 def _most(nodes: int) -> int:
     """Return up to where growth is measured: a small run stays small."""
     return 1_000_000 if nodes >= NODES else max(1_000, nodes)
-
-
-def _baseline() -> dict[str, float]:
-    return dict(json.loads(BASELINE.read_text(encoding="utf-8"))["relative"]) if BASELINE.exists() else {}
 
 
 # --- what is shown ---------------------------------------------------------------------------------------
@@ -335,7 +364,7 @@ def _baseline() -> dict[str, float]:
 def _table(run: Run) -> Iterator[Row]:
     """Yield each row of the table with its goal, as far as it was measured."""
     full = run.start is not None and run.start.nodes >= NODES
-    stored = _baseline()
+    stored = baseline()
 
     def row(
         name: str, what: str, before: str, now: str, goal: str, ok: bool, *, key: str = "", counts: bool = full
@@ -348,11 +377,10 @@ def _table(run: Run) -> Iterator[Row]:
     for one in run.decisions:
         now, ok = f"{one.per_second:,.0f}", one.per_second >= one.goal
         yield row(one.name, f"{one.text}, decisions/s", f"{one.before:,.0f}", now, f"≥ {one.goal:,}", ok)
-    if run.gang is not None:
-        gang = run.gang
+    for gang in run.gangs[:1]:
         ok = gang.cpu_seconds <= gang.goal_seconds
         now, goal = f"{gang.cpu_seconds:.2f} s", f"≤ {gang.goal_seconds} s"
-        yield row("gang", f"gang of {gang.pods:,}, CPU time", f"{gang.before_seconds} s", now, goal, ok)
+        yield row(gang.name, f"gang of {gang.size:,}, CPU time", f"{gang.before_seconds} s", now, goal, ok)
     if run.stalls:
         longest = max(run.stalls, key=lambda one: one.longest_cpu_ms)
         now, ok = f"{longest.longest_cpu_ms:.0f} ms ({longest.cause})", longest.longest_cpu_ms <= GOAL_MS
@@ -377,6 +405,15 @@ def _table(run: Run) -> Iterator[Row]:
             start.memory_mb <= MEMORY_MB,
             counts=at_size,
         )
+        yield row(
+            "memory",
+            "after the rows at full size",
+            "",
+            f"{run.memory_mb / 1e3:.2f} GB",
+            f"≤ {MEMORY_MB / 1e3:.1f} GB",
+            run.memory_mb <= MEMORY_MB,
+            counts=at_size,
+        )
     for name, goal_per_second in AT_5000:
         for measured in run.workloads:
             if (measured.workload, measured.nodes) == (name, 5_000):
@@ -386,14 +423,18 @@ def _table(run: Run) -> Iterator[Row]:
                 yield row("small", what, "", now, goal, ok, key=f"{name}/5000", counts=True)
 
 
-def _thresholds(run: Run) -> Iterator[tuple[str, str, str, str]]:
+def _thresholds(run: Run) -> Iterator[tuple[str, ...]]:
     by_name = {(one.workload, one.nodes): one.per_second for one in run.workloads}
     by_load = {one.name: one.per_second for one in run.decisions}
-    if run.gang is not None:
-        by_load["gang"] = run.gang.pods / run.gang.cpu_seconds
+    by_load |= {gangs.name: gangs.per_second for gangs in run.gangs}
     for name, text, threshold, ours, size in THRESHOLDS:
-        found = by_name.get((ours, size)) if size else by_load.get(ours)
-        yield name, text, f"{threshold:,}", f"{found:,.0f}" if found is not None else "–"
+        if (found := by_name.get((ours, size)) if size else by_load.get(ours)) is None:
+            yield name, text, f"{threshold:,}", "–", ""
+        else:
+            yield name, text, f"{threshold:,}", f"{found:,.0f}", f"{found / threshold:.1f}"
+
+
+THRESHOLD_TITLES = ("name", "", "threshold", "ours", "ours / threshold")
 
 
 def _classes() -> list[str]:
@@ -423,7 +464,8 @@ def _decision_rows(run: Run) -> Iterator[tuple[str, ...]]:
 
 def _stall_rows(run: Run) -> Iterator[tuple[str, ...]]:
     for one in run.stalls:
-        yield one.cause, f"{one.text}: {one.seconds:.1f} s", *(f"{turns:,}" if turns else "" for turns in one.histogram)
+        classes = (f"{turns:,}" if turns else "" for turns in one.histogram)
+        yield one.cause, f"{one.text}: {one.seconds:.1f} s", *classes, one.where
 
 
 def _pod_rows(run: Run) -> Iterator[tuple[str, str, str]]:
@@ -498,6 +540,7 @@ def page(run: Run) -> str:
             up="% of the turns",
         ),
         "stalls": list(_stall_rows(run)),
+        "threshold_titles": THRESHOLD_TITLES,
         "thresholds": list(_thresholds(run)),
         "parts_of_pod": list(_pod_rows(run)),
         "shard_titles": list(SHARD_TITLES),
@@ -546,7 +589,7 @@ def _show(run: Run, console: Console) -> None:
         ("shards: the same pods, until 97 % of the capacity are requested", SHARD_TITLES, list(_shard_rows(run))),
         (
             "scheduler_perf's thresholds, pods/s",
-            ("name", "", "threshold", "ours"),
+            THRESHOLD_TITLES,
             list(_thresholds(run)) if run.workloads else [],
         ),
     ):

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -147,8 +147,9 @@ class Site:
     scheduler: Scheduler
     reflectors: Sequence[Reflector[Any]]
     hands: Hands
+    cycle: Cycle
+    """The scheduler's."""
     serial: int = 0
-    cycle: Cycle = field(default_factory=accelerated_cycle)
 
     def infos(self, make_pod: Callable[[int], Json], count: int) -> list[PodInfo]:
         """Return so many new pods."""
@@ -172,7 +173,9 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, directory: Path, *, nodes: int, pods: int) -> AsyncIterator[tuple[Site, Started]]:
+async def started(
+    url: str, directory: Path, reference: Reference, *, nodes: int, pods: int
+) -> AsyncIterator[tuple[Site, Started]]:
     """Start a scheduler as the daemon does: lists, columns, first decision; its watches stay open."""
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(
@@ -185,19 +188,19 @@ async def started(url: str, directory: Path, *, nodes: int, pods: int) -> AsyncI
             }
         )
     )
-    reference = Reference()
     turn = reference.seconds()
     empty = resident_mb()
     hands = Hands()
     parts: Any = hands
-    scheduler = Scheduler(context_of(parts, observer=Observer()))
+    cycle = accelerated_cycle()
+    scheduler = Scheduler(context_of(parts, observer=Observer(), cycle=cycle))
     scheduler.use_policies(policies_of(KUBERNETES_RULES))
     transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None))
     random = Random(0)
     reflectors: list[Reflector[Any]] = [Reflector(transport, kind, random=random) for kind in (NODES, PODS)]
     for reflector in reflectors:
         reflector.attach(scheduler.event_handlers.handler(reflector.resource.type))
-    site = Site(url, nodes, pods, transport, scheduler, reflectors, hands)
+    site = Site(url, nodes, pods, transport, scheduler, reflectors, hands, cycle)
     began = time.process_time()
     watching = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     try:
