@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.rebalancing.plan import (
     IN_A_GANG,
@@ -119,6 +121,21 @@ def test_one_free_node_takes_one_of_ten_refused_pods() -> None:
     assert dict(found.stay) == {NOWHERE: 9}
 
 
+@pytest.mark.parametrize(("ties", "targets", "equally_good"), [("", {"b", "c"}, 2), ("ties by name\n", {"b"}, 1)])
+def test_several_nodes_that_are_as_good_are_each_better_than_its_own(
+    ties: str, targets: set[str], equally_good: int
+) -> None:
+    there = world([node("a"), node("b"), node("c")], [on("a", 1), on("a", 2, "other")])
+    found = planned(there, ties + LEAST)
+    assert len(found.moves) == 1
+    assert found.moves[0].target in targets
+    assert (found.moves[0].equally_good, found.moves[0].margin) == (equally_good, 50)
+
+
+def test_nodes_that_are_as_good_as_its_own_are_no_reason() -> None:
+    assert moves(planned(world([node("a"), node("b"), node("c")], [on("a", 1)]), LEAST, margin=0.0)) == []
+
+
 # --- what else speaks against a move ---------------------------------------------------------------------
 
 
@@ -183,6 +200,13 @@ def test_a_pod_is_not_moved_back_to_a_node_that_its_workload_left() -> None:
     assert list(found.stay) == [WAS_THERE]
 
 
+def test_with_reserved_room_a_node_as_good_takes_the_place_of_one_that_its_workload_left() -> None:
+    there = world([HDD_SSD[0], HDD_SSD[1], node("c", labels={"disk": "ssd"})], [on("a", 1)])
+    left = {"default/ReplicaSet/web": frozenset({"b"})}
+    assert list(planned(there, SSD, left=left).stay) == [WAS_THERE]
+    assert moves(planned(there, SSD, left=left, reserves=True)) == [("p0", "a", "c")]
+
+
 def test_members_of_a_gang_stay() -> None:
     pods = [on("a", 1, labels={"job": "x"}), on("a", 1, labels={"job": "x"})]
     found = planned(world(HDD_SSD, pods), SSD + "gang by pod.label.job size 2 if pod.label.job\n")
@@ -192,6 +216,14 @@ def test_members_of_a_gang_stay() -> None:
 def test_the_work_can_be_stopped() -> None:
     found = plan(world(HDD_SSD, [on("a", 1)]), RebalanceOptions(ruleset("a", SSD), 10, 0.0), stop=lambda: True)
     assert (found.moves, found.complete) == ((), False)
+
+
+def test_what_was_found_before_the_stop_is_kept() -> None:
+    asked = iter([False, False, True])
+    there = world(HDD_SSD, [on("a", 1, "w1"), on("a", 1, "w2"), on("a", 1, "w3")])
+    options = RebalanceOptions(ruleset("a", SSD), 10, 0.0, budgets=PLENTY)
+    found = plan(there, options, stop=lambda: next(asked, True))
+    assert (moves(found), found.complete) == ([("p0", "a", "b"), ("p1", "a", "b")], False)
 
 
 # --- laws ------------------------------------------------------------------------------------------------
@@ -249,6 +281,34 @@ def test_no_move_is_undone_by_a_later_pass_and_the_passes_end(
             were[move.pod].append(move.target)
             left[move.workload] = left.get(move.workload, frozenset()) | {move.source}
             pods[at] = {**pods[at], "node": move.target}
+    pytest.fail("the passes do not end")
+
+
+@settings(max_examples=100, deadline=None)
+@given(made=clusters(), policy=st.sampled_from(POLICIES), margin=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 99))
+def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
+    made: tuple[list[Json], list[Json]], policy: str, margin: float, seed: int
+) -> None:
+    nodes, pods = made
+    rules, were = ruleset("a", policy), dict[str, list[str]]()
+    for _ in range(60):
+        found = planned(world(nodes, pods), policy, margin=margin, budgets=replace(PLENTY, total=1))
+        if not found.moves:
+            return
+        move = found.moves[0]
+        at = int(move.pod.removeprefix("default/p"))
+        waiting = {**{key: value for key, value in pods[at].items() if key != "node"}, "name": f"again-{seed}"}
+        there = world(nodes, [*pods[:at], *pods[at + 1 :], waiting])
+        pod = next(iter(there.pending()))
+        governing = rules.rules(pod)
+        assert governing is not None
+        host = DecisionInputs(pod, there.cluster, governing, now=1000.0).decide(Cycle(seed=seed)).host
+        assert host is not None
+        assert host == move.target or move.equally_good > 1
+        were.setdefault(move.pod, [move.source])
+        assert host not in were[move.pod], "it was there before"
+        were[move.pod].append(host)
+        pods[at] = {**pods[at], "node": host}
     pytest.fail("the passes do not end")
 
 

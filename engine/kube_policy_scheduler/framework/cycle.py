@@ -192,6 +192,17 @@ class Cycle:
         """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
         return _totals(frame.at(rows), self._kept.of(frame, profile.whole))
 
+    def ranked(self, frame: Frame, profile: Profile) -> tuple[IntArray, FloatArray]:
+        """Return the rows that pass every filter, ascending, and `float64[rows]`: their totals, as `decide` has them.
+
+        Kept columns answer as far as they go: after a pod came to a node or left it, one row is evaluated again.
+        """
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        whole = ok is cache.ok
+        rows = cache.passing() if whole else ok.nonzero()[0]
+        return rows, _totals(frame.at(rows), cache, all_passing=whole) if len(rows) else np.zeros(0)
+
     def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
         """Return which devices of a node the pod gets, by resource."""
         if not frame.cluster.devices.tables:

@@ -152,7 +152,7 @@ def command(
         with status_line() as show:
             found = plan(
                 cluster_state(things), options, stop=stop,
-                progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"),
+                progress=lambda what, at, of: show(f"{at:,} of {of:,} {what}"),
             )  # fmt: skip
         outcomes = _evicted(found.moves, kubeconfig, context, stop) if apply else None
         interrupted = stop()

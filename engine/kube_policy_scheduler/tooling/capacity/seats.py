@@ -10,6 +10,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices import Chosen
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import UNSCHEDULABLE_KEY
@@ -125,6 +126,18 @@ class Seats:
         decision = self._cycle.decide(inputs.frame(), profile, preempts=False)
         self._refused.note(decision, profile, state, preempts=False)
         return decision
+
+    def ranked(self, pod: PodInfo) -> tuple[IntArray, FloatArray]:
+        """Return the rows that take a pod outside every gang, ascending, and `float64[rows]`: their totals."""
+        inputs = self.inputs(pod)
+        return self._cycle.ranked(inputs.frame(), inputs.profile)
+
+    def decision_on(self, pod: PodInfo, row: int) -> Decision:
+        """Return the decision that puts a pod on one of its best nodes."""
+        inputs = self.inputs(pod)
+        devices = self._cycle.devices(inputs.frame(), inputs.profile, row)
+        name = self.cluster.nodes.infos[row].name
+        return Decision(pod, name, devices=devices, device_order=inputs.profile.devices)
 
     def seat(self, pod: PodInfo) -> Decision:
         """Decide a pod, and place it where it fits."""

@@ -3,22 +3,26 @@
 An eviction does not move a pod: its controller creates a replacement, and the scheduler decides that. So the
 replacement is decided in advance, twice: with the old pod gone, and with the old pod still counted, because a
 ReplicaSet creates the replacement while the old pod terminates. A move is planned only if both decisions name the same
-other node, by more than the margin. Then it is carried out in thought, and every earlier move is proved to stay.
+other node, by more than the margin; or the same other nodes, each of which is better by that much. Then it is carried
+out in thought, and every earlier move is proved to stay.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.choice import Ties, best, smallest_name
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
@@ -28,14 +32,16 @@ from kube_policy_scheduler.tooling.staying import Staying
 WELL = "no other node is better by more than the margin"
 NOWHERE = "its node would reject it, but no other node takes it"
 RETURNS = "while the old pod terminates, its replacement would go elsewhere"
-TIE = "several nodes are equally good, so it is not certain where it would go"
 DRIFTS_BACK = "an earlier move of this plan would not stay"
 WAS_THERE = "its workload left that node before"
 RESTS = "a pod of its workload is younger than --rest"
 IN_A_GANG = "it is in a gang"
 HAS_CLAIMS = "it has resource claims"
 HELD = "its replacement would be held back"
+PASS_SPENT = "the budget of the pass is spent"
 _EVERY = 64
+_LAST_TRIES = 200
+"""Candidates that are still proved after the search for them was stopped: a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class RebalanceOptions:
     """Which pods may move."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By workload: nodes that earlier passes moved its pods off. They are not moved back there."""
+    reserves: bool = False
+    """Whether room on the target is reserved for the replacement, so that it goes there and not to one as good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class Move:
     """`namespace/KIND/name` of its controller."""
     source: str
     target: str
+    equally_good: int
+    """How many nodes are as good as the target, with itself: the replacement goes to one of them."""
     policy: str
     refused: bool
     """Whether its node would reject it; else the target is better by `margin`."""
@@ -118,18 +128,24 @@ def workload_of(pod: PodInfo) -> str:
     return f"{pod.namespace}/{controller.kind}/{controller.name}" if controller is not None else pod.key
 
 
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called now and then: what is done, of how much, and what of it is ready."""
+
+
 def plan(
     there: ClusterState,
     options: RebalanceOptions,
     *,
     stop: Stop = never,
-    progress: Callable[[int, int], None] = lambda done, whole: None,
+    progress: Progress = lambda what, done, whole: None,
 ) -> Plan:
     """Plan one pass; the cluster is as before in the end."""
     seats = Seats(there, options.ruleset, signals=options.signals, now=options.now, seed=options.seed)
     start = seats.mark()
     pending = in_turn(pod for pod in there.pending() if not pod.terminating)
-    placed = seats.seat_all(pending, stop=stop)
+    placed = seats.seat_all(
+        pending, stop=stop, progress=lambda done: progress("pending pods placed", done, len(pending))
+    )
     planner = _Planner(seats, options)
     found = planner.plan(there, stop=stop, progress=progress)
     seats.undo_to(start)
@@ -148,13 +164,11 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """Where a pod would go, and why."""
+    """What a pod gains if its replacement goes to one of the best nodes."""
 
-    target: str
     refused: bool
+    """Whether its node would reject it; else the best nodes lead by `margin`."""
     margin: float
-    decision: Decision
-    clause: Clause
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -162,33 +176,64 @@ class _Gain:
         return not self.refused, -self.margin
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How a replacement ranks the nodes, as the cluster is."""
+
+    feasible: IntArray
+    """Rows, ascending."""
+    totals: FloatArray
+    """`float64[feasible]`."""
+
+    def best(self) -> IntArray:
+        """Return the rows that have the highest total, ascending; none where no node takes it."""
+        return self.feasible[best(self.totals)] if len(self.feasible) else self.feasible
+
+    def gain(self, source: int, margin: float | None) -> _Gain | str:
+        """Return what is gained over a row; or why nothing is gained."""
+        if not len(self.feasible):
+            return NOWHERE
+        at = int(np.searchsorted(self.feasible, source))
+        if at == len(self.feasible) or self.feasible[at] != source:
+            return _Gain(True, 0.0)
+        lead = float(self.totals.max() - self.totals[at])
+        return WELL if margin is None or lead <= margin else _Gain(False, lead)
+
+
 class _Planner:
     """Looks at one pod after the other, and keeps the moves that are proved."""
 
     def __init__(self, seats: Seats, options: RebalanceOptions) -> None:
         self._seats, self._options = seats, options
+        self._rows = seats.cluster.nodes.rows
         self._moved: list[PodInfo] = []
         """Replacements of this pass, on their nodes."""
-        self._targets: dict[str, str] = {}
-        self._known: dict[tuple[PodTemplate, int, str], _Gain | str] = {}
+        self._known: dict[Hashable, _Gain | str] = {}
+        """What pods that are alike gain, as the cluster is."""
+        self._failed: dict[Hashable, str] = {}
+        """Why pods that are alike do not move, since the last move."""
         self.checked, self.well = 0, 0
         self.stay: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.complete = True
 
-    def plan(self, there: ClusterState, *, stop: Stop, progress: Callable[[int, int], None]) -> list[Move]:
+    def plan(self, there: ClusterState, *, stop: Stop, progress: Progress) -> list[Move]:
         """Return the moves, in order."""
         ranked = sorted(self._sweep(there, stop, progress), key=lambda item: (item[0].order, item[1].key))
-        self._known.clear()  # from the first move on, pods that are alike may be decided differently
         budgets = _Spent(self._options.budgets, Budgets(self._seats.cluster))
         moves: list[Move] = []
-        for _, pod in ranked:
-            if len(moves) >= self._options.budgets.total or stop():
-                self.complete = self.complete and not stop()
-                self._keep(pod, "the budget of the pass is spent")
+        tries = len(ranked) if self.complete else _LAST_TRIES
+        for number, (_, pod) in enumerate(ranked):
+            if number % _EVERY == 0:
+                progress(f"candidates proved, {len(moves):,} to move", number, len(ranked))
+            if len(moves) >= self._options.budgets.total:
+                self._keep(pod, PASS_SPENT)
                 continue
+            if number >= tries or (self.complete and stop()):
+                self.complete = False
+                break
             why = budgets.refusal(pod, self._seats.cluster.node_of(pod.uid) or "")
-            move = why or self._try(pod)
+            move = why or self._try_alike(pod)
             if isinstance(move, Move):
                 moves.append(move)
                 budgets.spend(pod, move.source)
@@ -202,13 +247,14 @@ class _Planner:
         self.stay[why] += 1
         self.examples.setdefault(why, pod.key)
 
-    def _sweep(
-        self, there: ClusterState, stop: Stop, progress: Callable[[int, int], None]
-    ) -> list[tuple[_Gain, PodInfo]]:
-        """Return the pods that would be better elsewhere as the cluster is, and may be evicted."""
+    def _sweep(self, there: ClusterState, stop: Stop, progress: Progress) -> list[tuple[_Gain, PodInfo]]:
+        """Return the pods that would be better elsewhere as the cluster is, and may be evicted.
+
+        Pods of one template follow each other: its columns are kept, and one row of them changes from pod to pod.
+        """
         seats, options = self._seats, self._options
         staying = Staying(seats.cluster, now=options.now, local_storage=options.local_storage)
-        asked: list[tuple[objects.Pod, PodInfo]] = []
+        asked: dict[PodTemplate, list[tuple[objects.Pod, PodInfo]]] = {}
         youngest: dict[str, float] = {}
         for _, manifest in sorted(there.pods.items()):
             info = seats.cluster.pods.get(manifest.metadata.uid)
@@ -216,17 +262,16 @@ class _Planner:
                 continue
             workload = workload_of(info)
             youngest[workload] = max(youngest.get(workload, 0.0), info.created)
-            known = info.node_name in seats.cluster.nodes.rows
-            if known and options.wanted(info) and options.ruleset.rules(info) is not None:
-                asked.append((manifest, info))
-        self.checked = len(asked)
+            if info.node_name in self._rows and options.wanted(info) and options.ruleset.rules(info) is not None:
+                asked.setdefault(info.template, []).append((manifest, info))
+        self.checked = sum(map(len, asked.values()))
         found: list[tuple[_Gain, PodInfo]] = []
-        for number, (manifest, info) in enumerate(asked):
+        for number, (manifest, info) in enumerate(chain.from_iterable(asked.values())):
             if stop():
                 self.complete = False
                 break
             if number % _EVERY == 0:
-                progress(number, len(asked))
+                progress("pods decided", number, self.checked)
             gain = self._gain_of_alike(info)
             if gain == WELL:
                 self.well += 1
@@ -246,7 +291,10 @@ class _Planner:
         if known is None:
             mark = self._seats.mark()
             self._seats.take_off(pod)
-            known = self._gain(self._replacement(pod), pod.node_name)
+            replacement = self._replacement(pod)
+            known = self._standing(replacement).gain(self._rows[pod.node_name], self._options.margin)
+            if known != WELL:
+                known = self._obstacle(replacement) or known
             self._seats.undo_to(mark)
             if alike:
                 self._known[key] = known
@@ -259,73 +307,93 @@ class _Planner:
             pod, uid=uid, name=uid, node_name="", nominated_node="", created=now, demand=pod.template.demand
         )  # fmt: skip
 
-    def _gain(self, replacement: PodInfo, source: str) -> _Gain | str:
-        """Return where a replacement goes and what that gains over a node; or why nothing is gained."""
+    def _obstacle(self, replacement: PodInfo) -> str:
+        """Return why it is not known where a replacement goes, whatever its nodes are; "" if nothing speaks of that."""
         if replacement.template.spec.resource_claims:
             return HAS_CLAIMS
-        inputs = self._seats.inputs(replacement)
-        if inputs.hold_reason() is not None:
+        if self._seats.inputs(replacement).hold_reason() is not None:
             return HELD
-        if self._seats.gangs(replacement):
-            return IN_A_GANG
-        decision = self._seats.decide(replacement)
-        rows, profile = self._seats.cluster.nodes.rows, inputs.profile
-        if decision.host == source:
-            return WELL
-        evaluation = inputs.evaluate()
-        feasible, totals = evaluation.feasible, evaluation.totals
-        mine = np.flatnonzero(feasible == rows[source])
-        if decision.host is None:
-            return NOWHERE
-        if not len(mine):
-            why = refusal(inputs.frame(), profile, source) or Clause("")
-            return _Gain(decision.host, True, 0.0, decision, why)
-        best = np.flatnonzero(feasible == rows[decision.host])
-        margin = float(totals[best[0]] - totals[mine[0]])
-        if self._options.margin is None or margin <= self._options.margin:
-            return WELL
-        ahead = leads(inputs.frame(), profile, feasible, node=decision.host, over=source).values()
-        _, clause = max(ahead, key=lambda item: item[0], default=(0.0, Clause("")))
-        return _Gain(decision.host, False, margin, decision, clause)
+        return IN_A_GANG if self._seats.gangs(replacement) else ""
+
+    def _standing(self, replacement: PodInfo) -> _Standing:
+        return _Standing(*self._seats.ranked(replacement))
+
+    def _certain(self, replacement: PodInfo, standing: _Standing) -> IntArray:
+        """Return the rows that the replacement may get: all best ones, or the first if ties are decided by name."""
+        rows = standing.best()
+        if len(rows) > 1 and self._seats.rules(replacement).profile.ties is Ties.NAME:
+            return np.array([smallest_name(rows, self._seats.cluster.nodes)])
+        return rows
+
+    def _try_alike(self, pod: PodInfo) -> Move | str:
+        key = pod.template, id(pod.demand), pod.node_name, workload_of(pod)
+        alike = self._seats.is_alike(pod)
+        known = self._failed.get(key) if alike else None
+        if known is not None:
+            return known
+        tried = self._try(pod)
+        if isinstance(tried, Move):
+            self._failed.clear()
+        elif alike:
+            self._failed[key] = tried
+        return tried
 
     def _try(self, pod: PodInfo) -> Move | str:
-        """Return the move of a pod, carried out, if it is proved; else why not, with everything as before."""
-        seats, options = self._seats, self._options
-        source, workload = seats.cluster.node_of(pod.uid) or "", workload_of(pod)
+        """Return the move of a pod, carried out, if it is proved; else why not, with everything as before.
+
+        Several nodes may be best: each of them is better than the pod's node by more than the margin. Both decisions
+        must name the same ones.
+        """
+        seats, options, workload = self._seats, self._options, workload_of(pod)
+        source, names = seats.cluster.node_of(pod.uid) or "", seats.cluster.nodes.infos
         replacement = self._replacement(pod)
-        terminating = seats.decide(replacement)
+        terminating = self._certain(replacement, self._standing(replacement))
         mark = seats.mark()
         seats.take_off(pod)
-        gain = self._gain(replacement, source)
+        standing = self._standing(replacement)
+        targets = self._certain(replacement, standing)
+        gain = standing.gain(self._rows[source], options.margin)
+        left = options.left.get(workload, frozenset())
         why = gain if isinstance(gain, str) else ""
-        if isinstance(gain, _Gain):
-            if terminating.host != gain.target:
-                why = RETURNS
-            elif gain.decision.ties > 1 or terminating.ties > 1:
-                why = TIE
-            elif gain.target in options.left.get(workload, ()):
-                why = WAS_THERE
-        if not isinstance(gain, _Gain) or why:
+        if not why and not np.array_equal(terminating, targets):
+            why = RETURNS
+        elif not why and left and any(names[row].name in left for row in targets.tolist()):
+            if options.reserves:
+                targets = np.array([row for row in targets.tolist() if names[row].name not in left], np.int64)
+            why = "" if options.reserves and len(targets) else WAS_THERE
+        if why or isinstance(gain, str):
             seats.undo_to(mark)
             return why
-        seats.place(replacement, gain.decision)
+        clause = self._clause(replacement, standing, source, int(targets[0]), gain)
+        host = seats.decide(replacement).host
+        row = self._rows[host] if host is not None and self._rows[host] in targets else int(targets[0])
+        seats.place(replacement, seats.decision_on(replacement, row))
         self._moved.append(replacement)
-        self._targets[replacement.uid] = gain.target
         if not all(self._stays(one) for one in self._moved):
             self._moved.pop()
             seats.undo_to(mark)
             return DRIFTS_BACK
         policy = seats.rules(pod).profile.name
         return Move(
-            pod.key, pod.uid, workload, source, gain.target, policy, gain.refused,
-            None if gain.refused else gain.margin, gain.clause.text, gain.clause.place,
+            pod.key, pod.uid, workload, source, names[row].name, len(targets), policy, gain.refused,
+            None if gain.refused else gain.margin, clause.text, clause.place,
         )  # fmt: skip
+
+    def _clause(self, pod: PodInfo, standing: _Standing, source: str, target: int, gain: _Gain) -> Clause:
+        """Return what rejects a pod on a node, or the score by which another leads most."""
+        inputs = self._seats.inputs(pod)
+        if gain.refused:
+            return refusal(inputs.frame(), inputs.profile, source) or Clause("")
+        name = self._seats.cluster.nodes.infos[target].name
+        ahead = leads(inputs.frame(), inputs.profile, standing.feasible, node=name, over=source).values()
+        return max(ahead, key=lambda item: item[0], default=(0.0, Clause("")))[1]
 
     def _stays(self, replacement: PodInfo) -> bool:
         """Return whether a replacement on its node would not be moved on."""
+        row = self._rows[self._seats.cluster.node_of(replacement.uid) or ""]
         mark = self._seats.mark()
         self._seats.take_off(replacement)
-        gain = self._gain(self._replacement(replacement), self._targets[replacement.uid])
+        gain = self._standing(self._replacement(replacement)).gain(row, self._options.margin)
         self._seats.undo_to(mark)
         return gain == WELL
 

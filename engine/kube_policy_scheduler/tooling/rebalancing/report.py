@@ -38,7 +38,8 @@ def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] |
             clause = f"`{move.clause}`" if move.place else move.clause
             because = printable(f"{clause} {verb}".strip())
             outcome = (outcomes or {}).get(move.uid, "")
-            rows.append((printable(move.pod), move.source, move.target, because, move.place, outcome, by))
+            others = f" or {plural(move.equally_good - 1, 'other')}" if move.equally_good > 1 else ""
+            rows.append((printable(move.pod), move.source, move.target + others, because, move.place, outcome, by))
         refused = {at: BOLD for at, move in enumerate(found.moves[:most], 1) if move.refused}
         yield from to.table(rows, right_from=6, styles=refused)
         if len(found.moves) > most:
