@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,3 +114,13 @@ def test_reports_have_an_address_and_versions_where_hosts_look() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert "Report a vulnerability" in text
     assert f"newest minor release ({project['version'].rpartition('.')[0]})" in text
+
+
+def test_a_release_of_another_version_than_the_tag_stops_before_it_builds() -> None:
+    release = [
+        step["run"] for _, step in steps(ROOT / ".github/workflows/release.yml") if ".ci/release" in step.get("run", "")
+    ]
+    assert release == ['.ci/release .venv/bin/python "${GITHUB_REF_NAME#v}"']
+    done = subprocess.run([ROOT / ".ci/release", sys.executable, "9.9.9"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the tag says 9.9.9, and pyproject.toml says ")
