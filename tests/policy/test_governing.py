@@ -99,10 +99,8 @@ def test_policies_by_label_and_by_pod_name_interleave() -> None:
 
 @pytest.mark.parametrize("names", [["policy-scheduler"], ["other"]])
 def test_a_change_of_the_watched_schedulers_changes_the_governing_policy(names: list[str]) -> None:
-    from dataclasses import replace
-
     found = load([Source("a.policy", "scheduler other\nfilter node.ready\n")]).policy_set
     assert found is not None
     web = pod("web")
     assert found.governing(web) is None
-    assert (replace(found, stands_in_as=frozenset(names)).governing(web) is not None) == (names == ["other"])
+    assert (found.standing_in_as(frozenset(names)).governing(web) is not None) == (names == ["other"])

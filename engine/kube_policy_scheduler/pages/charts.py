@@ -77,6 +77,7 @@ def line_chart(
     steps: bool = False,
     low: float | None = 0.0,
     high: float | None = None,
+    levels: Mapping[str, float] = {},  # noqa: B006 - read only
 ) -> Chart:
     """Return lines over a common axis.
 
@@ -89,6 +90,7 @@ def line_chart(
         steps: a value holds until the next one, as counts do.
         low: where the vertical axis begins; None leaves that to the values.
         high: where it ends.
+        levels: for some series a value that is drawn across, dashed.
     """
 
     def draw(axes: Axes) -> None:
@@ -96,6 +98,8 @@ def line_chart(
             axes.plot(
                 xs, ys, color=_colour(number), linewidth=1.8, label=name, drawstyle="steps-post" if steps else "default"
             )
+            if name in levels:
+                axes.axhline(levels[name], color=_colour(number), linewidth=1.0, linestyle="--")
         _labels(axes, across, up, low=low, high=high)
         _legend(axes, len(series))
 
@@ -222,6 +226,23 @@ def _labels(axes: Axes, across: str, up: str, *, low: float | None, high: float 
 def _legend(axes: Axes, count: int) -> None:
     if count > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(count, 6), borderaxespad=0.2)
+
+
+def stacked(charts: Sequence[Chart]) -> str:
+    """Return one SVG document with charts below each other, each under its title; empty without charts."""
+    width, height, head = 72 * _SIZE_INCHES[0], 72 * _SIZE_INCHES[1], 24.0
+    parts = [
+        f'<text x="8" y="{number * (height + head) + 16:g}" font-family="system-ui, sans-serif" font-size="13">'
+        f"{escape(chart.title)}</text>\n"
+        + chart.svg.replace("<svg ", f'<svg x="0" y="{number * (height + head) + head:g}" width="{width:g}" ', 1)
+        for number, chart in enumerate(charts)
+    ]
+    whole = len(parts) * (height + head)
+    opening = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        f' viewBox="0 0 {width:g} {whole:g}" width="{width:g}" height="{whole:g}">\n'
+    )
+    return opening + "".join(parts) + "</svg>\n" if parts else ""
 
 
 # --- from a drawing to an element ------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kube_policy_scheduler.pages.charts import Chart, bar_chart, line_chart
+from kube_policy_scheduler.pages.charts import Chart, bar_chart, line_chart, stacked
 from kube_policy_scheduler.pages.environment import page
 
 _SHORT = {"memory": "memory", "cpu": "cpu"}
@@ -29,11 +29,20 @@ def simulation_page(found: Mapping[str, Any], summary: str) -> str:
         names=[_name(resource["name"]) for resource in found["resources"]],
         keys=[resource["name"] for resource in found["resources"]],
         charts=_charts(found, shown, main),
+        queues=sorted(
+            ({**use, "policy": each["name"]} for each in shown for use in each["queues"] if _is_shown(use)),
+            key=lambda use: use["name"],
+        ),
         worst=sorted(
             ((each["name"], reason, number) for each in shown for reason, number in each["reasons"].items()),
             key=lambda row: (row[0], -row[2], row[1]),
         ),
     )
+
+
+def _is_shown(use: Mapping[str, Any]) -> bool:
+    """Return whether a queue has something to do with a resource that any queue names."""
+    return bool(use["guaranteedMean"]["max"] or use["usedPeak"]["max"])
 
 
 def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], main: str) -> list[tuple[Chart, str]]:
@@ -85,7 +94,50 @@ def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], mai
     )
     pending = "Pods dropped" if found["mode"] == "dropped" else "Pods pending"
     over_time(pending, lambda sample: sample["pending"], "pods", seed)
-    return drawn
+    return [*drawn, *((chart, " ".join(filter(None, (GUARANTEES, seed)))) for chart in queue_charts(found))]
+
+
+GUARANTEES = "Dashed: what is guaranteed to the queue."
+
+
+def queue_charts(found: Mapping[str, Any]) -> Iterator[Chart]:
+    """Yield what queues use over time: a chart for each variant and resource, with the queues that use most.
+
+    found: what `policyctl simulate --format json` prints.
+    """
+    shown = [variant for variant in found["variants"] if variant["runs"] and variant["runs"][0]["queues"]]
+    size, unit = _unit(shown)
+    is_dropped = found["mode"] == "dropped"
+    for variant in shown:
+        run = variant["runs"][0]
+        at = [sample["at"] if is_dropped else sample["at"] / size for sample in run["samples"]]
+        parents = {use["parent"] for use in variant["queues"]}
+        leaves = [each for each in run["queues"] if each["name"] not in parents]
+        for resource in dict.fromkeys(each["resource"] for each in leaves):
+            most = sorted(
+                (each for each in leaves if each["resource"] == resource and any(each["used"])),
+                key=lambda each: -sum(each["used"]),
+            )[:_MOST_LINES]
+            if not most:
+                continue
+            ordered = [each for each in leaves if each in most]
+            yield line_chart(
+                f"{_name(resource)} by queue: {variant['name']}",
+                {each["name"]: (at, [100 * value for value in each["used"]]) for each in ordered},
+                across="pods that have arrived" if is_dropped else f"time, {unit}",
+                up="% of what there is",
+                steps=True,
+                levels={each["name"]: 100 * each["guaranteed"][0] for each in ordered if each["guaranteed"][0]},
+            )
+
+
+def shares_drawing(found: Mapping[str, Any]) -> str:
+    """Return the charts of queues as one SVG document; found: what `policyctl simulate --format json` prints."""
+    return stacked(list(queue_charts(found)))
+
+
+_MOST_LINES = 6
+"""Queues in a chart: as many as there are colours."""
 
 
 def _series(

@@ -104,6 +104,11 @@ class PolicySet:
         rules = replace(rules, groups_of=self._running_groups)
         return replace(self, policies=tuple(policy.with_queues(rules) for policy in self.policies), queues=rules)
 
+    def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:
+        """Return the set as it governs pods of any scheduler: as though they asked for one of these too."""
+        # what queues ask about running pods is asked of this set, too
+        return replace(self, stands_in_as=schedulers).with_queues(self.queues)
+
     def _running_groups(self, frame: Frame) -> tuple[Group, ...]:
         """Return the gangs of a running pod; none where a size has no value any more."""
         try:

@@ -109,5 +109,6 @@ def _rule(reclaim: Reclaim) -> ReclaimRule:
 
 
 def with_queues(profile: Profile, rules: QueueRules) -> Profile:
-    """Return a profile that keeps to quotas."""
-    return replace(profile, filters=(QueueQuota(rules.tree), *profile.filters), queues=rules)
+    """Return a profile that keeps to quotas, to these alone."""
+    others = (plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
+    return replace(profile, filters=(QueueQuota(rules.tree), *others), queues=rules)

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ Examples:
   policyctl simulate kubernetes policies/ --cluster cluster.yaml --pods pods.yaml --html report.html
   policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace with its own times
   policyctl simulate policies/gpu/*.policy --cluster nodes.csv --pods pods.csv --until 130% --seeds 10
+  policyctl simulate lends.policy fixed.policy --cluster cluster.yaml --pods pods.yaml --shares shares.svg   # queues
 
 \b
 pods.yaml lists pods in the short form of policy tests, with times:
@@ -85,6 +87,10 @@ class _Share(click.ParamType[float]):
     help="Metrics, in the format of `metrics` in policy tests.",
 )
 @click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
+@click.option(
+    "--shares", type=click.Path(path_type=Path), metavar="FILE",
+    help="Also write what each queue uses over time to this file: .csv, or a plot as .svg.",
+)  # fmt: skip
 @cluster_sources.price_option
 @cluster_sources.output_options
 @owner_options
@@ -98,6 +104,7 @@ def command(
     seeds: int,
     metrics: Path | None,
     now: float,
+    shares: Path | None,
     form: str,
     html: Path | None,
 ) -> int:
@@ -107,19 +114,23 @@ def command(
     `kubernetes` for Kubernetes' own rules. Pods arrive and leave in virtual time, and use the scheduling queue and the
     scheduling cycle of the scheduler. Unschedulable pods wait, and the members of a gang start together. Pods of a
     scheduler that the policies do not serve count as theirs. The results are: the utilization and its balance, the free
-    GPU capacity that cannot be used, and the waiting times. With several seeds, the results are mean and standard
-    deviation.
+    GPU capacity that cannot be used, and the waiting times. With queues, the results also say what each queue used and
+    borrowed, and how many of its pods were evicted. With several seeds, the results are mean and standard deviation.
     """
     from kube_policy_scheduler.documents.report import report_values
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation import results as reporting
 
+    if shares is not None and shares.suffix.lower() not in (".csv", ".svg"):
+        raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     try:
         variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
             say(f"policyctl: {note}", err=True)
+        if shares is not None and all(variant.tree is None for variant in variants):
+            raise click.UsageError("--shares: none of the policies declares a queue")
         results = _run_all(variants, made, range(seed, seed + seeds))
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
@@ -134,12 +145,33 @@ def command(
         say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
         if sys.stderr.isatty():
             say(reporting.speed(results), err=True)
+    if shares is not None:
+        _write_shares(shares, results, example)
     if html is not None:
         from kube_policy_scheduler.pages.simulation import simulation_page
 
         page = simulation_page(reporting.data(results, example), reporting.summary(results, example))
         cluster_sources.write_page(html, page, plots=True)
     return 0
+
+
+def _write_shares(path: Path, results: Sequence[Result], scenario: Scenario) -> None:
+    """Write what queues use over time.
+
+    Raises:
+        click.ClickException: the file cannot be written, or plots cannot be drawn.
+    """
+    from kube_policy_scheduler.tooling.simulation.results import data, shares_csv
+
+    if path.suffix.lower() == ".csv":
+        files.replace_file(path, shares_csv(results))
+        return
+    from kube_policy_scheduler.pages.charts import ADVICE, can_draw
+    from kube_policy_scheduler.pages.simulation import shares_drawing
+
+    if not can_draw():
+        raise click.ClickException(f"{path}: {ADVICE}")
+    files.replace_file(path, shares_drawing(data(results, scenario)))
 
 
 def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list[PolicyVariant]:
@@ -156,7 +188,8 @@ def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list
         only = policy_set.policies[0].name if len(policy_set.policies) == 1 else name
         taken = {variant.name for variant in found}
         found.append(PolicyVariant(name if only in taken else only, policy_set, signals))
-    return found
+    tree = next((variant.tree for variant in found if variant.tree is not None), None)
+    return [replace(variant, compared_by=tree) for variant in found]
 
 
 def _scenarios(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
@@ -39,7 +38,7 @@ class LivePolicies:
             watched: names of other schedulers whose pods we look at, instead of serving our own; None: none.
         """
         if watched is not None:
-            policy_set = replace(policy_set, stands_in_as=scheduler_names)
+            policy_set = policy_set.standing_in_as(scheduler_names)
         self._scheduler_names = scheduler_names
         self._watched = watched
         self._set = policy_set

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kube_policy_scheduler.times import short_duration
+from kube_policy_scheduler.tooling.simulation.queue_shares import MOST_QUEUES, QueueRun
 from kube_policy_scheduler.tooling.simulation.run import Run
 from kube_policy_scheduler.tooling.simulation.scenario import Scenario
 from kube_policy_scheduler.tooling.text_table import Terminal
@@ -39,6 +42,28 @@ class Spread:
     def data(self) -> dict[str, float]:
         """Return it for programs."""
         return {"mean": self.mean, "deviation": self.deviation, "min": self.low, "max": self.high}
+
+
+def _waits(waits: Sequence[float]) -> tuple[float, float, float] | None:
+    return (float(np.mean(waits)), float(np.percentile(waits, 95)), float(max(waits))) if waits else None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUse:
+    """What one queue used of one resource, as shares of what the nodes offer, on average over time."""
+
+    queue: str
+    parent: str | None
+    resource: str
+    guaranteed: Spread
+    used: Spread
+    borrowed: Spread
+    peak: Spread
+    """The most that it used."""
+    evicted: Spread
+    """Pods, of all resources."""
+    wait_seconds: tuple[float, float, float] | None
+    """Mean, 95th percentile and maximum; None where no pod waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +107,40 @@ class Result:
 
     def waits(self) -> tuple[float, float, float] | None:
         """Return mean, 95th percentile and maximum of the seconds from arrival to binding; None where none waits."""
-        waits = [wait for run in self.runs for wait in run.wait_seconds]
-        if not waits:
-            return None
-        return float(np.mean(waits)), float(np.percentile(waits, 95)), float(max(waits))
+        return _waits([wait for run in self.runs for wait in run.wait_seconds])
+
+    def queue_uses(self) -> list[QueueUse]:
+        """Return what each queue used over time, a row for each of its resources; none where no queue is measured."""
+        rows: dict[tuple[str, str], list[tuple[Run, QueueRun, int, int]]] = {}
+        for run in self.runs:
+            for number, queue in enumerate(run.queues.queues if run.queues is not None else ()):
+                assert run.queues is not None
+                for place, resource in enumerate(run.queues.resources):
+                    rows.setdefault((queue.name, resource), []).append((run, run.queues, number, place))
+        return [self._queue_use(name, resource, each) for (name, resource), each in rows.items()]
+
+    def _queue_use(self, name: str, resource: str, rows: Sequence[tuple[Run, QueueRun, int, int]]) -> QueueUse:
+        absent = len(self.runs) - len(rows)  # by key: without a pod in some runs
+        series = [
+            (run, of.guaranteed(number, place), of.used(number, place), of.borrowed(number, place))
+            for run, of, number, place in rows
+        ]
+        measured = [of.queues[number] for _, of, number, _ in rows]
+
+        def means(which: int) -> Spread:
+            return Spread.of([each[0].mean(list(each[which])) for each in series] + [0.0] * absent)
+
+        return QueueUse(
+            name,
+            measured[0].parent,
+            resource,
+            guaranteed=Spread.of([each[0].mean(list(each[1])) for each in series]),
+            used=means(2),
+            borrowed=means(3),
+            peak=Spread.of([float(each[2].max(initial=0.0)) for each in series] + [0.0] * absent),
+            evicted=Spread.of([float(queue.evicted) for queue in measured] + [0.0] * absent),
+            wait_seconds=_waits([wait for queue in measured for wait in queue.wait_seconds]),
+        )
 
     def reasons(self) -> dict[str, float]:
         """Return why pods were not placed, with how many per run."""
@@ -124,10 +179,43 @@ def _result(result: Result) -> dict[str, Any]:
         "pendingMost": Spread.of([max(sample.pending for sample in run.samples) for run in runs]).data(),
         "waitSeconds": dict(zip(("mean", "p95", "max"), waits, strict=True)) if waits is not None else None,
         "reasons": result.reasons(),
+        "queues": [_queue_use(use) for use in result.queue_uses()],
         "seconds": Spread.of([run.seconds for run in runs]).data(),
         "decisionsPerSecond": Spread.of([run.decisions / run.seconds if run.seconds else 0.0 for run in runs]).data(),
         "runs": [_run(run) for run in runs],
     }
+
+
+def _queue_use(use: QueueUse) -> dict[str, Any]:
+    waits = use.wait_seconds
+    return {
+        "name": use.queue,
+        "parent": use.parent,
+        "resource": use.resource,
+        "guaranteedMean": use.guaranteed.data(),
+        "usedMean": use.used.data(),
+        "borrowedMean": use.borrowed.data(),
+        "usedPeak": use.peak.data(),
+        "evicted": use.evicted.data(),
+        "waitSeconds": dict(zip(("mean", "p95", "max"), waits, strict=True)) if waits is not None else None,
+    }
+
+
+def _queues(run: Run) -> list[dict[str, Any]]:
+    """Return for each queue and resource of a run its values, one for each sample."""
+    of = run.queues
+    return [
+        {
+            "name": queue.name,
+            "resource": resource,
+            "guaranteed": of.guaranteed(number, place).round(6).tolist(),
+            "used": of.used(number, place).round(6).tolist(),
+            "borrowed": of.borrowed(number, place).round(6).tolist(),
+            "share": of.shares(number).round(6).tolist(),
+        }
+        for number, queue in enumerate(of.queues)
+        for place, resource in enumerate(of.resources)
+    ] if of is not None else []  # fmt: skip
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -155,6 +243,8 @@ def _run(run: Run) -> dict[str, Any]:
             }
             for sample in run.samples
         ],
+        "queues": _queues(run),
+        "queuesNotMeasured": run.queues.left if run.queues is not None else 0,
     }
 
 
@@ -237,6 +327,98 @@ def lines(results: Sequence[Result], scenario: Scenario, *, to: Terminal) -> Ite
     """Return the table for people."""
     made = table(results, scenario)
     yield from to.table([made.head, *made.rows], right_from=1)
+    queues = queue_table(results)
+    if queues is not None:
+        yield ""
+        yield from to.table([queues.head, *queues.rows], right_from=3)
+        yield from queue_notes(results)
+
+
+def queue_table(results: Sequence[Result]) -> Table | None:
+    """Return what each queue used, a row for each queue, variant and resource; None where there are no queues."""
+    several = len(results[0].runs) > 1
+    uses: dict[str, list[tuple[str, QueueUse]]] = {}
+    for result in results:
+        for use in result.queue_uses():
+            uses.setdefault(use.queue, []).append((result.name, use))
+    if not uses:
+        return None
+    parents = {use.queue: use.parent for rows in uses.values() for _, use in rows}
+    waiting = any(use.wait_seconds is not None for rows in uses.values() for _, use in rows)
+    found: list[tuple[str, ...]] = []
+    for name in _children_after_parents(parents):
+        shown = "  " * _depth(name, parents) + name
+        first = True
+        for policy, use in uses[name]:
+            if not (use.guaranteed.high or use.peak.high):
+                continue  # a resource that only other queues name
+            waits = use.wait_seconds
+            found.append(
+                (
+                    shown if first else "",
+                    policy,
+                    short(use.resource),
+                    *(percent(spread, several=several) for spread in (use.guaranteed, use.used, use.borrowed)),
+                    percent(use.peak, several=False),
+                    *((short_duration(waits[0]) if waits is not None else "–",) if waiting else ()),
+                    f"{use.evicted.mean:,.0f}",
+                )
+            )
+            first = False
+    head = ("queue", "policy", "resource", "guaranteed %", "used %", "borrowed %", "peak")
+    return Table((*head, *(("wait",) if waiting else ()), "evicted"), tuple(found))
+
+
+def _children_after_parents(parents: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield queues with each followed by those below it."""
+    below: dict[str | None, list[str]] = {}
+    for name, parent in parents.items():
+        below.setdefault(parent if parent in parents else None, []).append(name)
+    stack = below.get(None, [])[::-1]
+    while stack:
+        name = stack.pop()
+        yield name
+        stack += below.get(name, [])[::-1]
+
+
+def _depth(name: str, parents: Mapping[str, str | None]) -> int:
+    depth, above = 0, parents[name]
+    while above is not None and above in parents:
+        depth, above = depth + 1, parents[above]
+    return depth
+
+
+def queue_notes(results: Sequence[Result]) -> list[str]:
+    """Return what is missing from the table of queues, as sentences."""
+    left = {result.name: max(run.queues.left if run.queues else 0 for run in result.runs) for result in results}
+    return [
+        f"{name}: {plural(number, 'queue')} not measured, only the first {MOST_QUEUES}"
+        for name, number in left.items()
+        if number
+    ]
+
+
+CSV_HEAD = ("policy", "seed", "seconds", "queue", "resource", "guaranteed", "used", "borrowed", "share")
+
+
+def shares_csv(results: Sequence[Result]) -> str:
+    """Return what queues used over time as CSV: a row for each moment, queue and resource; shares are from 0 to 1."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    write.writerow(CSV_HEAD)
+    for result in results:
+        for run in result.runs:
+            for each in _queues(run):
+                columns = (each[name] for name in ("guaranteed", "used", "borrowed", "share"))
+                for sample, *values in zip(run.samples, *columns, strict=True):
+                    write.writerow(
+                        (result.name, run.seed, f"{sample.at:g}", each["name"], each["resource"], *map(_text, values))
+                    )
+    return out.getvalue()
+
+
+def _text(value: float) -> str:
+    return f"{value:.6g}"
 
 
 def speed(results: Sequence[Result]) -> str:

@@ -33,6 +33,7 @@ from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.cost import in_use
+from kube_policy_scheduler.tooling.simulation.queue_shares import QueueMeasures, QueueRun
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
     PolicyVariant,
@@ -260,6 +261,9 @@ class SimulatedCluster:
             counts = {self._info(pod).template: number for pod, number in scenario.workload}
             self.cluster.workload.declare(counts)
         self.measures = Measures(self.cluster, resources)
+        tree = variant.measured_by
+        self.queues = QueueMeasures(self.cluster, tree, decides=tree is variant.tree) if tree is not None else None
+        """What queues use; None: there are none."""
 
     def clock(self) -> float:
         """Return the virtual time, unix seconds."""
@@ -313,6 +317,8 @@ class SimulatedCluster:
         """Look at the cluster."""
         arrived = self.share_arrived()
         self.tally.samples.append(self.measures.sample(frame, at=at, arrived=arrived, pending=pending))
+        if self.queues is not None:
+            self.queues.sample()
 
     def any_frame(self) -> Frame | None:
         """Return the frame of some pod, for measures that need one; None before the first has come."""
@@ -577,6 +583,8 @@ class Waiting:
         if found is not None and found.victims and found.nominated_node:
             self._evict(queued, found.nominated_node, found.victims)
             return
+        if found is not None and found.nominated_node:  # another member of its gang evicts for all of them
+            self._nominate(queued, found.nominated_node)
         profile = self._algorithm.profile(queued.pod)
         rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
         wakes = profile.wakes if profile is not None else NOTHING_WAKES
@@ -595,6 +603,8 @@ class Waiting:
         simulated, queued = self._simulated, assumed.queued
         pod = simulated.bind(assumed)
         simulated.tally.wait_seconds.append(simulated.now - queued.queued)
+        if simulated.queues is not None:
+            simulated.queues.bound(pod, simulated.now - queued.queued)
         self._last_event = simulated.now
         self._queue.done(pod.uid)
         lasts = self._lasts.get(pod.uid)
@@ -611,6 +621,8 @@ class Waiting:
                 continue  # it does not run yet: it gave its place back
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
+            if simulated.queues is not None:
+                simulated.queues.evicted(victim)
             again = msgspec.structs.replace(
                 victim,
                 uid=f"{victim.uid}~",
@@ -626,12 +638,16 @@ class Waiting:
                 give_claims_back(simulated.cluster, victim)
             self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
             self._add(again)
-        queued.pod = msgspec.structs.replace(queued.pod, nominated_node=node_name)
-        simulated.cluster.nominate(queued.pod, node_name)
-        self._algorithm.forget_refusals()
+        self._nominate(queued, node_name)
         self._simulated.move_on_event(ClusterEvent.POD_DELETE)
         self._queue.activate(queued, simulated.now)
         self._look_later(queued)
+
+    def _nominate(self, queued: QueuedPod, node_name: str) -> None:
+        """Keep room on a node for a pod."""
+        queued.pod = msgspec.structs.replace(queued.pod, nominated_node=node_name)
+        self._simulated.cluster.nominate(queued.pod, node_name)
+        self._algorithm.forget_refusals()
 
     def _sample(self, at: float) -> None:
         simulated = self._simulated
@@ -670,6 +686,8 @@ class Run:
     decisions: int
     seconds: float
     """How long the run itself took."""
+    queues: QueueRun | None = None
+    """What queues used; None: there are none."""
 
     @property
     def last(self) -> Sample:
@@ -678,14 +696,14 @@ class Run:
 
     def mean_used(self, resource: str) -> float:
         """Return the share in use over time, each moment weighed by how long it lasted."""
-        return self._mean([sample.used[resource] for sample in self.samples])
+        return self.mean([sample.used[resource] for sample in self.samples])
 
     def mean_price(self) -> float | None:
         """Return what the nodes in use cost per hour over time; None where no node has a price."""
         each = [sample.price for sample in self.samples if sample.price is not None]
-        return self._mean(each) if each and len(each) == len(self.samples) else None
+        return self.mean(each) if each and len(each) == len(self.samples) else None
 
-    def _mean(self, values: Sequence[float]) -> float:
+    def mean(self, values: Sequence[float]) -> float:
         """Return the mean of a value per sample over time."""
         if len(self.samples) < 2 or self.samples[-1].at <= self.samples[0].at:
             return values[-1]
@@ -736,4 +754,5 @@ def run(
         wait_seconds=tuple(tally.wait_seconds),
         decisions=simulated.algorithm.decisions,
         seconds=stopwatch() - began,
+        queues=simulated.queues.run() if simulated.queues is not None else None,
     )

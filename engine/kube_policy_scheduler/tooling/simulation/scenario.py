@@ -8,6 +8,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import QueueTree
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -82,6 +83,19 @@ class PolicyVariant:
     policy_set: PolicySet | None = None
     """None: Kubernetes' own rules."""
     signals: Signals = Signals.EMPTY
+    compared_by: QueueTree | None = None
+    """The queues by which a variant without queues is measured, to compare it with one that has some."""
+
+    @property
+    def tree(self) -> QueueTree | None:
+        """Return the queues of its policies; None: they have none."""
+        rules = self.policy_set.queues if self.policy_set is not None else None
+        return rules.tree if rules is not None else None
+
+    @property
+    def measured_by(self) -> QueueTree | None:
+        """Return the queues that results cover."""
+        return self.tree or self.compared_by
 
     def notes(self, scenario: Scenario) -> tuple[str, ...]:
         """Return what of its policies a simulation of a scenario does not do."""
@@ -152,4 +166,4 @@ class Rules:
 def _standing_in(policy_set: PolicySet) -> PolicySet:
     """Return the policies as they govern pods of other schedulers: as those that name the default one, if they can."""
     served = policy_set.schedulers
-    return replace(policy_set, stands_in_as=(policy_set.default_schedulers & served) or served)
+    return policy_set.standing_in_as((policy_set.default_schedulers & served) or served)
