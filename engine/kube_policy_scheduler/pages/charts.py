@@ -77,7 +77,7 @@ def line_chart(
     steps: bool = False,
     low: float | None = 0.0,
     high: float | None = None,
-    levels: Mapping[str, float] = {},  # noqa: B006 - read only
+    levels: Mapping[str, float] = {},
 ) -> Chart:
     """Return lines over a common axis.
 

@@ -84,7 +84,7 @@ class QueueRun:
         return result
 
     def shares(self, queue: int) -> FloatArray:
-        """Return `float64[moments]`: the largest borrowed share by the weight, by which the fair order serves queues."""
+        """Return `float64[moments]`: the largest borrowed share by weight, as the fair order compares queues."""
         each = [self.borrowed(queue, resource) for resource in range(len(self.resources))]
         result: FloatArray = np.max(each, axis=0) / self.queues[queue].weight
         return result
