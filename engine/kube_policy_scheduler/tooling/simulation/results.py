@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.times import short_duration
 from kube_policy_scheduler.tooling.simulation.queue_shares import MOST_QUEUES, QueueRun
 from kube_policy_scheduler.tooling.simulation.run import Run
@@ -121,23 +122,21 @@ class Result:
 
     def _queue_use(self, name: str, resource: str, rows: Sequence[tuple[Run, QueueRun, int, int]]) -> QueueUse:
         absent = len(self.runs) - len(rows)  # by key: without a pod in some runs
-        series = [
-            (run, of.guaranteed(number, place), of.used(number, place), of.borrowed(number, place))
-            for run, of, number, place in rows
-        ]
         measured = [of.queues[number] for _, of, number, _ in rows]
 
-        def means(which: int) -> Spread:
-            return Spread.of([each[0].mean(list(each[which])) for each in series] + [0.0] * absent)
+        def means(read: Callable[[QueueRun, int, int], FloatArray], missing: int = absent) -> Spread:
+            each = [run.mean(read(of, number, place).tolist()) for run, of, number, place in rows]
+            return Spread.of(each + [0.0] * missing)
 
+        peaks = [float(of.used(number, place).max(initial=0.0)) for _, of, number, place in rows]
         return QueueUse(
             name,
             measured[0].parent,
             resource,
-            guaranteed=Spread.of([each[0].mean(list(each[1])) for each in series]),
-            used=means(2),
-            borrowed=means(3),
-            peak=Spread.of([float(each[2].max(initial=0.0)) for each in series] + [0.0] * absent),
+            guaranteed=means(QueueRun.guaranteed, 0),
+            used=means(QueueRun.used),
+            borrowed=means(QueueRun.borrowed),
+            peak=Spread.of(peaks + [0.0] * absent),
             evicted=Spread.of([float(queue.evicted) for queue in measured] + [0.0] * absent),
             wait_seconds=_waits([wait for queue in measured for wait in queue.wait_seconds]),
         )
