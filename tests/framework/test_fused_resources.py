@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.template_cache import TemplateCaches
+from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
 GPU = "example.com/gpu"
 AMOUNTS = {
@@ -73,9 +73,17 @@ def pod(name: str, *requests: dict[str, str], **spec: Any) -> objects.Pod:
 def same_answers(cluster: Cluster, incoming: objects.Pod, profile: Profile, kernels: Kernels) -> None:
     """Fail where what is kept of a template with the kernels differs in one bit from what NumPy computes."""
     frame = Frame(cluster.templates.pod(incoming), cluster, 0.0)
-    plain = TemplateCaches().of(frame, profile)
-    fused = TemplateCaches(Accelerator(kernels)).of(frame, profile)
+    plain, caches = TemplateCaches().of(frame, profile), TemplateCaches(Accelerator(kernels))
+    equal_answers(caches.of(frame, profile), plain)
 
+    another = TemplateCaches(Accelerator(kernels))
+    other = cluster.templates.pod(pod("other", {"cpu": "7m", "memory": "13Mi"}))
+    another.of(Frame(other, cluster, 0.0), profile)  # what follows from anything but requests is known now
+    for _ in ("looked at", "kept", "refreshed"):
+        equal_answers(another.of(frame, profile), plain)
+
+
+def equal_answers(fused: TemplateCache, plain: TemplateCache) -> None:
     assert fused.ok.tobytes() == plain.ok.tobytes()
     assert fused.count == plain.count
     assert fused.maxima.totals(ALL_ROWS).tobytes() == plain.maxima.totals(ALL_ROWS).tobytes()
@@ -176,6 +184,22 @@ def test_cycles_with_and_without_kernels_decide_the_same_while_the_cluster_chang
             cluster.place(incoming, decision.host)
 
 
+def test_a_template_with_new_requests_is_looked_at_once_and_kept_when_it_comes_again(kernels: Kernels) -> None:
+    cluster, profile, caches = Cluster(), kubernetes_profile(), TemplateCaches(Accelerator(kernels))
+    for number in range(300):
+        cluster.set_node(node(f"n{number}", {"cpu": "4", "memory": "8Gi", "pods": "9"}))
+    frames = [
+        Frame(cluster.templates.pod(pod(f"p{number}", {"cpu": f"{number}m"})), cluster, 0.0) for number in range(1, 9)
+    ]
+
+    assert [caches.of(frame, profile).is_kept for frame in frames] == [True, *[False] * 7]
+    assert [caches.of(frame, profile).is_kept for frame in frames] == [True] * 8
+
+    cluster.place(frames[0].pod, "n7")
+    for frame in frames:
+        equal_answers(caches.of(frame, profile), TemplateCaches().of(frame, profile))
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([0.0, 1.5, -2.0, np.nan, np.inf])), max_size=300)
 )
@@ -186,7 +210,8 @@ def test_combined_totals_equal_sums(rows: list[tuple[bool, bool, float]]) -> Non
     totals = np.array([row[2] for row in rows], np.float64)
     ok = np.empty(len(rows), np.bool_)
 
-    combined, count = BlockMaxima.combined(kernels, (first_ok, totals), (second_ok, totals), ok=ok)
+    combined = BlockMaxima.room(len(rows))
+    count = combined.combine(kernels, (first_ok, totals), (second_ok, totals), ok=ok)
 
     wanted = BlockMaxima(np.where(first_ok & second_ok, totals + totals, -np.inf))
     assert ok.tolist() == (first_ok & second_ok).tolist()

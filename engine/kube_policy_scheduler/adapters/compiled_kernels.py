@@ -192,20 +192,26 @@ def _combine(
     rows, passing = len(totals) // len(maxima), 0
     for block in range(len(maxima)):
         start = block * rows
-        end = min(start + rows, len(ok))
-        for i in range(start, end):
-            ok[i] = first_ok[i] & second_ok[i]
-            totals[i] = first[i] + second[i] if ok[i] else -np.inf
-        for i in range(end, start + rows):
-            totals[i] = -np.inf
-        for i in range(start, end):
-            passing += ok[i]
-        highest = -np.inf
-        for i in range(start, start + rows):
-            if (totals[i] > highest) | (totals[i] != totals[i]):  # as in NumPy, NaN is higher than any number
-                highest = totals[i]
-        tied = 0
-        for i in range(start, start + rows):
-            tied += totals[i] == highest
+        end = max(start, min(start + rows, len(ok)))
+        included, total = ok[start:end], totals[start : start + rows]
+        one_ok, other_ok, one, other = first_ok[start:end], second_ok[start:end], first[start:end], second[start:end]
+        for i in range(end - start):
+            included[i] = one_ok[i] & other_ok[i]
+        for i in range(end - start):
+            passing += included[i]
+        for i in range(end - start):
+            total[i] = one[i] + other[i] if included[i] else -np.inf
+        for i in range(end - start, rows):
+            total[i] = -np.inf
+        # integers in the order of the numbers: a loop over these uses whole vectors
+        bits, top, unknown = total.view(np.int64), np.int64(-_LARGEST - 1), 0
+        for i in range(rows):
+            unknown += total[i] != total[i]
+            top = max(top, bits[i] ^ ((bits[i] >> 63) & _LARGEST))
+        highest, tied = np.nan, 0  # as in NumPy, NaN is higher than any number
+        if unknown == 0:
+            highest = np.int64(top ^ ((top >> 63) & _LARGEST)).view(np.float64)
+            for i in range(rows):
+                tied += total[i] == highest
         maxima[block], counts[block] = highest, tied
     return passing

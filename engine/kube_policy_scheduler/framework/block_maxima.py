@@ -29,26 +29,31 @@ class BlockMaxima:
         self._set_all(totals)
 
     @classmethod
-    def combined(
-        cls,
+    def room(cls, size: int) -> BlockMaxima:
+        """Return totals for so many rows that `combine` writes."""
+        self = cls.__new__(cls)
+        self._rows = _ROWS
+        self._stale = set()
+        self._size = size
+        blocks = size // _ROWS + 1
+        self._totals, self._maxima = np.empty(blocks * _ROWS), np.empty(blocks)
+        self._counts = np.empty(blocks, np.int64)
+        return self
+
+    def combine(
+        self,
         kernels: Kernels,
         first: tuple[BoolArray, FloatArray],
         second: tuple[BoolArray, FloatArray],
         *,
         ok: BoolArray,
-    ) -> tuple[BlockMaxima, int]:
-        """Return the sums of two totals where both are included, and how many rows are: `ok` is written.
+    ) -> int:
+        """Set the totals to the sums of two totals where both are included; return how many rows are: `ok` is written.
 
         first, second: which rows are included, `bool[rows]`, and the totals, `float64[rows]`.
         """
-        self = cls.__new__(cls)
-        self._rows = _ROWS
-        self._stale = set()
-        blocks = len(ok) // _ROWS + 1
-        self._size = len(ok)
-        self._totals, self._maxima = np.empty(blocks * _ROWS), np.empty(blocks)
-        self._counts = np.empty(blocks, np.int64)
-        return self, kernels.combine(*first, *second, ok, self._totals, self._maxima, self._counts)
+        self._stale.clear()
+        return kernels.combine(*first, *second, ok, self._totals, self._maxima, self._counts)
 
     @property
     def highest(self) -> float:

@@ -71,10 +71,25 @@ class FusedResources:
             return None
         return cls(tuple(requested.items()), wanted, np.array(amounts, np.int64), np.array(weights, np.float64), count)
 
-    def evaluate(self, frame: Frame, kernels: Kernels) -> tuple[BoolArray, FloatArray]:
-        """Return `bool[rows]`, where the pod fits, and `float64[rows]`, the weighted sum of the scores."""
+    @classmethod
+    def of_all(
+        cls, filters: Sequence[tuple[FilterPlugin, Ready]], scores: Sequence[tuple[ScorePlugin, float, Ready]]
+    ) -> FusedResources | None:
+        """Return what evaluates all of the filters and scores in one pass; None if it can only do some of them."""
+        if len(filters) != 1 or filters[0][1].nodes is not None:
+            return None
+        fused = cls.of(filters, [(plugin, weight, ready.state) for plugin, weight, ready in scores])
+        return fused if fused is not None and fused.scores == len(scores) else None
+
+    def evaluate(
+        self, frame: Frame, kernels: Kernels, *, into: tuple[BoolArray, FloatArray] | None = None
+    ) -> tuple[BoolArray, FloatArray]:
+        """Return `bool[rows]`, where the pod fits, and `float64[rows]`, the weighted sum of the scores.
+
+        into: where to write them; None: new columns.
+        """
         nodes, rows = frame.cluster.nodes, frame.rows
-        ok, totals = np.empty(frame.size, np.bool_), np.empty(frame.size)
+        ok, totals = (np.empty(frame.size, np.bool_), np.empty(frame.size)) if into is None else into
         kernels.score_resources(
             ok,
             totals,

@@ -7,10 +7,11 @@ That makes a decision cost a few operations on few rows instead of one evaluatio
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from operator import and_
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima
@@ -45,6 +46,8 @@ _MAX_BYTES = 256 * 2**20
 """Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes, 50 at
 130,000. Results that some templates share are counted for each of them; those that all share are not counted."""
 _MAX_FEASIBLE_SCORES = 16
+_MAX_SEEN = 4096
+"""Templates that were looked at once, of which only a hash is kept."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -55,6 +58,9 @@ _KEPT = tuple(
     (scope, shared) for scope in (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL) for shared in (False, True)
 )
 """The kinds of results that are kept together: by scope, and whether they are the same for all templates."""
+_FIRST_KIND = {scope: kind for kind, (scope, shared) in enumerate(_KEPT) if not shared}
+"""The kind of each scope's results that differ by template; the next one are those that do not."""
+_OWN_ROW = _FIRST_KIND[Scope.ROW]
 _LIVE_SCOPES = (Scope.CLUSTER, Scope.FEASIBLE)
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
@@ -62,7 +68,7 @@ _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
 _NOTHING: Hashable = ((), ())
 """The key of a kind without plugins."""
-_NOTHING_AT_ALL = (_NOTHING,) * len(_KEPT)
+_PartKey: TypeAlias = tuple[Profile, Scope, bool, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +80,26 @@ class Prepared:
     rejected: bool = False
     """Whether PreFilter refuses every pod of the template."""
 
-    def of(self, scope: Scope, *, shared: bool) -> Prepared:
-        """Return the results of the plugins of a scope that are the same for all templates, or those that are not."""
-        filters = tuple(x for x in self.filters if x[0].scope is scope and (x[1].key == _EVERY_TEMPLATE) is shared)
-        scores = tuple(x for x in self.scores if x[0].scope is scope and (x[2].key == _EVERY_TEMPLATE) is shared)
-        return Prepared(filters, scores)
+    def by_kind(self) -> list[Prepared]:
+        """Return the results of the plugins of each kind, see `_KEPT`."""
+        filters: list[list[tuple[FilterPlugin, Ready]]] = [[] for _ in _KEPT]
+        scores: list[list[tuple[ScorePlugin, float, Ready]]] = [[] for _ in _KEPT]
+        for each in self.filters:
+            filters[_FIRST_KIND[each[0].scope] + (each[1].key == _EVERY_TEMPLATE)].append(each)
+        for score in self.scores:
+            scores[_FIRST_KIND[score[0].scope] + (score[2].key == _EVERY_TEMPLATE)].append(score)
+        return [Prepared(tuple(f), tuple(s)) if f or s else _NO_PLUGINS for f, s in zip(filters, scores, strict=True)]
 
     def key(self, template: PodTemplate) -> Hashable:
         """Return a value that is equal for templates with equal results of the plugins on every node."""
+        if self is _NO_PLUGINS:
+            return _NOTHING
         filters = [(id(p), template if r.key is None else r.key) for p, r in self.filters]
         scores = [(id(p), template if r.key is None else r.key) for p, _, r in self.scores]
         return tuple(filters), tuple(scores)
+
+
+_NO_PLUGINS = Prepared((), ())
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
@@ -282,6 +297,15 @@ def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray
     return ok, totals
 
 
+@dataclass(frozen=True, slots=True)
+class _LookedAt:
+    """The results of one look at all nodes."""
+
+    ok: BoolArray
+    maxima: BlockMaxima
+    count: int
+
+
 class TemplateCache:
     """Cached verdicts and scores of equal templates, under one profile."""
 
@@ -292,12 +316,18 @@ class TemplateCache:
         parts: Sequence[_Answers],
         key: Hashable,
         accelerator: Accelerator,
+        *,
+        nodes: NodeTable,
+        looked_at: _LookedAt | None = None,
     ) -> None:
+        """Put together what is kept of a template; `looked_at` instead for one that is not kept."""
         self.key = key
         """The key of equal templates."""
+        self.is_kept = looked_at is None
+        """Whether it is for other templates, too, and may be refreshed."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
-        self.row_filters = [(p, ready.state) for part in parts if part.scope in _BY_ROW for p, ready in part.filters]
+        self.row_filters = [(p, ready.state) for p, ready in prepared.filters if p.scope in _BY_ROW]
         """Kept filters that read what pods on the node use, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
@@ -316,7 +346,6 @@ class TemplateCache:
         """The rows whose verdict or total changed."""
         self._parts = parts
         self._accelerator = accelerator
-        nodes = parts[0].nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
         self.ok: BoolArray
@@ -325,9 +354,12 @@ class TemplateCache:
         """Nodes that passed every kept filter."""
         self.maxima: BlockMaxima
         """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
-        self._passing: IntArray | None
+        self._passing: IntArray | None = None
         self._renewals: list[int]
-        self._put_together()
+        if looked_at is None:
+            self._put_together()
+        else:
+            self.ok, self.maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
 
     @property
     def bytes(self) -> int:
@@ -379,10 +411,8 @@ class TemplateCache:
         kernels = self._accelerator.kernels
         if kernels is not None and len(self._parts) > 1:
             *others, last = self._parts
-            self.ok = np.empty(len(last.ok), np.bool_)
-            self.maxima, self.count = BlockMaxima.combined(
-                kernels, _added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok
-            )
+            self.ok, self.maxima = np.empty(len(last.ok), np.bool_), BlockMaxima.room(len(last.ok))
+            self.count = self.maxima.combine(kernels, _added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok)
         else:
             ok, totals = self._sums(ALL_ROWS)
             self.ok = ok.copy()
@@ -427,6 +457,18 @@ class TemplateCache:
         self.maxima.write_one(row, total if ok else -np.inf)
 
 
+class _Columns:
+    """Columns for one look at all nodes, written again by the next one: memory in use is faster than fresh memory."""
+
+    def __init__(self, size: int) -> None:
+        self.ok: BoolArray = np.empty(size, np.bool_)
+        self.fitting: BoolArray = np.empty(size, np.bool_)
+        self.base: FloatArray = np.empty(size)
+        self.maxima = BlockMaxima.room(size)
+        self.everywhere: BoolArray = np.ones(size, np.bool_)
+        self.nothing: FloatArray = np.zeros(size)
+
+
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
@@ -437,37 +479,101 @@ class TemplateCaches:
         )
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        """Hashes of the keys of templates that were looked at once."""
+        self._columns = _Columns(0)
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
-        """Return the results for the frame's template in the current cluster."""
+        """Return the results for the frame's template in the current cluster; valid until the next call."""
         key = frame.template, profile
         cache = self._by_template.get(key)
         if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)
-            self._by_template.set(key, cache)
+            if cache.is_kept:
+                self._by_template.set(key, cache)
         return cache
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
         prepared = prepare(frame, profile)
-        key = key_of(prepared, frame.template, profile)
+        kinds = prepared.by_kind()
+        of_kinds = [of.key(frame.template) for of in kinds]
+        key = profile, prepared.rejected, *of_kinds
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
-            parts = [
-                self._part((profile, scope, shared, of), frame, prepared)
-                for (scope, shared), of in zip(_KEPT, key[2:], strict=True)
-                if of != _NOTHING or key[2:] == _NOTHING_AT_ALL
+            keys = [
+                (profile, scope, shared, of) if of != _NOTHING else None
+                for (scope, shared), of in zip(_KEPT, of_kinds, strict=True)
             ]
-            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self._accelerator)
+            if not any(keys):
+                keys[0] = (profile, *_KEPT[0], _NOTHING)
+            looked_at = self._first_look(frame, profile, prepared, kinds, keys, key=key)
+            if looked_at is not None:
+                return looked_at
+            parts = [self._part(each, frame, kind) for each, kind in zip(keys, kinds, strict=True) if each is not None]
+            nodes = frame.cluster.nodes
+            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self._accelerator, nodes=nodes)
         return cache
 
-    def _part(self, key: tuple[Profile, Scope, bool, Hashable], frame: Frame, prepared: Prepared) -> _Answers:
-        part = self._parts.get(key)
-        if part is None or not part.refresh(frame):
+    def _part(self, key: _PartKey, frame: Frame, prepared: Prepared) -> _Answers:
+        part = self._known_part(key, frame)
+        if part is None:
             _, scope, shared, _ = key
-            part = self._parts[key] = _Answers(
-                frame, prepared.of(scope, shared=shared), scope, shared=shared, accelerator=self._accelerator
-            )
+            part = self._parts[key] = _Answers(frame, prepared, scope, shared=shared, accelerator=self._accelerator)
         return part
+
+    def _known_part(self, key: _PartKey, frame: Frame) -> _Answers | None:
+        part = self._parts.get(key)
+        return part if part is not None and part.refresh(frame) else None
+
+    def _first_look(
+        self,
+        frame: Frame,
+        profile: Profile,
+        prepared: Prepared,
+        kinds: Sequence[Prepared],
+        keys: Sequence[_PartKey | None],
+        *,
+        key: Hashable,
+    ) -> TemplateCache | None:
+        """Return the results for a template whose requests are new, which are not kept; None if they are to be kept.
+
+        Where every pod has requests of its own, what is kept for them is never used again. So the first template with
+        some requests is only looked at, if a compiled loop can do that and all else about it is kept for others. The
+        second one is kept.
+        """
+        kernels, of_requests = self._accelerator.kernels, keys[_OWN_ROW]
+        if kernels is None or of_requests is None or of_requests in self._parts or not self._is_new(hash(key)):
+            return None
+        fused = FusedResources.of_all(kinds[_OWN_ROW].filters, kinds[_OWN_ROW].scores)
+        if fused is None:
+            return None
+        others: list[_Answers] = []
+        for kind, each in enumerate(keys):
+            if each is None or kind == _OWN_ROW:
+                continue
+            part = self._known_part(each, frame)
+            if part is None or (kind > _OWN_ROW and part.scores):
+                return None  # sums are rounded in the order of the kinds
+            others.append(part)
+        size = frame.cluster.nodes.size
+        if len(self._columns.ok) != size:
+            self._columns = _Columns(size)
+        columns = self._columns
+        fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
+        first = _added(others, ALL_ROWS) if others else (columns.everywhere, columns.nothing)
+        count = columns.maxima.combine(kernels, first, (columns.fitting, columns.base), ok=columns.ok)
+        looked_at = _LookedAt(columns.ok, columns.maxima, count)
+        nodes = frame.cluster.nodes
+        return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
+
+    def _is_new(self, seen: int) -> bool:
+        """Return whether a template is seen for the first time, and remember it."""
+        if seen in self._seen:
+            return False
+        self._seen[seen] = None
+        if len(self._seen) > _MAX_SEEN:
+            self._seen.popitem(last=False)
+        return True
 
 
 def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
@@ -476,4 +582,4 @@ def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
     """Return a value that is equal for templates with equal results of all cached plugins on every node."""
-    return profile, prepared.rejected, *(prepared.of(scope, shared=shared).key(template) for scope, shared in _KEPT)
+    return profile, prepared.rejected, *(of.key(template) for of in prepared.by_kind())
