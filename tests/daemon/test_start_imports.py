@@ -23,6 +23,8 @@ NOT_AT_THE_START = {
     "cryptography": "signatures and certificates of our own",
     "kube_policy_scheduler.daemon.modes.extender": "the mode extender",
     "kube_policy_scheduler.daemon.modes.shadow": "the mode shadow",
+    "numba": "compiled kernels, once the first pods are bound",
+    "numpy.ma": "the first `np.unique`, once the first pods are bound",
     "zoneinfo": "policies that name a time zone",
     "rich": "commands for people",
     "kube_policy_scheduler.daemon.commands.config": "its command",

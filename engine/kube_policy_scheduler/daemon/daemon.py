@@ -61,7 +61,7 @@ from kube_policy_scheduler.daemon.serving.server import DaemonServer
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
-from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
+from kube_policy_scheduler.daemon.watching.first_lists import FirstLists, collection_deferred
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.cycle import Cycle
@@ -75,9 +75,12 @@ NODES_FOR_KERNELS = 1_000
 """With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
 SIZE_SECONDS = 10.0
 """Between two looks at whether the cluster has so many."""
-IMPORT_AFTER_SECONDS = 2.0
+QUIET_PATIENCE_SECONDS = 30.0
+"""For so long kernels wait until no pod is active or being bound: loading them takes half a second from decisions."""
+QUIET_SECONDS = 0.5
+LOAD_AFTER_SECONDS = 2.0
 IMPORTED_LATER = ("numpy.ma",)
-"""Modules that NumPy imports with the first `np.unique`; the first bindings do not need them."""
+"""Modules that NumPy imports with the first `np.unique`, in 50 ms; the first bindings do not need them."""
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0
@@ -295,8 +298,6 @@ class Daemon:
             self._api_server.attach(handlers.handler, handlers.kind_unavailable)
             await self._lists.wait()
             await self._signals.join_all()
-            accelerating = asyncio.create_task(self._accelerate(), name="compiled-kernels")
-            stack.callback(accelerating.cancel)
             if self._device_trust is not None:
                 await self._device_trust.first_look()
             if self._settings.mode == "scheduler":
@@ -308,17 +309,25 @@ class Daemon:
                     stack.push_async_callback(self._loops.end, rivals)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
-            later = asyncio.create_task(_import_later(), name="imports")
+            later = asyncio.create_task(self._load_later(), name="imports")
             stack.callback(later.cancel)
             stack.push_async_callback(self._end, scheduling, leading)
             logger.error("stopping: %s", await self._loops.lost())
             return 1
 
-    async def _accelerate(self) -> None:
-        """Load the compiled kernels, once the cluster is large; meanwhile the scheduler uses NumPy."""
+    async def _load_later(self) -> None:
+        """Load in a thread what the first bindings do not need, and the compiled kernels once the cluster is large."""
+        await asyncio.sleep(LOAD_AFTER_SECONDS)
+        for module in IMPORTED_LATER:
+            await asyncio.to_thread(import_module, module)
         while self._scheduler.cluster.nodes.size < NODES_FOR_KERNELS:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(SIZE_SECONDS)
-        kernels = await asyncio.to_thread(compile_kernels)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_PATIENCE_SECONDS):
+                while self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
+                    await asyncio.sleep(QUIET_SECONDS)
+        with collection_deferred():  # a full collection would stop the loop, and numba's objects stay in any case
+            kernels = await asyncio.to_thread(compile_kernels)
         if kernels is not None:
             self._accelerator.use(kernels)
 
@@ -503,13 +512,6 @@ class Daemon:
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
-
-
-async def _import_later() -> None:
-    """Import what libraries import on first use, in a thread: the loop would stand still for 50 ms."""
-    await asyncio.sleep(IMPORT_AFTER_SECONDS)
-    for module in IMPORTED_LATER:
-        await asyncio.to_thread(import_module, module)
 
 
 def _beside(rival: Rival) -> str:

@@ -238,6 +238,7 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
         checker.start()  # it imports what we do, on another core
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
+            await api_server.asked()
             for module in IMPORTED_MEANWHILE:
                 with no_system_certificates() if module == "aiohttp" else contextlib.nullcontext():
                     import_module(module)

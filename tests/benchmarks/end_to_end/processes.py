@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+import kube_policy_scheduler
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import Api
@@ -77,6 +80,7 @@ class Scene:
                 process.wait()
 
     def _ours(self, policy: str, profile: Path | None, stages: Path | None) -> list[str]:
+        _compile_bytecode()
         policies = self.directory / "policies"
         policies.mkdir(exist_ok=True)
         (policies / "bench.policy").write_text(policy)
@@ -187,6 +191,13 @@ def schedulers() -> list[str]:
     """Return the schedulers that can be started here."""
     programs = assets()
     return ["ours", *(["kube"] if programs is not None and (programs / "kube-scheduler").exists() else [])]
+
+
+@functools.cache
+def _compile_bytecode() -> None:
+    """Have it there, as after `pip install` and in the image: some environments keep Python from writing it."""
+    for folder in kube_policy_scheduler.__path__:
+        compileall.compile_dir(folder, quiet=1)
 
 
 @contextlib.contextmanager

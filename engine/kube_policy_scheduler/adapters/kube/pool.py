@@ -140,6 +140,11 @@ class Pool:
         self._idle.clear()
 
     @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    @property
     def is_reachable(self) -> bool:
         """Whether the last attempt to connect, if any, came through."""
         return self._down_since is None

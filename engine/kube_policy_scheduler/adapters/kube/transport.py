@@ -169,6 +169,11 @@ class Transport:
         await self._pool.pause(seconds)
 
     @property
+    def connections(self) -> int:
+        """How many are open."""
+        return self._pool.connections
+
+    @property
     def is_reachable(self) -> bool:
         """Whether the last attempt to connect to the server, if any, came through."""
         return self._pool.is_reachable
