@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakSet
 
@@ -288,7 +289,7 @@ class QueueUsage:
                 self._keep(known, 1)
             queue = known
         queue.members[pod.uid] = pod
-        self.add(queue, self.tree.amounts(pod), 1)
+        self._add(queue, self.tree.amounts(pod), 1)
 
     def displace(self, pod: PodInfo) -> None:
         """Count a pod no longer."""
@@ -298,18 +299,34 @@ class QueueUsage:
         place, key = found
         queue = self._static[place] if key is None else self._keyed[place, key]
         del queue.members[pod.uid]
-        self.add(queue, self.tree.amounts(pod), -1)
+        self._add(queue, self.tree.amounts(pod), -1)
         if key is not None and not queue.members:
             del self._keyed[place, key]
             assert queue.parent is not None
             del queue.parent.children[queue.name]
             self._keep(queue, -1)
 
-    def add(self, queue: Queue, amounts: Amounts, step: int) -> None:
+    def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it more (`step` 1) or less (-1)."""
         self.changes += 1
         for follower in self._followers:
             follower.queues.add(queue)
+        self._shift(queue, amounts, step)
+
+    @contextmanager
+    def counting(self, more: Iterable[tuple[Queue, Amounts]]) -> Iterator[None]:
+        """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
+        counted = list[tuple[Queue, Amounts]]()
+        try:
+            for queue, amounts in more:
+                self._shift(queue, amounts, 1)
+                counted.append((queue, amounts))
+            yield
+        finally:
+            for queue, amounts in counted:
+                self._shift(queue, amounts, -1)
+
+    def _shift(self, queue: Queue, amounts: Amounts, step: int) -> None:
         for resource, amount in amounts:
             delta = step * amount
             queue.direct[resource] += delta

@@ -5,8 +5,7 @@ What is used stands in `cluster.queue_usage`. Here are the filter, its words, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,14 +95,9 @@ class QueueQuota:
             if theirs is not None:
                 pods = sum(rows.values())
                 counted.append((theirs, tuple((r, pods * a) for r, a in self.tree.amounts_of(template.requests))))
-        for theirs, amounts in counted:
-            usage.add(theirs, amounts, 1)
-        try:
-            wanted = tuple((r, together * amount) for r, amount in self.tree.amounts(frame.pod))
+        wanted = tuple((r, together * amount) for r, amount in self.tree.amounts(frame.pod))
+        with usage.counting(counted):
             found = usage.refusal(queue, wanted)
-        finally:
-            for theirs, amounts in counted:
-                usage.add(theirs, amounts, -1)
         return quota_message(found) if found is not None and not found.is_of_nodes else None
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
@@ -138,14 +132,14 @@ def refusal(
     """
     if not cluster.nominated:
         return usage.refusal(queue, amounts)
-    with _nominated_counted(cluster, usage, queue, pod, amounts, gang=gang):
+    with usage.counting(_nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
         return usage.refusal(queue, amounts)
 
 
-@contextmanager
-def _nominated_counted(
+def _nominated_before(
     cluster: Cluster, usage: QueueUsage, queue: Queue, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
-) -> Iterator[None]:
+) -> list[tuple[Queue, Amounts]]:
+    """Return what nominated pods need that have precedence over a request."""
     counted: list[tuple[Queue, Amounts]] = []
     for others in cluster.nominated.values():
         for other in others.values():
@@ -157,13 +151,7 @@ def _nominated_counted(
             wanted = usage.tree.amounts(other)
             if _is_before(usage, other, theirs, wanted, pod, queue, amounts):
                 counted.append((theirs, wanted))
-    for theirs, wanted in counted:
-        usage.add(theirs, wanted, 1)
-    try:
-        yield
-    finally:
-        for theirs, wanted in counted:
-            usage.add(theirs, wanted, -1)
+    return counted
 
 
 def _is_before(

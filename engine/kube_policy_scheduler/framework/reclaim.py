@@ -185,7 +185,7 @@ class _Attempt:
                 continue
             _, theirs = self.usage.branch(self.queue, queue)
             rank = (not unit.violates, tuple(self.usage.share(each) for each in theirs))
-            if best is None or rank > best[0]:
+            if best is None or rank > best[0] or (rank == best[0] and queue.name < best[1].queue.name):
                 best = rank, unit
         return best[1] if best is not None else None
 
@@ -296,7 +296,7 @@ def units_of(
 def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:
     violating, _ = budgets.split(pods)
     return Unit(
-        tuple(pods),
+        tuple(sorted(pods, key=lambda pod: pod.uid)),
         queue,
         request_of(usage, pods),
         max(pod.priority for pod in pods),
@@ -330,6 +330,7 @@ def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) 
             ]
             if not borrowing:
                 break
+            borrowing.sort(key=lambda each: each[1].queue.name)
             _, unit = max(borrowing, key=lambda each: (not each[1].violates, each[0]))
             units[unit.queue].remove(unit)
             found.append(unit)

@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Queue
+from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.diagnosis import refusal_message
@@ -269,9 +269,12 @@ class WaitingPods(Generic[AssumedT]):
                 if queue is not None:
                     by_queue.setdefault(queue, []).append(member.pod)
             gang = frozenset(self._queue.group(requirement.group))
+            earlier = list[tuple[Queue, Amounts]]()  # of other queues, which may share a limit above them
             for queue, pods in by_queue.items():
                 amounts = request_of(usage, pods)
-                found = refusal(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
+                with usage.counting(earlier):
+                    found = refusal(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
+                earlier.append((queue, amounts))
                 if found is not None:
                     message = f"{requirement}: {quota_message(found, gang='the gang')}."
                     total = self._cluster.nodes.size
