@@ -200,6 +200,19 @@ def test_a_template_with_new_requests_is_looked_at_once_and_kept_when_it_comes_a
         equal_answers(caches.of(frame, profile), TemplateCaches().of(frame, profile))
 
 
+def test_which_nodes_pass_stays_as_it_is_when_another_template_is_looked_at(kernels: Kernels) -> None:
+    cluster, profile, cycle = Cluster(), kubernetes_profile(), Cycle(accelerator=Accelerator(kernels))
+    for number in range(1, 9):
+        cluster.set_node(node(f"n{number}", {"cpu": str(number), "memory": "8Gi", "pods": "9"}))
+    frames = [
+        Frame(cluster.templates.pod(pod(f"p{number}", {"cpu": str(number)})), cluster, 0.0) for number in range(1, 9)
+    ]
+
+    answers = [cycle.passing(frame, profile) for frame in frames]
+
+    assert [int(answer.sum()) for answer in answers] == [8, 7, 6, 5, 4, 3, 2, 1]
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([0.0, 1.5, -2.0, np.nan, np.inf])), max_size=300)
 )

@@ -185,8 +185,10 @@ class Cycle:
         return cache.passing() if ok is cache.ok else ok.nonzero()[0]
 
     def passing(self, frame: Frame, profile: Profile) -> BoolArray:
-        """Return `bool[nodes]`: which pass every filter. Read-only, valid until the next call."""
-        return _passes(frame, profile, self._kept.of(frame, profile.whole))
+        """Return `bool[nodes]`: which pass every filter. Read-only, valid until the cluster changes."""
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        return ok if cache.is_kept else ok.copy()
 
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
         """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
