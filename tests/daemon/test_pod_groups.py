@@ -109,7 +109,7 @@ GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
         (GANG_OF_2 | {"schedulingConstraints": {"topology": [{"key": "rack", "mode": "near"}]}}, "it knows one"),
         (GANG_OF_2 | {"schedulingConstraints": {"power": {"max": "4"}}}, "does not know: power"),
         (GANG_OF_2 | {"resourceClaims": [{"name": "net"}]}, "shares resource claims among its pods (net)"),
-        (GANG_OF_2 | {"parentCompositePodGroupName": "tree"}, "belongs to CompositePodGroup tree"),
+        (GANG_OF_2 | {"parentCompositePodGroupName": "tree"}, "waiting for CompositePodGroup default/tree"),
         ({"schedulingPolicy": {"elastic": {}}}, "a scheduling policy other than `basic` and `gang`"),
         ({}, "a scheduling policy other than `basic` and `gang`"),
         (GANG_OF_2 | {"disruptionMode": {"all": {}}, "priority": 7}, "has priority 7, but this pod has priority 0"),

@@ -58,6 +58,7 @@ NOT_AN_EXTENDERS = {
     ("cluster", "/persistentvolumeclaims", "patch", ""),
     ("cluster", "/persistentvolumes", "patch", ""),
     ("cluster", "scheduling.k8s.io/podgroups/status", "patch", ""),
+    ("cluster", "scheduling.k8s.io/compositepodgroups/status", "patch", ""),
     ("cluster", "resource.k8s.io/resourceclaims/status", "patch", ""),
     ("cluster", "resource.k8s.io/resourceclaims/binding", "patch", ""),
     *(("cluster", "resource.k8s.io/resourceclaims", verb, "") for verb in ("create", "update", "patch", "delete")),

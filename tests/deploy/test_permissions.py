@@ -38,6 +38,7 @@ def test_what_is_written_is_this_and_no_more() -> None:
         ("", "pods/binding", "create"),
         ("", "pods/status", "patch"),
         ("scheduling.k8s.io", "podgroups/status", "patch"),
+        ("scheduling.k8s.io", "compositepodgroups/status", "patch"),
         ("", "persistentvolumeclaims", "patch"),
         ("", "persistentvolumes", "patch"),
         # claims for devices: a stolen token can take devices away from claims, and delete claims

@@ -25,6 +25,7 @@ from kube_policy_scheduler.adapters.kube.errors import error_from_answer
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
@@ -93,14 +94,19 @@ class Churn:
         self.events = EventRecorder(answers, controller="c", instance="i", random=random)
         self.statuses = PodStatusWriter(answers, random=random)
         self.cluster, self.queue = Cluster(), SchedulingQueue()
-        groups = PodGroupStatusWriter(answers, find=partial(self.cluster.get, objects.PodGroup), random=random)
+        groups = PodGroupStatusWriter(
+            answers, POD_GROUPS, find=partial(self.cluster.get, objects.PodGroup), random=random
+        )
+        composites = PodGroupStatusWriter(
+            answers, COMPOSITE_POD_GROUPS, find=partial(self.cluster.get, objects.CompositePodGroup), random=random
+        )
         self.scheduler = Scheduler(
             context_of(
                 answers,
                 self.cluster,
                 self.queue,
                 cycle=Cycle(seed=0),
-                reporter=ApiReporter(self.events, self.statuses, groups),
+                reporter=ApiReporter(self.events, self.statuses, groups, composites, parents=lambda key: ()),
                 observer=self.observers,
             )
         )

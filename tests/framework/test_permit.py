@@ -57,7 +57,7 @@ def test_exactly_the_pods_that_can_bind_are_released(pods: dict[str, dict[str, i
     for uid, wanted in requirements.items():
         permit.wait(uid, tuple(wanted), 0.0)
     last = max(requirements)
-    released = permit.release(last, lambda one: placed[one.group.key or ""])
+    released = permit.release(last, lambda group_of, group: placed[group.key or ""])
     assert set(released) == slowly_released(requirements, last, placed)
     assert set(permit) == requirements.keys() - set(released)
 

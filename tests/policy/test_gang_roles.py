@@ -86,14 +86,11 @@ def test_no_member_binds_before_every_role_has_its_number() -> None:
     made.set_node(node("n", cpu="64"))
     permit, released = Permit(), list[list[str]]()
 
-    def placed(asked: GangRequirement) -> int:
-        return asked.filled(made.counters.group_size)
-
     for name, role in (("w1", "worker"), ("w2", "worker"), ("x", None), ("d", "driver"), ("w3", "worker")):
         labels = {"job": "j"} | ({"role": role} if role else {})
         made.place(pod(made, name, labels=labels), "n")
         permit.wait(name, (requirement(made, f"like-{name}", role),), 0.0)
-        released.append(sorted(permit.release(name, placed)))
+        released.append(sorted(permit.release(name, made.counters.group_size)))
 
     assert released == [[], [], [], ["d", "w1", "w2", "x"], ["w3"]]
 

@@ -44,7 +44,15 @@ def key_of(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
+def parent_group(group: objects.PodGroup | objects.CompositePodGroup) -> str:
+    """Return the key of the CompositePodGroup that a group belongs to, "" if it belongs to none."""
+    parent = group.spec.parent_composite_pod_group_name
+    return key_of(group.metadata.namespace, parent) if parent else ""
+
+
 _GROUPS: Mapping[type, Callable[[Any], str]] = {
+    objects.PodGroup: parent_group,
+    objects.CompositePodGroup: parent_group,
     objects.Service: lambda service: service.metadata.namespace,
     objects.PodDisruptionBudget: lambda budget: budget.metadata.namespace,
     objects.PersistentVolume: storage_class,
@@ -143,7 +151,7 @@ class ObjectStore:
         return self._objects.get(kind, _NOTHING).values()
 
     def group(self, kind: type[ObjectT], value: str) -> Collection[ObjectT]:
-        """Return the objects of one group: by namespace, storage class or node, depending on the kind."""
+        """Return the objects of one group: by namespace, parent, storage class or node, depending on the kind."""
         return self._groups.get((kind, value), _NOTHING).values()
 
     def version(self, kind: type) -> int:

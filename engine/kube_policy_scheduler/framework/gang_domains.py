@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import column_scale
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile
@@ -261,6 +261,34 @@ def roomiest(
             yield DomainRoom(Domain(key, names.values[at]), int(room[at]), needed)
 
 
+def holding(
+    cluster: Cluster, levels: Levels, members: Sequence[Members], *, needed: int, within: BoolArray | None = None
+) -> BoolArray | None:
+    """Return `bool[nodes]`: the nodes in domains that have room for all that a gang needs; None: any nodes will do."""
+    kinds = _kinds(cluster, members)
+    found: BoolArray = np.zeros(cluster.nodes.size, np.bool_)
+    for key in levels:
+        if key is None:
+            return None
+        domains = topology(cluster.nodes, key)
+        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        found |= np.append(room >= needed, False)[domains.index]
+    return found
+
+
+def inside_of(outer: BoolArray | None, inner: BoolArray | None) -> BoolArray | None:
+    """Return the nodes to choose the domain of a wider gang from.
+
+    Args:
+        outer: nodes that it may be on; None: all.
+        inner: those in domains with room for a narrower one; None: all. With none of them it is left to the narrower
+            gang to say what is missing.
+    """
+    if inner is None or not inner.any():
+        return outer
+    return inner if outer is None else outer & inner
+
+
 def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
     """Return the domain that some nodes are in, of the first level that has one; None if any nodes will do."""
     for key in levels:
@@ -293,14 +321,19 @@ def narrowed(
     """
     cluster, found = frame.cluster, list[Domain]()
     within: BoolArray | None = None
-    for requirement in sorted(requirements, key=lambda each: -each.size):
-        if not requirement.levels:
-            continue
+    confined = [requirement for requirement in outermost_first(requirements) if requirement.levels]
+    for number, requirement in enumerate(confined):
         needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
         feasible = cycle.passing(frame, profile)
         rows = rows_of(cluster, requirement)
         placed = np.array(rows, np.intp) if rows else None
         levels, members = requirement.levels, [Members(frame.template, needed, feasible)]
+        usable = within
+        for inner in confined[number + 1 :]:
+            if not inner.members(cluster.counters.group_size):
+                alike = [Members(frame.template, inner.size, feasible)]
+                mask = holding(cluster, inner.levels, alike, needed=inner.size, within=within)
+                usable = inside_of(usable, mask)
         domain = choose(
             cluster,
             levels,
@@ -308,7 +341,7 @@ def narrowed(
             needed=needed,
             prefers=preference(profile.domains, frame),
             placed=placed,
-            within=within,
+            within=usable,
         )
         if isinstance(domain, Shortfall):
             best = roomiest(cluster, levels, members, needed=needed, placed=placed, within=within)

@@ -43,16 +43,23 @@ class GangState:
     roles: tuple[RoleState, ...] = ()
     domain: str = ""
     """The domain that its members share, such as `rack=r1`; "" if they have none yet, or need none."""
+    children: tuple[int, int] | None = None
+    """Of a composite group: how many of its groups are complete, and how many it needs."""
+    lacking: int = 0
+    """Of a composite group: how many pods its groups are too few."""
 
     @property
     def missing(self) -> int:
         """Return how many pods there are too few, whatever room there is."""
+        if self.children is not None:
+            return self.lacking
         lacking = sum(max(0, role.number - role.there) for role in self.roles)
         return max(0, self.size - self.placed - self.pending, lacking)
 
     def sentence(self) -> str:
         """Return it in one sentence, without an end."""
         where = f" in {self.domain}" if self.domain and self.placed else ""
+        short = self.placed < self.size or (self.children is not None and self.children[0] < self.children[1])
         parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node{where}"]
         if self.pending:
             parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
@@ -61,7 +68,10 @@ class GangState:
         parts += [
             f"{role.placed} of {role.number} with {role.text}" for role in self.roles if role.placed < role.number
         ]
-        held = f", held until {rfc3339(self.until)}" if self.until is not None and self.placed < self.size else ""
+        if self.children is not None and short:
+            done, needed = self.children
+            parts.append(f"{done} of {needed} groups {'is' if done == 1 else 'are'} complete")
+        held = f", held until {rfc3339(self.until)}" if self.until is not None and short else ""
         return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
 
 
@@ -90,14 +100,17 @@ def gang_state(
         on_nodes = placed(role.group_of, role.group)
         there = on_nodes + pending(role.group_of, role.group)
         roles.append(RoleState(role.text, role.number, on_nodes, there))
+    tree = requirement.tree
     return GangState(
         str(requirement.group),
         requirement.text,
         requirement.size,
-        placed(requirement.group_of, requirement.group),
+        requirement.members(placed),
         holding,
-        pending(requirement.group_of, requirement.group),
+        requirement.members(pending),
         until,
         tuple(roles),
         domain,
+        children=(tree.complete(placed), tree.number) if tree is not None else None,
+        lacking=tree.lacking(lambda *of: placed(*of) + pending(*of)) if tree is not None else 0,
     )

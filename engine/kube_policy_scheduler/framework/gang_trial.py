@@ -122,7 +122,7 @@ class GangTrial:
         of two groups that each hold what the other needs, one always gets on.
         """
         mine = self._precedence(requirement.group, queued)
-        others = [group for group in self._permit.groups() if group != requirement.group]
+        others = [group for group in self._permit.groups() if not requirement.encloses(group)]
         later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
         gone: dict[str, GangRequirement] = {}
         end = self._stopwatch() + MOST_FREE_SECONDS

@@ -6,7 +6,8 @@ Knows groups and how many of each are placed, not nodes: a waiting pod is assume
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -47,6 +48,39 @@ NumberOf = Callable[[GroupOf, Group], int]
 
 
 @dataclass(frozen=True, slots=True)
+class GroupTree:
+    """A group of pods, or a composite group with its children."""
+
+    group: Group
+    number: int
+    """How many pods the group needs, or how many of its children a composite group needs."""
+    group_of: GroupOf
+    """The membership of a pod; of composite groups, nothing is counted by it."""
+    children: tuple[GroupTree, ...] = ()
+    """Of a composite group, at least `number`."""
+
+    def lacking(self, number_of: NumberOf) -> int:
+        """Return how many pods are missing at least, in those children that need the fewest."""
+        if not self.children:
+            return max(0, self.number - number_of(self.group_of, self.group))
+        return sum(sorted(child.lacking(number_of) for child in self.children)[: self.number])
+
+    def members(self, number_of: NumberOf) -> int:
+        """Return how many members there are."""
+        if not self.children:
+            return number_of(self.group_of, self.group)
+        return sum(child.members(number_of) for child in self.children)
+
+    def complete(self, number_of: NumberOf) -> int:
+        """Return how many children are complete."""
+        return sum(not child.lacking(number_of) for child in self.children)
+
+    def includes(self, group: Group) -> bool:
+        """Return whether a group is this one, or below it."""
+        return group == self.group or any(child.includes(group) for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
 class GangRequirement:
     """What one `gang` clause, or one PodGroup, requires for one of its pods."""
 
@@ -70,18 +104,36 @@ class GangRequirement:
     levels: tuple[str | None, ...] = ()
     """Keys of node labels in turn: all members are on nodes with one value of the first that has room for all of them.
     None: any nodes. Empty: nothing is asked for."""
+    tree: GroupTree | None = None
+    """The children of a composite group: as many of them as it needs are complete, or no pod binds."""
+    leaf: Group | None = None
+    """The group of pods within the tree that the pod is in."""
+
+    def members(self, number_of: NumberOf) -> int:
+        """Return how many members there are, needed or not."""
+        return number_of(self.group_of, self.group) if self.tree is None else self.tree.members(number_of)
+
+    def encloses(self, group: Group) -> bool:
+        """Return whether all members of a group are members of this one, because it is a child of it or the same."""
+        return group == self.group if self.tree is None else self.tree.includes(group)
 
     def filled(self, number_of: NumberOf, *, joining: int = 0) -> int:
         """Return how many members there are, as far as the gang needs them.
 
         Below the size it is how many of the places that the gang needs are filled: a second driver fills none, so the
         number is the size only if every role has its number. From the size on it is the size and how many members,
-        of any role, the gang can do without.
+        of any role, the gang can do without. A composite group fills the children that need the fewest pods; from the
+        size on it is the size.
 
         Args:
             number_of: counts the members.
             joining: 1 to include the pod itself.
         """
+        if self.tree is not None:
+            leaf = self.leaf if joining else None
+            return self.size - self.tree.lacking(
+                lambda group_of, group: number_of(group_of, group) + joining * (group == leaf)
+            )
         total = number_of(self.group_of, self.group) + joining
         if not self.roles:
             return total
@@ -97,12 +149,30 @@ class GangRequirement:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Return the groups that the pod is in: its gang, and those with its role."""
+        """Return the groups that the pod is in: its gang, and those with its role, or within the composite group."""
+        if self.leaf is not None:
+            return self.group, self.leaf
         return (self.group,) if self.role is None else (self.group, self.role.group)
 
     def __str__(self) -> str:
         rule = f"policy {self.policy}: {self.text}" if self.policy else self.text
-        return f'gang "{self.group}" starts with {self.size} pods ({rule})'
+        of = f" in {self.tree.number} of its groups" if self.tree is not None else ""
+        return f'gang "{self.group}" starts with {self.size} pods{of} ({rule})'
+
+
+def outermost_first(requirements: Iterable[GangRequirement]) -> list[GangRequirement]:
+    """Return the requirements of a pod so that each comes before those whose members it includes."""
+    return sorted(requirements, key=lambda each: (-_height(each.tree), -each.size))
+
+
+def _height(tree: GroupTree | None) -> int:
+    return 1 + max(map(_height, tree.children), default=0) if tree is not None else 0
+
+
+def whole(requirements: Sequence[GangRequirement]) -> GangRequirement | None:
+    """Return the requirement that includes all others of a pod; None if there is none."""
+    first = outermost_first(requirements)[0]
+    return first if all(first.encloses(each.group) for each in requirements) else None
 
 
 class MissingGroupError(ValueError):
@@ -111,10 +181,6 @@ class MissingGroupError(ValueError):
     def __init__(self, group: Group, text: str) -> None:
         super().__init__(text)
         self.group = group
-
-
-Placed = Callable[[GangRequirement], int]
-"""How many members of a requirement's group have a node: they run, are being bound, or wait here."""
 
 
 class Permit:
@@ -175,12 +241,14 @@ class Permit:
                 del self._members[requirement.group], self._since[requirement.group], self._due[requirement.group]
         return requirements is not None
 
-    def release(self, uid: str, placed: Placed) -> list[str]:
+    def release(self, uid: str, placed: NumberOf) -> list[str]:
         """Return the pods that may bind after a pod was added, itself included, and forget them; empty: it waits.
 
         A pod may bind if every group of it is complete without the pods that must keep waiting.
+
+        placed: counts the members with a node: they run, are being bound, or wait here.
         """
-        if not all(placed(requirement) >= requirement.size for requirement in self._requirements[uid]):
+        if not all(requirement.filled(placed) >= requirement.size for requirement in self._requirements[uid]):
             return []
         together = self._connected(uid)
         staying = self._staying(together, placed)
@@ -226,31 +294,32 @@ class Permit:
                     ahead += fresh
         return list(found)
 
-    def _staying(self, together: list[str], placed: Placed) -> set[str]:
+    def _staying(self, together: list[str], placed: NumberOf) -> set[str]:
         """Return the pods that must keep waiting: without others that must, a group of theirs is too small."""
-        left: dict[Group, int] = {}
-        """By group: its members with a node, without those that stay."""
-        most: dict[Group, list[tuple[int, int, str]]] = {}
+        most: dict[Group, list[tuple[int, int, str, GangRequirement]]] = {}
         """By group: heaps of the waiting pods, the largest required size first."""
         for number, uid in enumerate(together):
             for requirement in self._requirements[uid]:
-                if requirement.group not in left:
-                    left[requirement.group] = placed(requirement)
-                most.setdefault(requirement.group, []).append((-requirement.size, number, uid))
+                most.setdefault(requirement.group, []).append((-requirement.size, number, uid, requirement))
         for heap in most.values():
             heapq.heapify(heap)
         staying: set[str] = set()
+        lost = Counter[Group]()
+        """By group: the members that stay."""
+
+        def left(group_of: GroupOf, group: Group) -> int:
+            return placed(group_of, group) - lost[group]
+
         ahead = list(most)
         while ahead:
             group = ahead.pop()
             heap = most[group]
-            while heap and -heap[0][0] > left[group]:
+            while heap and -heap[0][0] > heap[0][3].filled(left):
                 uid = heapq.heappop(heap)[2]
                 if uid in staying:
                     continue
                 staying.add(uid)
-                for requirement in self._requirements[uid]:
-                    left[requirement.group] -= 1
-                    if requirement.group != group:
-                        ahead.append(requirement.group)
+                requirements = self._requirements[uid]
+                lost.update({each for requirement in requirements for each in requirement.groups})
+                ahead += [requirement.group for requirement in requirements if requirement.group != group]
         return staying

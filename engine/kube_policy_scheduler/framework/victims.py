@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.object_store import key_of
-from kube_policy_scheduler.cluster.objects import PodDisruptionBudget, PodGroup
+from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodDisruptionBudget, PodGroup
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
@@ -72,11 +72,11 @@ def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
 def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
     """Return whether a pod belongs to a PodGroup that must be disrupted as a whole; None: no group must.
 
-    Preemption takes victims from one node, so it never takes such a pod. A group in a CompositePodGroup counts, as its
-    parents are not known here. So does a group that is not known.
+    Preemption takes victims from one node, so it never takes such a pod. A group is disrupted as a whole if a
+    CompositePodGroup above it is. A group that is not known counts, and so does one below a composite that is not.
     """
     groups = list(cluster.all(PodGroup))
-    single = {key_of(group.metadata.namespace, group.metadata.name) for group in groups if _is_single(group)}
+    single = {object_key(group.metadata) for group in groups if _is_single(cluster, group)}
     if not groups:
         return None
 
@@ -88,12 +88,20 @@ def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
     return is_in_one
 
 
-def _is_single(group: PodGroup) -> bool:
+def _is_single(cluster: Cluster, group: PodGroup) -> bool:
     """Return whether pods of a group may be evicted one by one."""
-    mode = group.spec.disruption_mode
-    if group.spec.parent_composite_pod_group_name:
-        return False
-    return mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})
+    above: PodGroup | CompositePodGroup | None = group
+    seen: set[str] = set()
+    while above is not None:
+        mode = above.spec.disruption_mode
+        if not (mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})):
+            return False
+        parent = parent_group(above)
+        if not parent:
+            return True
+        above = None if parent in seen else cluster.get(CompositePodGroup, parent)
+        seen.add(parent)
+    return False
 
 
 class FoundVictims:

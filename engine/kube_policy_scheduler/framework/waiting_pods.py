@@ -29,13 +29,22 @@ from kube_policy_scheduler.framework.gang_domains import (
     choose,
     domain_of,
     free_without,
+    holding,
+    inside_of,
     preference,
     rows_of,
 )
 from kube_policy_scheduler.framework.gang_pacing import GangPacing
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, MissingGroupError, Permit
+from kube_policy_scheduler.framework.permit import (
+    GangRequirement,
+    Group,
+    MissingGroupError,
+    Permit,
+    outermost_first,
+    whole,
+)
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM, quota_message, refusal
@@ -141,7 +150,7 @@ class WaitingPods(Generic[AssumedT]):
             return Membership(why=str(error))
         if not requirements:
             return Membership()
-        groups = tuple(group for requirement in requirements for group in requirement.groups)
+        groups = tuple(dict.fromkeys(group for requirement in requirements for group in requirement.groups))
         for requirement in requirements:
             if self._there(requirement, queued) < requirement.size:
                 # kube-scheduler's words; no number of those that are there: it would change with each that comes
@@ -233,10 +242,9 @@ class WaitingPods(Generic[AssumedT]):
         waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
         if decision.host is not None or waits_for_victims:
             return decision, ()
-        if len(requirements) != 1:
+        if (requirement := whole(requirements)) is None:
             return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
-        (requirement,), now = requirements, self._clock()
-        state = self._algorithm.state
+        state, now = self._algorithm.state, self._clock()
         if not self.pacing.may_try(requirement.group, state, now):
             return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
         began = self._stopwatch()
@@ -287,9 +295,9 @@ class WaitingPods(Generic[AssumedT]):
         """Evict pods of queues that borrow for a whole gang, if that completes it; as `decide`."""
         profile, now = self._algorithm.profile(queued.pod), self._clock()
         rules = profile.queues if profile is not None else None
-        if rules is None or not rules.reclaims or len(requirements) != 1:
+        requirement = self._evicting(requirements)
+        if rules is None or not rules.reclaims or requirement is None:
             return decision, ()
-        (requirement,) = requirements
         group = requirement.group
         if self.trial.placed(requirement) >= requirement.size:
             return decision, ()
@@ -302,7 +310,7 @@ class WaitingPods(Generic[AssumedT]):
             rules,
             request,
             lambda: self._places(queued, requirement),
-            own=frozenset((group,)),
+            own=frozenset(each.group for each in requirements),
         )
         if found.victims and queued.pod.uid in found.places:
             victims = Preemption(found.places[queued.pod.uid], found.victims)
@@ -372,20 +380,19 @@ class WaitingPods(Generic[AssumedT]):
             confined = [each for each in short if each.levels]
             if not confined or any(self._nominated_rows(each.group) for each in confined):
                 break
-            for requirement in confined:
-                self._leave_domain(requirement.group)
+            self._leave_domain(outermost_first(confined)[-1].group)
         return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
 
     def _confine(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str:
-        """Choose the domains of a pod's groups, the largest group first; return why there is none, or ""."""
+        """Choose the domains of a pod's groups, the outermost first; return why there is none, or ""."""
         within: BoolArray | None = None
-        ordered = sorted(requirements, key=lambda each: -each.size)
-        for requirement in ordered:
+        ordered = outermost_first(requirements)
+        for number, requirement in enumerate(ordered):
             group = requirement.group
             if not requirement.levels:
                 self._algorithm.release(group)
                 continue
-            found = self._domain(queued, requirement, within)
+            found = self._domain(queued, requirement, within, inner=ordered[number + 1 :])
             if isinstance(found, Shortfall):
                 if not self._has_members(requirement):
                     self._algorithm.release(group)
@@ -397,13 +404,13 @@ class WaitingPods(Generic[AssumedT]):
         return ""
 
     def _leave_wider(self, requirements: Sequence[GangRequirement]) -> bool:
-        """Leave the domains of larger groups that have no members yet, as a smaller one has no room there."""
+        """Leave the domains of larger groups whose members all wait here, as a smaller one has no room there."""
         if len(requirements) < 2:
             return False
         wider = [
             each
             for each in requirements
-            if each.levels and self._algorithm.domain(each.group) is not None and not self._has_members(each)
+            if each.levels and self._algorithm.domain(each.group) is not None and not self._is_settled(each)
         ]
         for each in wider:
             self._leave_domain(each.group)
@@ -411,16 +418,36 @@ class WaitingPods(Generic[AssumedT]):
 
     def _has_members(self, requirement: GangRequirement) -> bool:
         """Return whether members of a group have a node, or wait for victims on one."""
-        has_place = self._cluster.counters.group_size(requirement.group_of, requirement.group) > 0
-        return has_place or bool(self._nominated_rows(requirement.group))
+        return self._has_places(requirement) or bool(self._nominated_rows(requirement.group))
+
+    def _has_places(self, requirement: GangRequirement) -> bool:
+        return requirement.members(self._cluster.counters.group_size) > 0
+
+    def _is_settled(self, requirement: GangRequirement) -> bool:
+        """Return whether members of a group run, are being bound, or wait for victims: they cannot be placed again."""
+        waiting = self.permit.number(requirement.group)
+        placed = requirement.members(self._cluster.counters.group_size)
+        return placed > waiting or bool(self._nominated_rows(requirement.group))
 
     def _domain(
-        self, queued: QueuedPod, requirement: GangRequirement, within: BoolArray | None
+        self,
+        queued: QueuedPod,
+        requirement: GangRequirement,
+        within: BoolArray | None,
+        *,
+        inner: Sequence[GangRequirement],
     ) -> Domain | Shortfall | None:
-        """Return the domain of a group: where its members are, or the one that has room for those that it needs."""
+        """Return the domain of a group: where its members are, or the one that has room for those that it needs.
+
+        Args:
+            queued: a member.
+            requirement: of the group.
+            within: nodes to choose from; None: all.
+            inner: what narrower groups of the pod require: only their domains with enough room count.
+        """
         group, now = requirement.group, self._clock()
         failed = {domain for domain, until in self._failed_domains.get(group, {}).items() if until > now}
-        has_members = self._cluster.counters.group_size(requirement.group_of, group) > 0
+        has_members = self._has_places(requirement)
         is_confined, known = self._algorithm.is_confined(group), self._algorithm.domain(group)
         if is_confined and has_members and (known is None or known not in failed):
             return known
@@ -433,6 +460,11 @@ class WaitingPods(Generic[AssumedT]):
         if before is not None and before[0] == state:
             return before[1]
         placed = rows_of(self._cluster, requirement) if has_members else ()
+        for each in inner:
+            if each.levels and not self._has_members(each):
+                needed, members = max(1, each.size - self.trial.placed(each)), self._unplaced(queued, each)
+                usable = holding(self._cluster, each.levels, members, needed=needed, within=within)
+                within = inside_of(within, usable)
         found = choose(
             self._cluster,
             requirement.levels,
@@ -501,10 +533,10 @@ class WaitingPods(Generic[AssumedT]):
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Look for a domain in which evictions make room for all that a group needs; as `decide`."""
         refusal = Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.")
-        if len(requirements) != 1 or self._nominated_rows(requirements[0].group):
+        requirement = self._evicting(requirements)
+        if requirement is None or self._nominated_rows(requirement.group):
             return refusal, ()  # no others are evicted while victims end
-        (requirement,), now, state = requirements, self._clock(), self._algorithm.state
-        group = requirement.group
+        group, now, state = requirement.group, self._clock(), self._algorithm.state
         profile = self._algorithm.profile(queued.pod)
         if profile is None or not profile.preempts or not self._cluster.priorities.has_below(queued.pod.priority):
             return refusal, ()
@@ -543,6 +575,14 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- evictions for a group -----------------------------------------------------------------------
 
+    def _evicting(self, requirements: Sequence[GangRequirement]) -> GangRequirement | None:
+        """Return the requirement that includes all others, for which others may be evicted; None if there is none.
+
+        With domains inside its own, none is: whether the members then fit in those is not tried.
+        """
+        found = whole(requirements)
+        return None if any(each.levels for each in requirements if each is not found) else found
+
     def _preempt(self, queued: QueuedPod, requirement: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
         preemption = self._algorithm.decide(queued).preemption
@@ -569,7 +609,7 @@ class WaitingPods(Generic[AssumedT]):
         self._unreported[uid] = now
         self.permit.wait(uid, assumed.requirements, now)
         self._queue.wait(queued)
-        released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
+        released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
         for each in released:
             self._queue.resume(each.queued)
             for requirement in each.requirements:

@@ -1,21 +1,36 @@
-"""PodGroups of the API as requirements on Permit: Kubernetes' own, and those of the scheduler-plugins."""
+"""PodGroups of the API as requirements on Permit: Kubernetes' own, those of the scheduler-plugins, composite groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup, PodGroupSpec
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import key_of, object_key
+from kube_policy_scheduler.cluster.objects import (
+    CompositePodGroup,
+    CompositePodGroupSchedulingPolicy,
+    CompositePodGroupSpec,
+    CoschedulingPodGroup,
+    PodGroup,
+    PodGroupSchedulingPolicy,
+    PodGroupSpec,
+)
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, MissingGroupError
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, GroupTree, MissingGroupError
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0
 """How long kube-scheduler's GangScheduling lets pods wait at Permit."""
 COSCHEDULING_WITHIN_SECONDS = 60.0
 """What the plugin takes where a group says nothing."""
+COMPOSITE_RULE = "CompositePodGroup"
+MOST_LEVELS = 4
+"""Of a tree of groups, the PodGroups included; the API sets the same limit."""
+MOST_POD_GROUPS = 1000
+"""In one composite group: a decision looks at each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +51,19 @@ class PodGroupOf:
 
 
 NATIVE, COSCHEDULING = PodGroupOf(is_native=True), PodGroupOf(is_native=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeOf:
+    """Tells the pods of one composite group from all others."""
+
+    group: Group
+    leaves: frozenset[Group]
+    """Its PodGroups, at any depth."""
+
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the composite group if pods of this template belong to it."""
+        return self.group if NATIVE(template) in self.leaves else None
 
 
 def native_group(template: PodTemplate) -> str | None:
@@ -64,29 +92,150 @@ def pod_group_requirements(frame: Frame) -> tuple[GangRequirement, ...]:
         MissingGroupError: a group is not there yet.
         ValueError: a group asks for what is not done here.
     """
-    found = []
+    found: list[GangRequirement] = []
     for group_of, requirement in ((NATIVE, _native_requirement), (COSCHEDULING, _coscheduling_requirement)):
         group = group_of(frame.template)
         if group is not None:
-            found.append(requirement(group, frame))
-    return tuple(requirement for requirement in found if requirement is not None)
+            found += requirement(group, frame)
+    return tuple(found)
 
 
-def _native_requirement(group: Group, frame: Frame) -> GangRequirement | None:
+def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]:
+    """Yield what a group asks for, after the composite groups that it belongs to, the outermost first."""
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
         raise _missing(group)
     if (unmet := _not_done(there.spec, frame.pod.priority)) is not None:
         raise ValueError(f"PodGroup {group} {unmet}")
-    gang, key = there.spec.scheduling_policy.gang, _topology(there.spec.scheduling_constraints or {})
+    key, is_child = _topology(there.spec.scheduling_constraints or {}), bool(there.spec.parent_composite_pod_group_name)
+    if is_child:
+        yield from _composite_requirements(group, there, frame)
     requirement = _requirement(
         group,
         NATIVE,
-        size=gang.min_count if gang is not None else 1,
+        size=_min_count(there.spec),
         within_seconds=NATIVE_WITHIN_SECONDS,
-        always=key is not None,
+        always=is_child or key is not None,
     )
-    return replace(requirement, levels=(key,)) if requirement is not None and key is not None else requirement
+    if requirement is not None:
+        yield replace(requirement, levels=(key,)) if key is not None else requirement
+
+
+def _min_count(spec: PodGroupSpec) -> int:
+    gang = spec.scheduling_policy.gang
+    return max(1, gang.min_count) if gang is not None else 1
+
+
+def parents_of(cluster: Cluster, group: PodGroup | CompositePodGroup) -> tuple[str, ...]:
+    """Return the keys of the composite groups that a group belongs to, the innermost first.
+
+    It ends with one that does not exist, that is among them already, or with which there are too many levels.
+    """
+    found: list[str] = []
+    above: PodGroup | CompositePodGroup | None = group
+    while above is not None and (name := above.spec.parent_composite_pod_group_name) and len(found) < MOST_LEVELS:
+        key = key_of(above.metadata.namespace, name)
+        is_cycle = key in found
+        found.append(key)
+        above = None if is_cycle else cluster.get(CompositePodGroup, key)
+    return tuple(found)
+
+
+def _composite_requirements(group: Group, there: PodGroup, frame: Frame) -> Iterator[GangRequirement]:
+    keys = parents_of(frame.cluster, there)
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"PodGroup {group} belongs to composite groups that belong to each other: {' of '.join(keys)}")
+    if len(keys) >= MOST_LEVELS:
+        raise ValueError(f"PodGroup {group} belongs to a tree of groups with more than {MOST_LEVELS} levels")
+    trees, requirements = _trees(frame.cluster), list[GangRequirement]()
+    for key in keys:
+        of = Group(COMPOSITE_RULE, group.namespace, group.scheduler_name, key.partition("/")[2])
+        composite = frame.cluster.get(CompositePodGroup, key)
+        if composite is None:
+            raise MissingGroupError(of, f"waiting for CompositePodGroup {key}, which does not exist")
+        if (unmet := _composite_not_done(composite.spec, frame.pod.priority)) is not None:
+            raise ValueError(f"CompositePodGroup {key} {unmet}")
+        if of not in trees:
+            trees[of] = _composite_requirement(frame.cluster, of, composite)
+        found = trees[of]
+        if isinstance(found, str):
+            raise MissingGroupError(of, f"waiting for {COMPOSITE_RULE} {key}: {found}")
+        requirements.append(replace(found, leaf=group))
+    yield from reversed(requirements)
+
+
+def _trees(cluster: Cluster) -> dict[Group, GangRequirement | str]:
+    """Return what composite groups ask for, or what they lack, as far as that was asked since a group changed."""
+    versions = cluster.store.version(PodGroup), cluster.store.version(CompositePodGroup)
+    return cluster.store.keep("composite groups", versions, dict)
+
+
+def _composite_requirement(cluster: Cluster, group: Group, composite: CompositePodGroup) -> GangRequirement | str:
+    """Return what a composite group asks for, or which groups it waits for."""
+    leaves: list[Group] = []
+    tree = _tree(cluster, group, composite, leaves, depth=1)
+    if len(leaves) > MOST_POD_GROUPS:
+        raise ValueError(
+            f"{COMPOSITE_RULE} {group} has more than {MOST_POD_GROUPS} PodGroups, the most that this scheduler does"
+        )
+    needed = _min_group_count(composite.spec)
+    if tree is None:
+        return f"fewer than {needed} of its groups exist"
+    key = _topology(composite.spec.scheduling_constraints or {})
+    return GangRequirement(
+        group,
+        tree.lacking(lambda group_of, leaf: 0),
+        NATIVE_WITHIN_SECONDS,
+        CompositeOf(group, frozenset(leaves)),
+        f"{group.rule} {group.key}",
+        levels=(key,) if key is not None else (),
+        tree=tree,
+    )
+
+
+def _tree(
+    cluster: Cluster, group: Group, composite: CompositePodGroup, leaves: list[Group], *, depth: int
+) -> GroupTree | None:
+    """Return a composite group with its children; None if it has fewer than it needs.
+
+    leaves: its PodGroups are appended, not all if there are too many.
+    """
+    if depth >= MOST_LEVELS:
+        return None
+    key = object_key(composite.metadata)
+    children: list[GroupTree] = []
+    for child in cluster.store.group(PodGroup, key):
+        leaf = Group(NATIVE.rule, group.namespace, group.scheduler_name, child.metadata.name)
+        leaves.append(leaf)
+        children.append(GroupTree(leaf, _min_count(child.spec), NATIVE))
+        if len(leaves) > MOST_POD_GROUPS:
+            return None
+    for below in cluster.store.group(CompositePodGroup, key):
+        inner = Group(COMPOSITE_RULE, group.namespace, group.scheduler_name, below.metadata.name)
+        tree = _tree(cluster, inner, below, leaves, depth=depth + 1)
+        if len(leaves) > MOST_POD_GROUPS:
+            return None
+        if tree is not None:
+            children.append(tree)
+    needed = _min_group_count(composite.spec)
+    if len(children) < needed:
+        return None
+    return GroupTree(group, needed, CompositeOf(group, frozenset()), tuple(children))
+
+
+def _min_group_count(spec: CompositePodGroupSpec) -> int:
+    """Return how many groups are needed; of a basic one, one: they are scheduled independently."""
+    gang = spec.scheduling_policy.gang
+    return max(1, gang.min_group_count) if gang is not None else 1
+
+
+def _composite_not_done(spec: CompositePodGroupSpec, priority: int) -> str | None:
+    """Return what a composite group asks for that this scheduler does not do; None: nothing."""
+    if (unmet := _unknown(spec.scheduling_policy, spec.scheduling_constraints)) is not None:
+        return unmet
+    if spec.priority is not None and spec.priority != priority:
+        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
+    return None
 
 
 def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
@@ -94,22 +243,29 @@ def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
 
     priority: of the pod.
     """
-    policy, constraints = spec.scheduling_policy, spec.scheduling_constraints or {}
+    if (unmet := _unknown(spec.scheduling_policy, spec.scheduling_constraints)) is not None:
+        return unmet
+    if spec.resource_claims:
+        names = ", ".join(claim.name for claim in spec.resource_claims)
+        return f"shares resource claims among its pods ({names}), which this scheduler does not do"
+    # 1.37, which a disruption mode that is no text tells, rejects such pods; 1.36 does not
+    is_1_37 = isinstance(spec.disruption_mode, dict) or bool(spec.parent_composite_pod_group_name)
+    if is_1_37 and spec.priority is not None and spec.priority != priority:
+        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
+    return None
+
+
+def _unknown(
+    policy: PodGroupSchedulingPolicy | CompositePodGroupSchedulingPolicy, constraints: Mapping[str, Any] | None
+) -> str | None:
+    """Return what the policy and the constraints of a group ask for that is not known; None: nothing."""
+    constraints = constraints or {}
     if policy.gang is None and policy.basic is None:
         return "has a scheduling policy other than `basic` and `gang`, which this scheduler does not know"
     if constraints.get("topology") and _topology(constraints) is None:
         return "has a topology constraint that this scheduler does not know: it knows one, with a `key`"
     if unknown := sorted(kind for kind, value in constraints.items() if value and kind != "topology"):
         return f"has scheduling constraints that this scheduler does not know: {', '.join(unknown)}"
-    if spec.parent_composite_pod_group_name:
-        parent = spec.parent_composite_pod_group_name
-        return f"belongs to CompositePodGroup {parent}, and this scheduler does not schedule composite groups"
-    if spec.resource_claims:
-        names = ", ".join(claim.name for claim in spec.resource_claims)
-        return f"shares resource claims among its pods ({names}), which this scheduler does not do"
-    # 1.37, which a disruption mode that is no text tells, rejects such pods; 1.36 does not
-    if isinstance(spec.disruption_mode, dict) and spec.priority is not None and spec.priority != priority:
-        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
     return None
 
 
@@ -122,15 +278,17 @@ def _topology(constraints: Mapping[str, Any]) -> str | None:
             return None
 
 
-def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | None:
-    """Return the requirement of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
+def _coscheduling_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]:
+    """Yield the requirement of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
     there = frame.cluster.get(CoschedulingPodGroup, str(group))
     if there is None:
         if any(True for _ in frame.cluster.all(CoschedulingPodGroup)):
             raise _missing(group)
-        return None
+        return
     within = float(there.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
-    return _requirement(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
+    requirement = _requirement(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
+    if requirement is not None:
+        yield requirement
 
 
 def _requirement(

@@ -205,6 +205,7 @@ READ_KINDS: tuple[type, ...] = (
     objects.ResourceClaim,
     objects.ResourceClaimTemplate,
     objects.PodGroup,
+    objects.CompositePodGroup,
     objects.CoschedulingPodGroup,
     objects.NodeResourceTopology,
 )

@@ -13,8 +13,9 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
+from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster.objects import PodGroup
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/train"
@@ -69,11 +70,13 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def writer_for(api: Api, **options: Any) -> AsyncIterator[PodGroupStatusWriter]:
+async def writer_for(
+    api: Api, resource: Resource[Any] = POD_GROUPS, **options: Any
+) -> AsyncIterator[PodGroupStatusWriter[Any]]:
     async with ScriptedServer(api) as server:
         transport = Transport(server.credentials())
         writer = PodGroupStatusWriter(
-            transport, find=api.find, random=Random(1), clock=lambda: 1_795_000_000.9, **options
+            transport, resource, **({"find": api.find, "random": Random(1), "clock": lambda: 1_795_000_000.9} | options)
         )
         task = asyncio.create_task(writer.run())
         try:
@@ -130,6 +133,23 @@ async def test_in_the_version_of_1_37_the_condition_has_another_name(monkeypatch
         api.seen = api.now()
         writer.unschedulable("default/train", reason="Unschedulable", message="one more")
         assert len(writer) == 0
+
+
+async def test_a_composite_group_has_a_condition_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, "versions", [{"version": "v1"}, {"version": "v1alpha3"}])
+    monkeypatch.setitem(KINDS, "v1alpha3", ["compositepodgroups", "compositepodgroups/status"])
+    monkeypatch.setattr(
+        f"{__name__}.PATH", "/apis/scheduling.k8s.io/v1alpha3/namespaces/default/compositepodgroups/train"
+    )
+    api = Api()
+
+    def find(key: str) -> CompositePodGroup:
+        return msgspec.convert(api.group, CompositePodGroup)
+
+    async with writer_for(api, COMPOSITE_POD_GROUPS, find=find) as writer:
+        writer.scheduled("default/train")
+        assert await writer.drain(timeout_seconds=30)
+    assert (api.condition["type"], api.condition["status"]) == ("CompositePodGroupInitiallyScheduled", "True")
 
 
 async def test_of_what_waits_to_be_sent_that_a_group_is_scheduled_outlives_the_rest() -> None:

@@ -111,3 +111,51 @@ def test_an_empty_pod_file_is_an_error_without_an_excerpt(folder: Path, capsys: 
     (folder / "empty.yaml").write_text("")
     assert run(["why", "empty.yaml", "--cluster", "cluster.yaml"]) == 2
     assert capsys.readouterr().err == "empty.yaml:1:1: error[D0013]: expected one Pod, found 0\n"
+
+
+COMPOSITE = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: a1, labels: {rack: a1, block: a}},
+   status: {allocatable: {cpu: 2, pods: 9}}}
+- {apiVersion: v1, kind: Node, metadata: {name: a2, labels: {rack: a2, block: a}},
+   status: {allocatable: {cpu: 1, pods: 9}}}
+- {apiVersion: v1, kind: Node, metadata: {name: b1, labels: {rack: b1, block: b}},
+   status: {allocatable: {cpu: 2, pods: 9}}}
+- {apiVersion: v1, kind: Node, metadata: {name: b2, labels: {rack: b2, block: b}},
+   status: {allocatable: {cpu: 2, pods: 9}}}
+- {apiVersion: scheduling.k8s.io/v1alpha3, kind: CompositePodGroup, metadata: {name: tree, namespace: default},
+   spec: {schedulingPolicy: {gang: {minGroupCount: 2}}, schedulingConstraints: {topology: [{key: block}]}}}
+- {apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, metadata: {name: one, namespace: default},
+   spec: {parentCompositePodGroupName: tree, schedulingPolicy: {gang: {minCount: 2}},
+          schedulingConstraints: {topology: [{key: rack}]}}}
+- {apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, metadata: {name: two, namespace: default},
+   spec: {parentCompositePodGroupName: tree, schedulingPolicy: {gang: {minCount: 2}},
+          schedulingConstraints: {topology: [{key: rack}]}}}
+"""
+COMPOSITE_SUITE = """\
+policy: a.policy
+cluster: taken.json
+cases:
+- name: two groups in a rack each, both in one block
+  sequence:
+  - pod: {name: w, cpu: 1, spec: {schedulingGroup: {podGroupName: one}}}
+    expect: {waits: "1 of 4 members have a node, 0 of 2 groups complete"}
+  - pod: {name: x, cpu: 1, spec: {schedulingGroup: {podGroupName: one}}}
+    expect: {waits: "2 of 4 members have a node, 1 of 2 groups complete"}
+  - pod: {name: y, cpu: 1, spec: {schedulingGroup: {podGroupName: two}}}
+    expect: {waits: "3 of 4 members have a node, 1 of 2 groups complete"}
+  - pod: {name: z, cpu: 1, spec: {schedulingGroup: {podGroupName: two}}}
+    expect: {waits: false, domain: b}
+  expect: {placed: 4}
+"""
+
+
+def test_composite_groups_survive_a_snapshot_and_tests_honour_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cluster.yaml").write_text(COMPOSITE)
+    assert run(["snapshot", "--cluster", "cluster.yaml", "-o", "taken.json"]) == 0, capsys.readouterr().err
+    (folder / "a.test.yaml").write_text(COMPOSITE_SUITE)
+    assert run(["test", "a.test.yaml"]) == 0, capsys.readouterr().out

@@ -1,6 +1,7 @@
-"""Writes the condition of Kubernetes' own PodGroups that says whether they are scheduled; in the background.
+"""Writes the condition of Kubernetes' own PodGroups and composite groups that says whether they are scheduled.
 
-kube-scheduler 1.36 calls it PodGroupScheduled, 1.37 PodGroupInitiallyScheduled: the version of the API tells which.
+It is sent in the background. kube-scheduler 1.36 calls it PodGroupScheduled, 1.37 PodGroupInitiallyScheduled: the
+version of the API tells which. That of composite groups is CompositePodGroupInitiallyScheduled.
 
 A group that was scheduled once stays so, whatever becomes of pods that join it later. PodGroups of the
 scheduler-plugins are none of ours: their status is written by the controller that comes with them.
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,16 +21,17 @@ from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
-from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS, Resource
+from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster.objects import PodGroup
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from kube_policy_scheduler.times import rfc3339
 
 CONDITION = "PodGroupInitiallyScheduled"
 CONDITION_OF_V1ALPHA2 = "PodGroupScheduled"
+CONDITION_OF_COMPOSITES = "CompositePodGroupInitiallyScheduled"
 
-_decode = bounded(msgspec.json.Decoder(PodGroup).decode)
+GroupT = TypeVar("GroupT", bound=PodGroup | CompositePodGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,15 @@ def _namespace_and_name(key: str, wanted: object) -> tuple[str, str]:
     return namespace, name
 
 
-class PodGroupStatusWriter:
-    """Queues conditions, newest per group; `run` sends them."""
+class PodGroupStatusWriter(Generic[GroupT]):
+    """Queues conditions of groups of one kind, newest per group; `run` sends them."""
 
     def __init__(
         self,
         transport: Transport,
+        resource: Resource[GroupT],
         *,
-        find: Callable[[str], PodGroup | None],
+        find: Callable[[str], GroupT | None],
         random: Random,
         defer_while: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
@@ -65,6 +68,7 @@ class PodGroupStatusWriter:
 
         Args:
             transport: to the API server.
+            resource: the kind: `POD_GROUPS` or `COMPOSITE_POD_GROUPS`.
             find: returns a group by `namespace/name` as the watch showed it last.
             random: spreads retries.
             defer_while: whether bindings are in flight.
@@ -75,11 +79,13 @@ class PodGroupStatusWriter:
         self._find = find
         self._clock = clock
         self._fence = fence
-        self._served: Resource[PodGroup] | None = None
+        self._resource = resource
+        self._decode = bounded(msgspec.json.Decoder(resource.type).decode)
+        self._served: Resource[GroupT] | None = None
         """The kind in the version of this API server, once that was needed."""
         self._outbox: Outbox[str, _Scheduled] = Outbox(
             self._send,
-            name="pod group status",
+            name="composite pod group status" if resource is COMPOSITE_POD_GROUPS else "pod group status",
             about=_namespace_and_name,
             random=random,
             max_defer_seconds=5.0,
@@ -123,7 +129,7 @@ class PodGroupStatusWriter:
         if group is None:
             return
         if self._served is None:
-            self._served = await served(self._transport, POD_GROUPS)
+            self._served = await served(self._transport, self._resource)
         await patch_status(
             self._transport,
             self._served,
@@ -131,16 +137,23 @@ class PodGroupStatusWriter:
             name=group.metadata.name,
             namespace=group.metadata.namespace,
             patch=lambda now: self._patch(now, wanted),
-            read=_decode,
+            read=self._decode,
             fence=self._fence,
         )
 
-    def _patch(self, group: PodGroup, wanted: _Scheduled) -> dict[str, Any] | None:
+    @property
+    def _condition(self) -> str:
+        """The type of the condition in the version that is served."""
+        if self._resource.type is CompositePodGroup:
+            return CONDITION_OF_COMPOSITES
+        version = self._served.version if self._served is not None else POD_GROUPS.version
+        return CONDITION_OF_V1ALPHA2 if version == "v1alpha2" else CONDITION
+
+    def _patch(self, group: GroupT, wanted: _Scheduled) -> dict[str, Any] | None:
         """Return the strategic merge patch that makes a group's condition as wanted, None if it is to stay."""
         if group.metadata.uid != wanted.uid:
             return None
-        version = self._served.version if self._served is not None else POD_GROUPS.version
-        name = CONDITION_OF_V1ALPHA2 if version == "v1alpha2" else CONDITION
+        name = self._condition
         current = next((c for c in group.status.conditions or () if c.type == name), None)
         if current is not None:
             if current.status == "True" != wanted.status:

@@ -78,6 +78,14 @@ RESOURCE_CLAIMS = Resource("resourceclaims", objects.ResourceClaim, "resource.k8
 POD_GROUPS = Resource(
     "podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2", Read.WHERE_SERVED, version_differs=True
 )
+COMPOSITE_POD_GROUPS = Resource(
+    "compositepodgroups",
+    objects.CompositePodGroup,
+    "scheduling.k8s.io",
+    "v1alpha3",
+    Read.WHERE_SERVED,
+    version_differs=True,
+)
 
 RESOURCES: tuple[Resource[Any], ...] = (
     NODES,
@@ -101,6 +109,7 @@ RESOURCES: tuple[Resource[Any], ...] = (
     Resource("priorityclasses", objects.PriorityClass, "scheduling.k8s.io", read=Read.BY_COMMANDS),
     Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io", read=Read.BY_COMMANDS),
     POD_GROUPS,
+    COMPOSITE_POD_GROUPS,
     Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1", Read.WHERE_SERVED),
     Resource(
         "noderesourcetopologies",

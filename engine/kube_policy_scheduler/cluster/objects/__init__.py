@@ -123,6 +123,10 @@ from kube_policy_scheduler.cluster.objects.structs import (
     Resources,
 )
 from kube_policy_scheduler.cluster.objects.workloads import (
+    CompositeGangSchedulingPolicy,
+    CompositePodGroup,
+    CompositePodGroupSchedulingPolicy,
+    CompositePodGroupSpec,
     CoschedulingPodGroup,
     CoschedulingPodGroupSpec,
     GangSchedulingPolicy,
@@ -161,6 +165,10 @@ __all__ = [
     "CapacityRequestPolicy",
     "CapacityRequirements",
     "ClaimSource",
+    "CompositeGangSchedulingPolicy",
+    "CompositePodGroup",
+    "CompositePodGroupSchedulingPolicy",
+    "CompositePodGroupSpec",
     "Container",
     "ContainerImage",
     "ContainerPort",

@@ -109,6 +109,36 @@ class PodGroup(ApiStruct):
     status: PodGroupStatus = field(default_factory=PodGroupStatus)
 
 
+class CompositeGangSchedulingPolicy(ApiStruct):
+    min_group_count: Int32 = 1
+
+
+class CompositePodGroupSchedulingPolicy(ApiStruct):
+    """One of the two is set."""
+
+    basic: dict[str, Any] | None = None
+    """The child groups are scheduled independently."""
+    gang: CompositeGangSchedulingPolicy | None = None
+
+
+class CompositePodGroupSpec(ApiStruct):
+    parent_composite_pod_group_name: str | None = None
+    scheduling_policy: CompositePodGroupSchedulingPolicy = field(default_factory=CompositePodGroupSchedulingPolicy)
+    scheduling_constraints: dict[str, Any] | None = None
+    """As of a PodGroup."""
+    disruption_mode: str | dict[str, Any] | None = None
+    """As of a PodGroup; a proposed field, which v1alpha3 of Kubernetes 1.37 does not have."""
+    priority: Int32 | None = None
+
+
+class CompositePodGroup(ApiStruct):
+    """scheduling.k8s.io/v1alpha3 of Kubernetes 1.37, with the feature gate CompositePodGroup: a group of groups."""
+
+    metadata: ObjectMeta
+    spec: CompositePodGroupSpec = field(default_factory=CompositePodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
+
+
 class CoschedulingPodGroupSpec(ApiStruct):
     min_member: Int32 = 1
     schedule_timeout_seconds: Int32 | None = None

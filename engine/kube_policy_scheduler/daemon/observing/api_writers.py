@@ -15,16 +15,18 @@ from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusW
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.policy_history import PolicyHistory, RevisionsOf
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReports
+from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.loops import Loop, Loops, Run
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import LIMITS, OWNER_LIMITS, PolicySources
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.objects import PodGroup
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
 from kube_policy_scheduler.daemon.policies.config_map_events import ConfigMapEvents
 from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadRecord, report_of
+from kube_policy_scheduler.policy.pod_groups import parents_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +74,19 @@ class ApiWriters:
         )
         self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, fence=fence)
         self._groups = PodGroupStatusWriter(
-            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, fence=fence
+            transport, POD_GROUPS, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, fence=fence
         )
-        self.reporter = ApiReporter(self.events, self.statuses, self._groups)
+        self._composites = PodGroupStatusWriter(
+            transport,
+            COMPOSITE_POD_GROUPS,
+            find=partial(cluster.get, CompositePodGroup),
+            random=random,
+            defer_while=busy,
+            fence=fence,
+        )
+        self.reporter = ApiReporter(
+            self.events, self.statuses, self._groups, self._composites, parents=partial(_parents, cluster)
+        )
         config_maps = {"": settings.policies.config_map} | {
             owner.name: owner.config_map for owner in settings.policies.owners
         }
@@ -107,6 +119,7 @@ class ApiWriters:
         works: dict[str, Run | None] = {
             "pod-status": self.statuses.run if places else None,
             "pod-group-status": self._groups.run if places else None,
+            "composite-pod-group-status": self._composites.run if places else None,
             "events": self.events.run if places or self._reload_events else None,
             **{_loop("policy-events", owner): events.run for owner, events in self._reload_events.items()},
             **{_loop("policy-history", owner): history.run for owner, history in self._histories.items()},
@@ -120,6 +133,7 @@ class ApiWriters:
             "events": self.events.backlog,
             "pod-status": self.statuses.backlog,
             "pod-group-status": self._groups.backlog,
+            "composite-pod-group-status": self._composites.backlog,
         }
 
     def reloaded(self, record: ReloadRecord) -> None:
@@ -152,13 +166,23 @@ class ApiWriters:
 
     async def drain_conditions(self, *, timeout_seconds: float) -> None:
         """Send what waits of conditions and nominations, while we may."""
-        await asyncio.gather(*(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups)))
+        writers = (self.statuses, self._groups, self._composites)
+        await asyncio.gather(*(each.drain(timeout_seconds=timeout_seconds) for each in writers))
 
     async def drain(self, *, timeout_seconds: float) -> None:
         """Send what waits, before the process ends; what only who leads may say is dropped where we do not."""
         sent = await asyncio.gather(
-            *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
+            *(
+                each.drain(timeout_seconds=timeout_seconds)
+                for each in (self.statuses, self._groups, self._composites, self.events)
+            )
         )
         if not all(sent):
-            conditions = len(self.statuses) + len(self._groups)
+            conditions = len(self.statuses) + len(self._groups) + len(self._composites)
             logger.warning("exiting with %d events and %d conditions unsent", len(self.events), conditions)
+
+
+def _parents(cluster: Cluster, key: str) -> Sequence[str]:
+    """Return the keys of the composite groups that a PodGroup belongs to."""
+    group = cluster.get(PodGroup, key)
+    return parents_of(cluster, group) if group is not None else ()

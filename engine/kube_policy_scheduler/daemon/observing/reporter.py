@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec
 
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, reference_to
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.new_nodes import SKIPPED, UNSCHEDULABLE
@@ -41,10 +42,21 @@ def _isolated(report: Callable[P, None]) -> Callable[P, None]:
 class ApiReporter:
     """Reports to the API server, in the background. Never raises."""
 
-    def __init__(self, events: EventRecorder, statuses: PodStatusWriter, groups: PodGroupStatusWriter) -> None:
+    def __init__(
+        self,
+        events: EventRecorder,
+        statuses: PodStatusWriter,
+        groups: PodGroupStatusWriter[PodGroup],
+        composites: PodGroupStatusWriter[CompositePodGroup],
+        *,
+        parents: Callable[[str], Sequence[str]],
+    ) -> None:
+        """parents: returns the keys of the composite groups that a PodGroup belongs to."""
         self._events = events
         self._statuses = statuses
         self._groups = groups
+        self._composites = composites
+        self._parents = parents
 
     @_isolated
     def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
@@ -54,6 +66,8 @@ class ApiReporter:
             self._events.scheduled(pod, node=node_name)
         if (group := _group_key(pod)) is not None:
             self._groups.scheduled(group)
+            for parent in self._parents(group):
+                self._composites.scheduled(parent)
 
     @_isolated
     def unschedulable(self, decision: Decision) -> None:
@@ -110,7 +124,10 @@ class ApiReporter:
         self._events.failed_scheduling(pod, message=message)
         self._statuses.unschedulable(pod, reason=reason, message=message, nominated_node=nominated_node)
         if (group := _group_key(pod)) is not None:
-            self._groups.unschedulable(group, reason=UNSCHEDULABLE if reason == SKIPPED else reason, message=message)
+            reason = UNSCHEDULABLE if reason == SKIPPED else reason
+            self._groups.unschedulable(group, reason=reason, message=message)
+            for parent in self._parents(group):
+                self._composites.unschedulable(parent, reason=reason, message=message)
 
 
 def _group_key(pod: PodInfo) -> str | None:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_n
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.waiting_pods import WaitingPods
-from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE
+from kube_policy_scheduler.policy.pod_groups import COMPOSITE_RULE, COSCHEDULING, NATIVE, parents_of
 
 STORAGE_KINDS: tuple[type, ...] = (
     objects.PersistentVolumeClaim,
@@ -37,7 +37,11 @@ STORAGE_KINDS: tuple[type, ...] = (
 )
 
 
-GROUP_KINDS = (objects.PodGroup, objects.CoschedulingPodGroup)
+_GROUP_RULES: Mapping[type, str] = {
+    objects.PodGroup: NATIVE.rule,
+    objects.CompositePodGroup: COMPOSITE_RULE,
+    objects.CoschedulingPodGroup: COSCHEDULING.rule,
+}
 """Pods are gated until their group exists."""
 
 
@@ -332,19 +336,27 @@ class EventHandlers:
         if isinstance(thing, objects.ResourceClaim):
             self._claim_changed(thing)
             return
-        is_known = isinstance(thing, objects.PodGroup) and self._knows(thing)
-        self._cluster.set_object(thing)
-        if is_known:
+        is_in_tree = isinstance(thing, objects.PodGroup | objects.CompositePodGroup)
+        if is_in_tree and self._knows(thing):
+            self._cluster.set_object(thing)
             return
+        before = self._parents(thing) if is_in_tree else ()
+        self._cluster.set_object(thing)
         self._wakeups.move_on_event(_event_of(type(thing)))
-        if isinstance(thing, GROUP_KINDS):
-            rule = NATIVE.rule if isinstance(thing, objects.PodGroup) else COSCHEDULING.rule
+        if (rule := _GROUP_RULES.get(type(thing))) is not None:
             self._queue.group_changed(rule, object_key(thing.metadata))
+            for parent in dict.fromkeys((*before, *self._parents(thing))) if is_in_tree else ():
+                self._queue.group_changed(COMPOSITE_RULE, parent)
             self._wakeups.requested.set()
 
-    def _knows(self, group: objects.PodGroup) -> bool:
+    def _parents(self, group: objects.PodGroup | objects.CompositePodGroup) -> tuple[str, ...]:
+        """Return the keys of the composite groups that a group belongs to, as far as they are known."""
+        known = self._cluster.get(type(group), object_key(group.metadata))
+        return parents_of(self._cluster, known) if known is not None else ()
+
+    def _knows(self, group: objects.PodGroup | objects.CompositePodGroup) -> bool:
         """Return whether only the status of a group has changed, which this scheduler writes."""
-        known = self._cluster.get(objects.PodGroup, object_key(group.metadata))
+        known = self._cluster.get(type(group), object_key(group.metadata))
         return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
 
     def _claim_changed(self, claim: objects.ResourceClaim) -> None:
@@ -391,8 +403,11 @@ class EventHandlers:
             self._claim_deleted(thing)
             self._claims.delivered(thing, gone=True)
             return
+        parents = self._parents(thing) if isinstance(thing, objects.PodGroup | objects.CompositePodGroup) else ()
         self._cluster.remove_object(thing)
         self._wakeups.move_on_event(_event_of(type(thing)))
+        for parent in parents:
+            self._queue.group_changed(COMPOSITE_RULE, parent)
 
     def policies_changed(self) -> None:
         """Move all pods: new policies, or a new shard, may decide differently and serve other pods."""

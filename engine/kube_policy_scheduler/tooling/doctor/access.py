@@ -17,7 +17,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "policy": ("poddisruptionbudgets",),
     "storage.k8s.io": ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
     "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
-    "scheduling.k8s.io": ("podgroups",),
+    "scheduling.k8s.io": ("podgroups", "compositepodgroups"),
     "scheduling.x-k8s.io": ("podgroups",),
     "topology.node.k8s.io": ("noderesourcetopologies",),
 }  # fmt: skip
@@ -43,6 +43,7 @@ NEEDED: tuple[Permission, ...] = (
     Permission("", "pods/binding", "create"),
     Permission("", "pods/status", "patch"),
     Permission("scheduling.k8s.io", "podgroups/status", "patch"),
+    Permission("scheduling.k8s.io", "compositepodgroups/status", "patch"),
     Permission("", "persistentvolumeclaims", "patch"),
     Permission("", "persistentvolumes", "patch"),
     *(Permission("resource.k8s.io", "resourceclaims", verb) for verb in ("create", "update", "patch", "delete")),

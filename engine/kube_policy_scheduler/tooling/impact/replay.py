@@ -298,7 +298,7 @@ class ReplayedPolicies:
         """
         for uid in list(self._waiting):
             if uid in self._permit:
-                self._permit.release(uid, self._filled)
+                self._permit.release(uid, self.state.cluster.counters.group_size)
         pending = [info.template for info in map(self.info, members) if self.state.cluster.node_of(info.uid) is None]
 
         def number_pending(group_of: GroupOf, group: Group) -> int:

@@ -74,7 +74,7 @@ def parse_stream(source: Source, *, classes: PriorityClasses, scheduler: str) ->
 
 
 def groups_in(source: Source, *, scheduler: str) -> list[Any]:
-    """Return the PodGroups of a file of Kubernetes objects; they are there from the beginning.
+    """Return the PodGroups and composite groups of a file of Kubernetes objects; they are there from the beginning.
 
     Raises:
         DocumentError: a group cannot be read.
@@ -82,7 +82,8 @@ def groups_in(source: Source, *, scheduler: str) -> list[Any]:
     documents = parse_documents(source)
     if len(documents) == 1 and isinstance(documents[0].value, dict) and "kind" not in documents[0].value:
         return []
-    return stored_objects([one for one in parse_objects(source) if one.kind == "PodGroup"], scheduler=scheduler)
+    kinds = ("PodGroup", "CompositePodGroup")
+    return stored_objects([one for one in parse_objects(source) if one.kind in kinds], scheduler=scheduler)
 
 
 def arrivals_of(pods: Sequence[objects.Pod]) -> list[Arrival]:

@@ -44,6 +44,7 @@ API_VERSIONS: Mapping[type, str] = {
     objects.ResourceClaim: "resource.k8s.io/v1",
     objects.ResourceClaimTemplate: "resource.k8s.io/v1",
     objects.PodGroup: "scheduling.k8s.io/v1alpha2",
+    objects.CompositePodGroup: "scheduling.k8s.io/v1alpha3",
     objects.CoschedulingPodGroup: "scheduling.x-k8s.io/v1alpha1",
     objects.NodeResourceTopology: "topology.node.k8s.io/v1alpha2",
 }

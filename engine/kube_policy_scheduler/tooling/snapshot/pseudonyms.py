@@ -56,6 +56,7 @@ _CONDITION_WORDS: Mapping[str, frozenset[str]] = {
             "Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "PodScheduled",
             "Initialized", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending",
             "PodResizeInProgress", "PodGroupScheduled", "PodGroupInitiallyScheduled",
+            "CompositePodGroupInitiallyScheduled",
         }
     ),
     "status": frozenset({"True", "False", "Unknown"}),

@@ -30,7 +30,7 @@ from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, m
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
-from kube_policy_scheduler.framework.permit import GangRequirement, Permit
+from kube_policy_scheduler.framework.permit import Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
@@ -702,9 +702,6 @@ class CaseRunner:
             return Outcome(frame.pod.name, nodes=nodes, message=answer.text)
         return replace(outcome, waits=answer.text)
 
-    def _members(self, requirement: GangRequirement) -> int:
-        return requirement.filled(self._case_cluster.cluster.counters.group_size)
-
     # --- what follows from it ------------------------------------------------------------------------
 
     def _settle(self, decided: Decided, now: float) -> None:
@@ -717,7 +714,7 @@ class CaseRunner:
         self._pods[pod.uid] = pod
         if requirements:
             self._permit.wait(pod.uid, requirements, now)
-            self._permit.release(pod.uid, self._members)
+            self._permit.release(pod.uid, self._case_cluster.cluster.counters.group_size)
 
     def _give_back(self, now: float) -> None:
         """Take the places from gangs whose time is up."""

@@ -329,8 +329,11 @@ def gang_answer(requirements: Sequence[GangRequirement], number_of: NumberOf) ->
     if not short:
         return None
     first = short[0]
-    number = number_of(first.group_of, first.group) + 1
+    number = first.members(number_of) + 1
     waits = f'gang "{first.group}": {number} of {first.size} members have a node'
+    if first.tree is not None:
+        done = first.tree.complete(lambda group_of, group: number_of(group_of, group) + (group == first.leaf))
+        waits += f", {done} of {first.tree.number} groups complete"
     for role in first.roles:
         there = number_of(role.group_of, role.group) + (role is first.role)
         waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
