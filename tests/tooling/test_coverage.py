@@ -30,6 +30,47 @@ def covered(folder: Path, policy: str, cases: str) -> FileCoverage:
     return file
 
 
+QUEUES = """queue top
+queue a of top for pods where pod.label.q == "a" max cpu 2
+queue team of top by pod.label.team min cpu 2
+reclaim if pod.label.team == "red" evict where victim.priority < 10
+filter node.ready
+"""
+
+
+def counted(file: FileCoverage) -> dict[str, int]:
+    return {clause.name: clause.decisions for clause in file.clauses if clause.keyword in ("queue", "reclaim")}
+
+
+def test_a_queue_is_covered_by_a_pod_that_belongs_to_it(tmp_path: Path) -> None:
+    file = covered(tmp_path, QUEUES, "- {name: x, pod: {cpu: 1, labels: {q: a}}, expect: {schedulable: true}}")
+    assert counted(file) == {"top": 1, "a": 1, "team": 0, "reclaim": 0}
+    sites = seen(file)
+    assert sites['condition pod.label.q == "a"'] == "true /false"
+    assert sites['bound queue a of top for pods where pod.label.q == "a" max cpu 2'] == "true /false"
+
+
+def test_the_limit_of_a_queue_is_a_branch(tmp_path: Path) -> None:
+    case = "- {name: x, pod: {cpu: 3, labels: {q: a}}, expect: {schedulable: false}}"
+    sites = seen(covered(tmp_path, QUEUES, case))
+    assert sites['bound queue a of top for pods where pod.label.q == "a" max cpu 2'] == "false /true"
+
+
+def test_a_reclaim_is_covered_by_a_pod_that_it_may_evict_for(tmp_path: Path) -> None:
+    case = """
+- name: x
+  nodes: [{name: n2, ready: false}]
+  pods: [{name: one, node: n1, cpu: 4, labels: {team: blue}}]
+  pod: {cpu: 2, labels: {team: red}}
+  expect: {schedulable: false, evicts: [one]}
+"""
+    file = covered(tmp_path, QUEUES, case)
+    assert counted(file) == {"top": 1, "a": 0, "team": 1, "reclaim": 1}
+    sites = seen(file)
+    assert sites['condition pod.label.team == "red"'] == "true /false"
+    assert sites["condition victim.priority < 10"] == "true /false"
+
+
 def seen(file: FileCoverage) -> dict[str, str]:
     """Return by the text of each site what was seen and, after a slash, what was not."""
     return {

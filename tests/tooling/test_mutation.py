@@ -70,6 +70,23 @@ CHANGES = [
     ("use kubernetes without NodeAffinity", "clause", ""),
     ("filter node.ready and (fits(cpu) or label a)", "logic", "filter node.ready or (fits(cpu) or label a)"),
     ("filter node.ready and (fits(cpu) or label a)", "logic", "filter node.ready and (fits(cpu) and label a)"),
+    ("queue a min cpu 4", "constant", "queue a min cpu 8"),
+    ("queue a min cpu 4", "constant", "queue a min cpu 2"),
+    ("queue a min cpu 4 max cpu 6", "constant", "queue a min cpu 4 max cpu 12"),
+    ("queue a min cpu 4 max cpu 6 weight 2", "lending", "queue a min cpu 4 max cpu 6 lend cpu 0 weight 2"),
+    ('queue a min "a.b/c" 4', "lending", 'queue a min "a.b/c" 4 lend "a.b/c" 0'),
+    ("queue a min cpu 4 lend cpu 2", "constant", "queue a min cpu 4 lend cpu 1"),
+    ("queue a min cpu 4 weight 2", "constant", "queue a min cpu 4 weight 1"),
+    ("queue a remember 6h", "constant", "queue a remember 12h"),
+    ("queue a for pods where pod.label.x", "negation", "queue a for pods where (not pod.label.x)"),
+    ("queue a by pod.label.x", "label", 'queue a by pod.label["x-other"]'),
+    ("queue a min cpu 4", "clause", ""),
+    ("reclaim after 30s", "constant", "reclaim after 60s"),
+    ("reclaim after 30s", "clause", ""),
+    ("reclaim after 30s", "fair", "reclaim fair after 30s"),
+    ("reclaim fair after 30s", "fair", "reclaim after 30s"),
+    ("reclaim if pod.label.x", "negation", "reclaim if (not pod.label.x)"),
+    ("reclaim evict where victim.priority < 9", "boundary", "reclaim evict where victim.priority <= 9"),
     ("filter node.ready # why", "negation", "filter (not node.ready) # why"),
 ]
 
@@ -108,6 +125,48 @@ def tried(*loaded: LoadedSuite) -> list[MutantResult]:
 
 def statuses(found: list[MutantResult]) -> dict[str, str]:
     return {one.mutant.removed_and_added()[1]: one.status.value for one in found}
+
+
+QUEUES = """queue a for pods where pod.label.q == "a" max cpu 2
+queue b for pods where pod.label.q == "b" min cpu 2
+reclaim
+"""
+
+
+def test_mutants_have_the_queues_of_the_policy(tmp_path: Path) -> None:
+    cases = """
+- name: the limit
+  pods: [{name: one, node: n1, cpu: 2, labels: {q: a}}]
+  pod: {cpu: 1, labels: {q: a}}
+  expect: {schedulable: false}
+- name: below the limit
+  pods: [{name: one, node: n1, cpu: 1, labels: {q: a}}]
+  pod: {cpu: 1, labels: {q: a}}
+  tie: ok
+  expect: {schedulable: true}
+"""
+    found = statuses(tried(suite(tmp_path, QUEUES, cases)))
+    assert found['queue a for pods where pod.label.q == "a" max cpu 4'] == "killed"
+    assert found['queue a for pods where pod.label.q == "a" max cpu 1'] == "killed"
+    assert found['queue a for pods where pod.label.q != "a" max cpu 2'] == "killed"
+    assert found['queue b for pods where pod.label.q == "b" min cpu 4'] == "survived", "no case looks at the guarantee"
+    assert found["reclaim fair"] == "survived"
+
+
+def test_a_case_with_an_eviction_notices_a_guarantee_that_is_not_given_back(tmp_path: Path) -> None:
+    policy = QUEUES.replace(" max cpu 2", "") + "filter node.ready\n"
+    cases = """
+- name: given back
+  nodes: [{name: n2, ready: false}]
+  pods: [{name: one, node: n1, cpu: 2, labels: {q: a}}, {name: two, node: n1, cpu: 2, priority: -1, labels: {q: a}}]
+  pod: {cpu: 2, labels: {q: b}}
+  tie: ok
+  expect: {schedulable: false, evicts: [two]}
+"""
+    found = statuses(tried(suite(tmp_path, policy, cases)))
+    assert found['queue b for pods where pod.label.q == "b" min cpu 1'] == "killed"
+    assert found[""] == "killed", "without `reclaim`"
+    assert found['queue b for pods where pod.label.q == "b" min cpu 2 lend cpu 0'] == "survived"
 
 
 def test_a_case_at_the_boundary_notices_the_boundary(tmp_path: Path) -> None:

@@ -259,15 +259,32 @@ def load(
     with _collector_paused():
         checked = check_sources(sources, names, library=library, memo=memo, owner=owner)
         policies = [memo(_made, policy, names) for policy in checked.policies] if not checked.failed else []
-        tree = queue_tree(checked.policies, memo) if not checked.failed else None
         found = lint(checked, memo=memo) if rules else ()
         diagnostics = in_order([*checked.diagnostics, *found])
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
-        policy_set = PolicySet.of(policies, default_schedulers=default_schedulers)
-        if tree is not None:
-            policy_set = policy_set.with_queues(QueueRules(tree, reclaim_rules(checked.policies)))
-        return Loaded(policy_set, diagnostics, checked)
+        made = set_of(checked.policies, policies, default_schedulers=default_schedulers, memo=memo)
+        return Loaded(made, diagnostics, checked)
+
+
+def set_of(
+    checked: Sequence[CheckedPolicy],
+    policies: Iterable[Policy],
+    *,
+    default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
+    memo: Memo | None = None,
+) -> PolicySet:
+    """Return compiled policies as a set, with the queues that they declare together.
+
+    Args:
+        checked: the policies as checked, without errors.
+        policies: the same ones, compiled.
+        default_schedulers: the schedulerNames that policies serve which name none.
+        memo: results of this kind for the same declarations.
+    """
+    policy_set = PolicySet.of(policies, default_schedulers=default_schedulers)
+    tree = queue_tree(checked, memo or Memo())
+    return policy_set.with_queues(QueueRules(tree, reclaim_rules(checked)) if tree is not None else None)
 
 
 def scope_problem(owner: Owner) -> Diagnostic | None:

@@ -26,7 +26,7 @@ def queue_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QueueTree | Non
 
 
 def _tree(declared: tuple[QueueDeclaration, ...]) -> QueueTree:
-    ordered = _parents_first(declared)
+    ordered = parents_first(declared)
     places = {queue.name: place for place, queue in enumerate(ordered)}
     named = dict.fromkeys(name for queue in declared for name in (*queue.minimum, *queue.maximum))
     resources = tuple(named) or _UNNAMED
@@ -39,7 +39,7 @@ def _tree(declared: tuple[QueueDeclaration, ...]) -> QueueTree:
     )
 
 
-def _parents_first(declared: Sequence[QueueDeclaration]) -> list[QueueDeclaration]:
+def parents_first(declared: Sequence[QueueDeclaration]) -> list[QueueDeclaration]:
     """Return the queues with parents before their children, siblings in their order."""
     ordered: list[QueueDeclaration] = []
     level: list[str | None] = [None]

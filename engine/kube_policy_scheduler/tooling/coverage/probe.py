@@ -15,6 +15,7 @@ from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.status import Code
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, to_kleene
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Victim
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
@@ -24,6 +25,7 @@ from kube_policy_scheduler.policy.clauses import DomainLimitClause, LimitClause,
 from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.policy.queues import parents_first
 from kube_policy_scheduler.tooling.coverage.sites import (
     Outcome,
     Site,
@@ -34,6 +36,7 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     fallback_site,
     is_bound,
     is_condition,
+    max_site,
     score_site,
     span_key,
 )
@@ -130,6 +133,10 @@ class Answers:
             return np.equal(self.truth(value, frame), MISSING)
         found: Active = np.atleast_1d(self._compiler.compile(self._asked(value))(frame))
         return found
+
+    def is_missing(self, value: typed.Typed, frame: Frame) -> bool:
+        """Return whether a value of the pod alone is missing."""
+        return bool(value.info.maybe and self._missing(value, frame).any())
 
     def _asked(self, value: typed.Typed) -> typed.Missing:
         """Return the question whether a value is missing, always the same one for the same value."""
@@ -244,6 +251,7 @@ class Probe:
         self.clauses: Counter[SpanKey] = Counter()
         """Decisions in which a clause had a say at any node, by the clause's span."""
         self._watched: dict[int, tuple[Policy, _Watched]] = {}
+        self._watched_queues: dict[int, tuple[PolicySet, _WatchedQueues]] = {}
 
     def governing(self, frame: Frame, policy_set: PolicySet) -> None:
         """Count the `for pods` lines that are asked about a pod, until one of them takes it."""
@@ -252,6 +260,22 @@ class Probe:
                 self._of(policy).governs(frame)
                 if policy.governs(frame):
                     return
+
+    def queue_found(self, frame: Frame, policy_set: PolicySet) -> None:
+        """Count the queues that are asked about a pod, and what the limits of those that take it say."""
+        if policy_set.queues is not None:
+            self._of_queues(policy_set).find(frame)
+
+    def reclaiming(self, frame: Frame, policy_set: PolicySet, policy: Policy) -> None:
+        """Count the `reclaim` that applies to a pod without a node, and the pods that it may evict."""
+        if policy_set.queues is not None:
+            self._of_queues(policy_set).reclaim(frame, policy)
+
+    def _of_queues(self, policy_set: PolicySet) -> _WatchedQueues:
+        known = self._watched_queues.get(id(policy_set))
+        if known is None:
+            known = self._watched_queues[id(policy_set)] = policy_set, _WatchedQueues(policy_set, self)
+        return known[1]
 
     def decided(self, frame: Frame, policy: Policy) -> None:
         """Count what the policy says when it decides a pod; call it before the decision changes the cluster."""
@@ -432,6 +456,74 @@ class _Watched:
         self._clauses_seen.clear()
 
 
+class _WatchedQueues:
+    """The queues and the `reclaim` statements of a set, with evaluations of their sites."""
+
+    def __init__(self, policy_set: PolicySet, probe: Probe) -> None:
+        assert policy_set.queues is not None
+        self._rules = policy_set.queues
+        self._probe = probe
+        self._answers = Answers(probe.pods)
+        policies = [policy.compiled.checked for policy in policy_set.policies]
+        self._queues = parents_first(declared_queues(policies))
+        self._reclaims = [each for policy in policies if policy.canary is None for each in policy.reclaims]
+        self._seen: set[SpanKey] = set()
+
+    def find(self, frame: Frame) -> None:
+        """Count what each queue that is asked says of a pod, as `QueueTree.find` asks them."""
+        above: str | None = None
+        for queue in self._queues:
+            if queue.tree.parent != above:
+                continue
+            if queue.pods is not None:
+                self._answers.visit(queue.pods, frame, _ONE)
+                if not (self._answers.truth(queue.pods, frame) == TRUE).any():
+                    continue
+            if queue.key is not None:
+                self._answers.visit(queue.key, frame, _ONE)
+                if self._answers.is_missing(queue.key, frame):
+                    continue
+            above = queue.name
+            self._seen.add(span_key(queue.tree.span))
+            if queue.maximum:
+                self._limit(queue, frame)
+        self._count()
+
+    def _limit(self, declared: checked.QueueDeclaration, frame: Frame) -> None:
+        """Count whether the `max` of a queue that takes the pod lets it pass."""
+        usage = frame.cluster.usage_of(self._rules.tree)
+        found = usage.queue_of(frame.template)
+        for queue in found.path() if found is not None else ():
+            if queue.name.partition("/")[0] == declared.name:
+                amounts = self._rules.tree.amounts(frame.pod)
+                refused = any(queue.used[r] + amount > queue.maximum[r] for r, amount in amounts)
+                self._answers.see(max_site(declared), Outcome.FALSE if refused else Outcome.TRUE)
+
+    def reclaim(self, frame: Frame, policy: Policy) -> None:
+        """Count the first `reclaim` that allows a pod for which no node is left."""
+        usage = frame.cluster.usage_of(self._rules.tree)
+        queue = usage.queue_of(frame.template)
+        if queue is None or len(evaluate(frame, policy.profile).feasible):
+            return
+        for reclaim in self._reclaims:
+            if reclaim.condition is not None:
+                self._answers.visit(reclaim.condition, frame, _ONE)
+                if not (self._answers.truth(reclaim.condition, frame) == TRUE).any():
+                    continue
+            self._seen.add(span_key(reclaim.tree.span))
+            if reclaim.evict is not None:
+                others = [p for p in frame.cluster.pods.values() if usage.queue_of(p.template) not in (None, queue)]
+                self._answers.over(reclaim.evict, frame, [Victim(pod, (), frame) for pod in others])
+            break
+        self._count()
+
+    def _count(self) -> None:
+        self._probe.outcomes.update(self._answers.seen)
+        self._probe.clauses.update(self._seen)
+        self._answers.seen.clear()
+        self._seen.clear()
+
+
 def _per_node(clause: checked.Clause) -> bool:
     """Return whether a clause asks about each node."""
     return clause.kind in (ClauseKind.FILTER, ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)
@@ -442,6 +534,7 @@ def watched_by(probe: Probe, policy_set: PolicySet) -> Observe:
 
     def observe(case: Case, frame: Frame, tested: TestedPolicy) -> None:
         probe.governing(frame, policy_set)
+        probe.queue_found(frame, policy_set)
         if isinstance(tested, TestedCompiledPolicy):
             if case.kind is CaseKind.QUEUE:
                 probe.queued(frame, tested.policy)
@@ -449,5 +542,6 @@ def watched_by(probe: Probe, policy_set: PolicySet) -> Observe:
             probe.decided(frame, tested.policy)
             if tested.hold_reason(frame) is None:
                 probe.permitted(frame, tested.policy)
+                probe.reclaiming(frame, policy_set, tested.policy)
 
     return observe

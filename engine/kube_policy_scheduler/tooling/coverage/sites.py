@@ -40,7 +40,7 @@ class SiteKind(Enum):
     SCORE = "score"
     """A score that can be missing (true: it has a value)."""
     BOUND = "bound"
-    """`limit`, and `spread` with `max skew` (true: it lets the pod pass)."""
+    """`limit`, `spread` with `max skew`, and the `max` of a queue (true: it lets the pod pass)."""
 
 
 _NEVER = {
@@ -95,8 +95,34 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
     if condition is not None:
         sites = () if alone else _together(_walk(condition, NO_FACTS))
         yield ClauseSites("for pods", "for pods", condition.span, sites)
+    for queue in policy.queues if policy.canary is None else ():
+        yield ClauseSites("queue", queue.name, queue.tree.span, _together(_of_queue(queue)))
+    for reclaim in policy.reclaims if policy.canary is None else ():
+        yield ClauseSites("reclaim", "reclaim", reclaim.tree.span, _together(_of_reclaim(reclaim)))
     for clause in policy.clauses:
         yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
+
+
+def _of_queue(queue: checked.QueueDeclaration) -> Iterator[Site]:
+    if queue.maximum:
+        yield max_site(queue)
+    for value in (queue.pods, queue.key):
+        if value is not None:
+            yield from _walk(value, NO_FACTS)
+
+
+def _of_reclaim(reclaim: checked.Reclaim) -> Iterator[Site]:
+    given = NO_FACTS
+    if reclaim.condition is not None:
+        yield from _walk(reclaim.condition, NO_FACTS)
+        given = assume(reclaim.condition, True) or NO_FACTS
+    if reclaim.evict is not None:
+        yield from _walk(reclaim.evict, given)
+
+
+def max_site(queue: checked.QueueDeclaration) -> Site:
+    """Return the site of the `max` of a queue."""
+    return Site(SiteKind.BOUND, queue.tree.span, (Outcome.TRUE, Outcome.FALSE))
 
 
 def is_bound(clause: checked.Clause) -> bool:

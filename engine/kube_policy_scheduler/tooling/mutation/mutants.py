@@ -311,9 +311,55 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
             for part in (stale, default):
                 if part is not None:
                     yield from expression(part)
+        case syntax.Queue():
+            yield from _queue(statement)
+        case syntax.Reclaim():
+            yield from _reclaim(statement)
         case _:
             if isinstance(statement, syntax.Clause):
                 yield from _clause(statement)
+
+
+def _queue(queue: syntax.Queue) -> Iterator[Mutant]:
+    yield _left_out(queue.span, f"a case that the quota of queue {queue.name} decides")
+    if queue.pods is not None:
+        yield from expression(queue.pods, truth=True)
+    if queue.key is not None:
+        yield from expression(queue.key)
+    for amounts in (queue.minimum, queue.maximum, queue.lend):
+        for each in amounts or ():
+            yield from numbers(each.amount)
+    for number in (queue.weight, queue.remember):
+        if number is not None:
+            yield from expression(number)
+    if queue.minimum and queue.lend is None:
+        last = (queue.maximum or queue.minimum)[-1].span.end
+        text = f" lend {', '.join(f'{_resource(each)} 0' for each in queue.minimum)}"
+        hint = f"a case where another queue borrows what queue {queue.name} does not use"
+        yield Mutant("lending", Span(queue.span.source, last, last), text, hint)
+
+
+def _resource(amount: syntax.Amount) -> str:
+    """Return a resource as written, with its quotes if it has some."""
+    return amount.span.text[: amount.amount.span.start - amount.span.start].strip()
+
+
+def _reclaim(reclaim: syntax.Reclaim) -> Iterator[Mutant]:
+    yield _left_out(reclaim.span, "a case with a pod that a queue gets its guarantee back from")
+    keyword = Span(reclaim.span.source, reclaim.span.start, reclaim.span.start + len("reclaim"))
+    if reclaim.fair:
+        fair = Span(
+            reclaim.span.source, keyword.end, reclaim.span.text.index("fair") + reclaim.span.start + len("fair")
+        )
+        yield Mutant("fair", fair, "", "a case where a queue that borrows gets something from one that borrows more")
+    else:
+        hint = "a case where a queue that borrows would get something from one that borrows more"
+        yield Mutant("fair", keyword, "reclaim fair", hint)
+    if reclaim.after is not None:
+        yield from expression(reclaim.after)
+    for truth in (reclaim.condition, reclaim.evict):
+        if truth is not None:
+            yield from expression(truth, truth=True)
 
 
 def _clause(clause: syntax.Clause) -> Iterator[Mutant]:

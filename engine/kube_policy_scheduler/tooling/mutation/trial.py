@@ -19,7 +19,7 @@ from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lint.facts import NO_FACTS, Facts, assume, never
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.policy import make_policy
-from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet
+from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet, set_of
 from kube_policy_scheduler.tooling.mutation.mutants import Mutant, mutants
 from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
 from kube_policy_scheduler.tooling.tester.run import State, SuiteRun
@@ -32,11 +32,17 @@ def equivalent(policy: CheckedPolicy, mutated: CheckedPolicy) -> bool:
     """Return whether it is proved that two policies decide alike."""
     if any(getattr(policy, head) != getattr(mutated, head) for head in _HEADS):
         return False
+    if _queue_statements(policy) != _queue_statements(mutated):
+        return False
     if len(policy.clauses) != len(mutated.clauses) or _definitions(policy) != _definitions(mutated):
         return False
     if not _alike(policy.governs, mutated.governs, NO_FACTS):
         return False
     return all(_same_clause(one, other) for one, other in zip(policy.clauses, mutated.clauses, strict=True))
+
+
+def _queue_statements(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
+    return [*(queue.tree for queue in policy.queues), *(reclaim.tree for reclaim in policy.reclaims)]
 
 
 def _definitions(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
@@ -155,7 +161,7 @@ class MutationTarget:
         if all(equivalent(policy, mutated) for policy, mutated in pairs):
             return MutantStatus.EQUIVALENT
         policies = [make_policy(compile_policy(_named_alike(*pair), self.environment)) for pair in pairs]
-        return PolicySet.of(policies, default_schedulers=self.default_schedulers)
+        return set_of(made.policies, policies, default_schedulers=self.default_schedulers)
 
     def try_out(self, mutant: Mutant) -> MutantResult:
         """Run the cases against one mutant, up to the first that fails."""
