@@ -71,6 +71,10 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
     "--max-unschedulable", type=click.IntRange(0), default=0, show_default=True, metavar="N",
     help="Exit with 1 if more pods lose their node.",
 )  # fmt: skip
+@click.option(
+    "--max-evicted", type=click.IntRange(0), metavar="N",
+    help="Exit with 1 if more pods are evicted for pending pods that are not evicted with OLD.",
+)  # fmt: skip
 @cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
@@ -86,6 +90,7 @@ def command(
     by: str,
     max_moved: tuple[int | None, float | None] | None,
     max_unschedulable: int,
+    max_evicted: int | None,
     metrics: Path | None,
     prometheus_url: str | None,
     seed: int,
@@ -99,10 +104,13 @@ def command(
 
     The command decides the same pods with OLD and with NEW, one after another: each placement changes the cluster for
     the following pods. The report shows the pods that move and the clause that moves them, the pods that lose or get a
-    node, and the effect on load, zones and groups.
+    node, and the effect on load, zones and groups. It also shows which pods are evicted for pending pods only with one
+    of the two (here the other pods stay where they are), and what changes of queues mean for the pods that run.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
+    from kube_policy_scheduler.tooling.impact.evictions import evictions
+    from kube_policy_scheduler.tooling.impact.queue_changes import queue_changes
     from kube_policy_scheduler.tooling.impact.replay import replay
     from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, figures, lines, markdown
 
@@ -130,8 +138,20 @@ def command(
     uids = [step.pod.metadata.uid for step in steps]
     before, after = (figures(side.cluster, uids, by=by) for side in (done.old, done.new))
     moved, share = max_moved if max_moved is not None else (None, None)
+    trees = [side.policy_set.queues if side.policy_set is not None else None for side in sides]
     found = Impact(
-        old, new, done, before, after, Limits(moved, share, max_unschedulable), cluster_sources.price_sources()
+        old,
+        new,
+        done,
+        before,
+        after,
+        Limits(moved, share, max_unschedulable, max_evicted),
+        cluster_sources.price_sources(),
+        # a decision log has no pods that wait now
+        evictions(things, *sides, steps=steps, signals=(signals, signals), now=moment, seed=seed)
+        if record is None
+        else None,
+        tuple(queue_changes(there.cluster, *(each.tree if each is not None else None for each in trees), now=moment)),
     )
     if summary:
         _add_summary("\n".join(markdown(found)))

@@ -13,8 +13,10 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.cost import NO_PRICES, Cost, PriceSources, cost, in_use
+from kube_policy_scheduler.tooling.impact.evictions import Evictions
+from kube_policy_scheduler.tooling.impact.queue_changes import QueueChange
 from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay
-from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal
+from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, YELLOW, Terminal
 from kube_policy_scheduler.wording import plural, signed
 
 ZONE = "topology.kubernetes.io/zone"
@@ -117,6 +119,8 @@ class Limits:
     """The same as a share of the pods decided."""
     lost: int | None = 0
     """Pods that may become unschedulable; None: any number."""
+    evicted: int | None = None
+    """Pods that may be evicted that were not before; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,10 @@ class Impact:
     limits: Limits = Limits()
     prices: PriceSources = NO_PRICES
     """Where the prices of nodes come from."""
+    evictions: Evictions | None = None
+    """Who gives way for pending pods; None: not looked at."""
+    queues: tuple[QueueChange, ...] = ()
+    """What differs between the queues."""
 
     def of(self, kind: str) -> list[Change]:
         """Return the changes of a kind; see `Change.kind`."""
@@ -145,6 +153,9 @@ class Impact:
             found.append(f"{plural(lost, 'pod')} would no longer get a node; the limit is {limits.lost}")
         if limits.moved is not None and moved > limits.moved:
             found.append(f"{plural(moved, 'pod')} would move; the limit is {limits.moved}")
+        evicted = len(self.evictions.more) if self.evictions is not None else 0
+        if limits.evicted is not None and evicted > limits.evicted:
+            found.append(f"{plural(evicted, 'more pod')} would be evicted; the limit is {limits.evicted}")
         share = moved / self.replay.decided if self.replay.decided else 0.0
         if limits.moved_share is not None and share > limits.moved_share:
             found.append(f"{100 * share:.1f} % of the pods would move; the limit is {100 * limits.moved_share:g} %")
@@ -182,6 +193,15 @@ def headline(found: Impact) -> str:
     """Return what the change does, in one line."""
     counts = ((len(found.of(kind)), one, many) for kind, one, many in _VERBS)
     parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+    if found.evictions is not None:
+        for count, said in (
+            (len(found.evictions.more), "would be"),
+            (len(found.evictions.fewer), "would no longer be"),
+        ):
+            if count:
+                parts.append(f"{count:,} {said} evicted")
+    if not parts and found.queues:
+        parts.append("only amounts of queues change")
     said = ", ".join(parts) if parts else "nothing changes"
     return f"{plural(found.replay.decided, 'pod')} decided again one after another: {said}"
 
@@ -202,6 +222,8 @@ def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
         yield from _causes(found, to)
         yield ""
         yield from _changes(found, to, most)
+    yield from _queue_lines(found, to, most)
+    yield from _eviction_lines(found, to, most)
     yield ""
     rows: list[tuple[str, ...]] = [("", "old", "new", "change"), *_figures(found)]
     yield from to.table(rows, right_from=1)
@@ -243,6 +265,47 @@ def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     yield from to.table(rows, right_from=4, styles=lost)
     if len(ordered) > most:
         yield to.paint(DIM, f"and {plural(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them")
+
+
+def _queue_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
+    if not found.queues:
+        return
+    yield ""
+    rows: list[tuple[str, ...]] = [("queue", "", "old", "new", "")]
+    rows += [tuple(map(printable, (one.queue, one.what, one.old, one.new, one.text))) for one in found.queues[:most]]
+    over = {at: YELLOW for at, one in enumerate(found.queues[:most], 1) if one.pods}
+    yield from to.table(rows, right_from=5, styles=over)
+    if len(found.queues) > most:
+        yield to.paint(DIM, f"and {plural(len(found.queues) - most, 'more change')} of queues")
+
+
+def _eviction_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
+    evictions = found.evictions
+    if evictions is None:
+        return
+    listed = [
+        *((RED, "is evicted", one) for one in evictions.more),
+        *((GREEN, "stays", one) for one in evictions.fewer),
+    ]
+    if listed:
+        yield ""
+        said = f"{plural(evictions.pending, 'pending pod')} decided while the others stay where they are:"
+        yield f"{said} {len(evictions.old):,} evicted by the old policies, {len(evictions.new):,} by the new ones"
+        rows: list[tuple[str, ...]] = [("pod", "node", "under the new policies", "for")]
+        rows += [
+            (printable(_in_queue(one.pod, one.queue)), one.node, verb, printable(_in_queue(one.by, one.by_queue)))
+            for _, verb, one in listed[:most]
+        ]
+        styles = {at: colour for at, (colour, _, _) in enumerate(listed[:most], 1)}
+        yield from to.table(rows, right_from=4, styles=styles)
+        if len(listed) > most:
+            yield to.paint(DIM, f"and {plural(len(listed) - most, 'more pod')}")
+    if evictions.left:
+        yield to.paint(DIM, f"evictions for {plural(evictions.left, 'more pending pod')} were not looked at")
+
+
+def _in_queue(pod: str, queue: str) -> str:
+    return f"{pod} (queue {queue})" if queue else pod
 
 
 def sentence(reason: Reason) -> str:
@@ -320,6 +383,8 @@ def data(found: Impact) -> dict[str, Any]:
             for change in replay.changes
         ],
         "figures": [dict(zip(("name", "old", "new", "change"), row, strict=True)) for row in _figures(found)],
+        "queues": [report_values(one) for one in found.queues],
+        "evictions": _evictions(found.evictions) if found.evictions is not None else None,
         "prices": report_values(found.prices) if found.before.price is not None else None,
         "before": _side(found.before),
         "after": _side(found.after),
@@ -327,6 +392,17 @@ def data(found: Impact) -> dict[str, Any]:
             {"group": group, "old": report_values(old), "new": report_values(new)}
             for group, old, new in found.spreads()
         ],
+    }
+
+
+def _evictions(found: Evictions) -> dict[str, Any]:
+    return {
+        "pending": found.pending,
+        "pendingLeft": found.left,
+        "old": len(found.old),
+        "new": len(found.new),
+        "more": [report_values(one) for one in found.more],
+        "fewer": [report_values(one) for one in found.fewer],
     }
 
 
@@ -356,6 +432,20 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
     yield "| | old | new | change |"
     yield "|---|---:|---:|---:|"
     yield from (f"| {' | '.join(row)} |" for row in _figures(found))
+    if found.queues:
+        yield ""
+        yield "| queue | | old | new | |"
+        yield "|---|---|---|---|---|"
+        for one in found.queues[:most]:
+            yield f"| {' | '.join(map(_cell, (one.queue, one.what, one.old, one.new, one.text)))} |"
+    if found.evictions is not None and (found.evictions.more or found.evictions.fewer):
+        yield ""
+        yield "| pod | under the new policies | for |"
+        yield "|---|---|---|"
+        for verb, given in (("is evicted", found.evictions.more), ("stays", found.evictions.fewer)):
+            for each in given[:most]:
+                names = (_in_queue(each.pod, each.queue), _in_queue(each.by, each.by_queue))
+                yield f"| {_cell(names[0])} | {verb} | {_cell(names[1])} |"
     shown = [change for kind in ("lost", "gained", "moved", "devices") for change in found.of(kind)][:most]
     if shown:
         yield ""

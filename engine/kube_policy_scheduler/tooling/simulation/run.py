@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -161,6 +162,21 @@ Progress = Callable[[int], None]
 """Told now and then how many arrivals were dealt with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that had to leave."""
+
+    victim: PodInfo
+    by: PodInfo
+    """The pod that gets the room, or a member of the gang that does."""
+    ran_on: str
+    """Where the victim was."""
+    ran_before: bool
+    """Whether it was there at the beginning."""
+    at: float
+    """Unix seconds."""
+
+
 @dataclass(slots=True)
 class Tally:
     """What was counted; the fields of `Run` say what they mean."""
@@ -175,6 +191,7 @@ class Tally:
     reasons: dict[str, int] = field(default_factory=dict)
     wait_seconds: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
     marks: dict[float, float] = field(default_factory=dict)
 
     def unplaced(self, reason: str) -> None:
@@ -428,10 +445,12 @@ class Waiting:
         ends = [arrival.at + (arrival.lasts or 0.0) for arrival in arrivals]
         every = max(ends, default=0.0) / SAMPLES
         next_sample = start
+        stops_after = simulated.scenario.stops_after
+        last = start + stops_after if stops_after is not None else math.inf
         while True:
             arrives = start + arrivals[following].at if following < len(arrivals) else None
             next_time = self._next_time(arrives)
-            if next_time is None:
+            if next_time is None or next_time > last:
                 break
             now = max(simulated.now, next_time)
             while next_sample < now:
@@ -619,8 +638,11 @@ class Waiting:
         for victim in victims:
             if victim.uid in waiting:
                 continue  # it does not run yet: it gave its place back
+            ran_on = simulated.cluster.node_of(victim.uid) or ""
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
+            ran_before = victim.uid not in self._lasts
+            simulated.tally.evictions.append(Eviction(victim, queued.pod, ran_on, ran_before, simulated.now))
             if simulated.queues is not None:
                 simulated.queues.evicted(victim)
             again = msgspec.structs.replace(

@@ -50,6 +50,8 @@ class Scenario:
     """Shares of the main resource: results are reported for the moments at which this share was requested."""
     starts_at: float = 0.0
     """Unix seconds of the beginning, for policies that look at the clock."""
+    stops_after: float | None = None
+    """Seconds from the beginning after which nothing is decided any more; None: until nothing will happen."""
     notes: tuple[str, ...] = ()
     """What people should know about how it was read."""
 

@@ -1,0 +1,121 @@
+"""What a change of queues means for the pods that run: other amounts, pods over them, pods in another queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.framework.victims import by_importance
+from kube_policy_scheduler.wording import plural
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """One thing that differs between the queues of two sets of policies."""
+
+    queue: str
+    what: str
+    """Such as `guaranteed nvidia.com/gpu`."""
+    old: str
+    new: str
+    text: str = ""
+    """What it means for the pods on nodes, for people; "" if nothing."""
+    pods: int = 0
+    """On nodes that are concerned: those above the new amount."""
+
+
+def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None, *, now: float) -> list[QueueChange]:
+    """Return what differs, by queue; changes nothing.
+
+    Args:
+        cluster: with the pods as they run.
+        old: the queues in force; None: there are none.
+        new: those that would be.
+        now: Unix seconds.
+    """
+    pods = list(cluster.pods.values())
+    sides = [QueueUsage(tree, cluster.nodes, pods) if tree is not None else None for tree in (old, new)]
+    before, after = ({each.name: each for each in side.queues()} if side is not None else {} for side in sides)
+    found: list[QueueChange] = []
+    for name in dict.fromkeys((*before, *after)):
+        was, now_ = before.get(name), after.get(name)
+        if was is None or now_ is None:
+            found.append(_only_one(name, was, now_))
+            continue
+        assert old is not None
+        assert new is not None
+        found += _amounts(name, (was, old), (now_, new), now=now)
+        for what, one, other in (
+            ("below", _above(was), _above(now_)),
+            ("weight", f"{was.weight:g}", f"{now_.weight:g}"),
+            ("pods", str(len(_members(was))), str(len(_members(now_)))),
+        ):
+            if one != other:
+                found.append(QueueChange(name, what, one, other))
+    return found
+
+
+def _only_one(name: str, was: Queue | None, now: Queue | None) -> QueueChange:
+    queue = was or now
+    assert queue is not None
+    number = len(_members(queue))
+    running = f"{plural(number, 'pod')} on nodes" if number else ""
+    return QueueChange(name, "queue", "declared" if was else "-", "declared" if now else "-", running)
+
+
+def _amounts(
+    name: str, old: tuple[Queue, QueueTree], new: tuple[Queue, QueueTree], *, now: float
+) -> Iterable[QueueChange]:
+    for resource in dict.fromkeys((*old[1].resources, *new[1].resources)):
+        for what, field in (("guaranteed", "minimum"), ("max", "maximum"), ("kept", "kept")):
+            was, will = (_amount(queue, tree, resource, field) for queue, tree in (old, new))
+            if was == will:
+                continue
+            over = 0
+            if field != "kept" and will is not None and resource in new[1].resources:
+                over = _pods_over(new[0], new[1], new[1].resources.index(resource), will, now=now)
+            text = f"{plural(over, 'pod')} over" if over else ""
+            yield QueueChange(
+                f"{name}", f"{what} {resource}", _shown(was, resource), _shown(will, resource), text, over
+            )
+
+
+def _amount(queue: Queue, tree: QueueTree, resource: str, field: str) -> int | None:
+    if resource not in tree.resources:
+        return None if field == "maximum" else 0
+    value: int = getattr(queue, field)[tree.resources.index(resource)]
+    return None if value == NO_LIMIT else value
+
+
+def _shown(amount: int | None, resource: str) -> str:
+    return quantity(resource, amount) if amount is not None else "no limit"
+
+
+def _pods_over(queue: Queue, tree: QueueTree, place: int, amount: int, *, now: float) -> int:
+    """Return how many pods would have to end for a queue to be within an amount, the least important ones first."""
+    used, number = queue.used[place], 0
+    for pod in reversed(by_importance(_members(queue), now)):
+        if used <= amount:
+            break
+        wanted = dict(tree.amounts(pod)).get(place, 0)
+        if wanted:
+            used, number = used - wanted, number + 1
+    return number
+
+
+def _members(queue: Queue) -> Sequence[PodInfo]:
+    """Return the pods of a queue and of those below it."""
+    found, stack = list[PodInfo](), [queue]
+    while stack:
+        each = stack.pop()
+        found += each.members.values()
+        stack += each.children.values()
+    return found
+
+
+def _above(queue: Queue) -> str:
+    return queue.parent.name if queue.parent is not None and queue.parent.parent is not None else "-"
