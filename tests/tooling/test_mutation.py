@@ -158,10 +158,10 @@ def test_a_case_with_an_eviction_notices_a_guarantee_that_is_not_given_back(tmp_
     cases = """
 - name: given back
   nodes: [{name: n2, ready: false}]
-  pods: [{name: one, node: n1, cpu: 2, labels: {q: a}}, {name: two, node: n1, cpu: 2, priority: -1, labels: {q: a}}]
+  pods: [{name: one, node: n1, cpu: 2, labels: {q: a}}, {name: two, node: n1, cpu: 2, priority: 9, labels: {q: a}}]
   pod: {cpu: 2, labels: {q: b}}
   tie: ok
-  expect: {schedulable: false, evicts: [two]}
+  expect: {schedulable: false, evicts: [one]}
 """
     results = tried(suite(tmp_path, policy, cases))
     found = statuses(results)
