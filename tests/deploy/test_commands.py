@@ -36,6 +36,7 @@ ELSEWHERE = {
     "curl ": "tests of the port: tests/integration/test_secure_port.py, test_shadow.py",
     "kill -USR2": "tests/integration/test_process.py",
     "kubectl apply -k deploy/overlays/": "each: test_overlays.py",
+    "kubectl apply -k deploy/static-pod": "test_static_pod.py",
     "kubectl delete -k deploy/overlays/": "as `kubectl delete -k mine --ignore-not-found`, which is run here",
     "kubectl label node NODE ": "shares of nodes are measured: tests/benchmarks/end_to_end/beside.py",
     "kubectl taint node NODE ": "shares of nodes are measured: tests/benchmarks/end_to_end/beside.py",
