@@ -15,7 +15,7 @@ from aiohttp import web
 
 from kube_policy_scheduler.adapters.kube import errors, pool
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
-from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
+from kube_policy_scheduler.adapters.kube.throttle import RequestRate, retry_after_seconds
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, credentials
 
@@ -216,6 +216,20 @@ async def test_a_429_about_one_object_holds_no_other() -> None:
         assert raised.value.retry_after_seconds == 60.0
         async with asyncio.timeout(30):
             await transport.request("PATCH", "/good", resource="pods/status")
+        await transport.close()
+
+
+async def test_requests_of_all_kinds_keep_a_rate_after_a_burst_and_a_lease_does_not_wait() -> None:
+    async with ScriptedServer(echo) as server:
+        transport = Transport(server.credentials(), rate=RequestRate(qps=50.0, burst=3))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        sent = [loop.create_task(transport.request(verb, PATH)) for verb in ("GET", "POST", "PATCH") * 4]
+        await transport.dedicated().request("PUT", "/lease")
+        assert sum(request.verb != "PUT" for request in server.requests) <= 3 + (loop.time() - began) * 50.0
+        await asyncio.gather(*sent)
+        assert len(server.requests) == 13
+        assert loop.time() - began >= (12 - 3) / 50.0
         await transport.close()
 
 

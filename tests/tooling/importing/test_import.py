@@ -158,7 +158,13 @@ def test_other_weights_decide_as_the_plugins_with_these_weights(seed: int) -> No
 
 
 def test_what_a_policy_cannot_express_is_written_in_notes() -> None:
-    (policy,) = imported(PROFILES["trimaran"], percentageOfNodesToScore=30, extenders=[{"urlPrefix": "http://gpu"}])
+    (policy,) = imported(
+        PROFILES["trimaran"],
+        percentageOfNodesToScore=30,
+        extenders=[{"urlPrefix": "http://gpu"}],
+        clientConnection={"kubeconfig": "/etc/kubernetes/scheduler.conf", "qps": 50, "burst": 100},
+    )
+    assert any("`kubernetes: {qps: 50, burst: 100}`" in note for note in policy.notes)
     assert any("http://gpu" in note for note in policy.notes)
     assert any(note.startswith("Peaks:") for note in policy.notes)
     assert all(f"# - {note}" in policy.text for note in policy.notes)

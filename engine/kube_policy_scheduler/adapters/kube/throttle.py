@@ -1,18 +1,32 @@
-"""When the next request of a kind may be sent: a pause that the server asked for by 429."""
+"""When the next request may be sent: not during a pause that the server asked for by 429, nor above a rate."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 LONGEST_SECONDS = 60.0
 
 
-class Throttle:
-    """Pauses by kind of request: an API server may take bindings while it takes no more events."""
+@dataclass(frozen=True, slots=True)
+class RequestRate:
+    """A limit on requests, as `clientConnection` of kube-scheduler has one."""
 
-    def __init__(self) -> None:
+    qps: float
+    """Requests per second in the long run."""
+    burst: int
+    """Requests that may be sent at once after a quiet time."""
+
+
+class Throttle:
+    """Pauses by kind of request, as an API server may take bindings and no more events; and a rate for all kinds."""
+
+    def __init__(self, rate: RequestRate | None = None) -> None:
         self._paused_until: dict[str, float] = {}
         """Event loop's time by kind; without those that are over and were asked for since."""
+        self._rate = rate
+        self._due = 0.0
+        """Event loop's time at which the next request would be sent without any burst."""
 
     def pause(self, kind: str, seconds: float) -> None:
         """Hold requests of a kind for seconds from now; never shortens a longer pause."""
@@ -22,11 +36,20 @@ class Throttle:
     async def wait(self, kind: str) -> None:
         """Return when a request of a kind may be sent; at once where none of them is held."""
         loop = asyncio.get_running_loop()
+        if self._rate is not None and (seconds := self._reserve(self._rate, loop.time())) > 0.0:
+            await asyncio.sleep(seconds)
         while (until := self._paused_until.get(kind)) is not None:  # it may have grown meanwhile
             if (remaining := until - loop.time()) > 0.0:
                 await asyncio.sleep(remaining)
             else:
                 del self._paused_until[kind]
+
+    def _reserve(self, rate: RequestRate, now: float) -> float:
+        """Take the next place in the row, and return the seconds until its request may be sent."""
+        self._due = max(self._due, now - (rate.burst - 1) / rate.qps)
+        seconds = self._due - now
+        self._due += 1.0 / rate.qps
+        return seconds
 
 
 def retry_after_seconds(header: str | None) -> float | None:

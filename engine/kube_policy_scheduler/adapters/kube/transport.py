@@ -27,7 +27,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
 from kube_policy_scheduler.adapters.kube.pool import Pool
-from kube_policy_scheduler.adapters.kube.throttle import Throttle, retry_after_seconds
+from kube_policy_scheduler.adapters.kube.throttle import RequestRate, Throttle, retry_after_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,24 @@ class Transport:
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         observe: Observe | None = None,
         heeds_429: bool = True,
+        rate: RequestRate | None = None,
     ) -> None:
-        """heeds_429: whether requests wait for as long as a server with too much to do asks for."""
+        """Send nothing yet.
+
+        Args:
+            credentials: where the server is, and who we are.
+            user_agent: names the program.
+            max_connections: requests in flight.
+            connect_timeout_seconds: for the handshakes of a connection.
+            observe: is called for every request.
+            heeds_429: whether requests wait for as long as a server with too much to do asks for.
+            rate: limit on requests; None for none.
+        """
         self._credentials = credentials
         self._user_agent = user_agent
         self._connect_timeout_seconds = connect_timeout_seconds
         self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
-        self._throttle = Throttle()
+        self._throttle = Throttle(rate)
         self._heeds_429 = heeds_429
         self._observe = observe
         self._adopted: Credentials | None = None
@@ -143,7 +154,7 @@ class Transport:
         raise self._refusal(opened, kind=kind)
 
     def dedicated(self, *, max_connections: int = 1) -> Transport:
-        """Return a transport to the same server with connections of its own, held by no 429.
+        """Return a transport to the same server with connections of its own, held by no 429 and no rate.
 
         For what must not wait behind anything, such as the renewal of a lease. Closed together with this one.
         """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from kube_policy_scheduler.adapters.kube.lease import JITTER
+from kube_policy_scheduler.adapters.kube.throttle import RequestRate
 from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
@@ -54,6 +55,17 @@ class KubernetesSettings:
     node_selector: str = ""
     """Label selector, such as `cell=3` or `cell in (3, 4)`. The scheduler knows only these nodes, and the API server
     sends no others. For cells, see deploy/MILLION-NODES.md. Empty: all nodes."""
+    qps: Annotated[float, Shape({"minimum": 0, "maximum": 1_000_000})] = 0.0
+    """Maximum number of requests per second to the API server, as in `clientConnection` of kube-scheduler: lists,
+    bindings, events and status together. Each pod needs at least one. Open watches and the renewal of the lease do not
+    wait. 0: no limit, so that only the API server's own flow control applies."""
+    burst: Annotated[int, Shape({"minimum": 1, "maximum": 1_000_000})] = 100
+    """Requests that may be sent at once after a quiet time, if `qps` is set."""
+
+    @property
+    def rate(self) -> RequestRate | None:
+        """Return the limit on requests, None for none."""
+        return RequestRate(self.qps, self.burst) if self.qps else None
 
 
 @dataclass(frozen=True, slots=True)

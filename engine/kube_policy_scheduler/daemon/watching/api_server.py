@@ -48,6 +48,7 @@ class ApiServer:
             self.credentials,
             max_connections=settings.scheduling.parallel_binds + SPARE_CONNECTIONS,
             observe=self._took_place,
+            rate=kubernetes.rate,
         )
         self.reflectors: list[Reflector[Any]] = reflectors(
             self.transport, random=random, on_malformed=_report_malformed, node_selector=kubernetes.node_selector

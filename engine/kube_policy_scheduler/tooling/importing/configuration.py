@@ -44,6 +44,13 @@ _SCHEMA: Mapping[str, Any] = {
         "kind": {"enum": [KIND]},
         "percentageOfNodesToScore": {"type": ["integer", "null"]},
         "extenders": {"type": ["array", "null"], "items": {"type": "object"}},
+        "clientConnection": {
+            "type": ["object", "null"],
+            "properties": {
+                "qps": {"type": ["number", "null"], EXPECTED: "a number of requests per second"},
+                "burst": {"type": ["integer", "null"], EXPECTED: "a number of requests"},
+            },
+        },
         "profiles": {
             "type": ["array", "null"],
             "items": {
@@ -108,6 +115,11 @@ def global_notes(document: Document) -> Iterator[str]:
     percentages += [profile.get("percentageOfNodesToScore") for profile in value.get("profiles") or ()]
     if any(percentage not in (None, 0, 100) for percentage in percentages):
         yield "percentageOfNodesToScore: not needed, because all nodes are evaluated for every pod"
+    connection = value.get("clientConnection") or {}
+    limits = {key: connection[key] for key in ("qps", "burst") if (connection.get(key) or 0) > 0}
+    if limits:
+        written = ", ".join(f"{key}: {limit:g}" for key, limit in limits.items())
+        yield f"clientConnection: to limit requests as before, add `kubernetes: {{{written}}}` to config.yaml"
     for extender in value.get("extenders") or ():
         yield f"the extender {extender.get('urlPrefix', '')} is not called; write its rules in the policy"
 
