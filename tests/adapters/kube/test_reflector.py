@@ -700,7 +700,7 @@ async def test_a_line_that_is_not_an_event_leads_to_a_new_list() -> None:
         assert sorted(mirror.versions) == ["a", "b"]
 
 
-async def test_a_handler_that_fails_gets_the_whole_list_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_fails_gets_each_object_again(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     api.pods = [pod("a")]
     api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
@@ -713,9 +713,50 @@ async def test_a_handler_that_fails_gets_the_whole_list_again(caplog: pytest.Log
             raise ZeroDivisionError
 
         mirror.changed = fail_once  # type: ignore[method-assign]
-        await until(lambda: mirror.replacements == 2)
-        assert sorted(mirror.versions) == ["a", "b"]
+        await until(lambda: sorted(mirror.versions) == ["a", "b"])
+        assert (api.lists, mirror.replacements) == (2, 1)
+        assert mirror.log[:2] == ["~a", "+b"], "also what has not changed"
         assert "unexpected error in the reflector of pods" in caplog.text
+
+
+async def test_what_ended_while_the_handler_failed_is_gone_after_the_next_list() -> None:
+    api = Api()
+    api.pods = [pod("a"), pod("b"), pod("c")]
+
+    def end_two(peer: Peer) -> None:
+        api.pods = [pod("a")]
+        peer.begin_stream()
+        peer.event("DELETED", pod("b", resourceVersion="11"))
+
+    api.watches = [end_two]
+    async with mirrored(api) as (mirror, _, __):
+        forward = mirror.changed
+
+        def fail_once(changes: Sequence[Change[Pod]], /) -> None:
+            mirror.changed = forward  # type: ignore[method-assign]
+            raise ZeroDivisionError
+
+        mirror.changed = fail_once  # type: ignore[method-assign]
+        await until(lambda: list(mirror.versions) == ["a"])
+        assert mirror.log == ["-b", "~a", "-c"]
+
+
+async def test_after_an_internal_error_objects_are_handed_over_in_slices() -> None:
+    api = Api()
+    api.pods = [pod(f"pod-{number}") for number in range(4 * LIST_OBJECTS)]
+    api.watches = [serve(("MODIFIED", pod("pod-0", resourceVersion="11")))]
+    async with mirrored(api) as (mirror, _, __):
+        forward = mirror.changed
+
+        def fail_once(changes: Sequence[Change[Pod]], /) -> None:
+            mirror.changed = forward  # type: ignore[method-assign]
+            mirror.batches.clear()
+            raise ZeroDivisionError
+
+        mirror.changed = fail_once  # type: ignore[method-assign]
+        await until(lambda: api.lists == 2 and sum(mirror.batches) == 4 * LIST_OBJECTS)
+        assert mirror.replacements == 1
+        assert max(mirror.batches) == LIST_OBJECTS
 
 
 # --- what is broken in the network ------------------------------------------------------------------------

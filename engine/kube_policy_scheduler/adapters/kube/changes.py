@@ -36,10 +36,13 @@ class Handler(Protocol[Taken]):
     """Told what changed, in the event loop, without awaiting."""
 
     def replaced(self, objects: Sequence[Taken], /) -> None:
-        """Forget all objects of this reflector and take these: the first list, or the end of a confusion."""
+        """Forget all objects of this reflector and take these, the beginning of the first list."""
 
     def changed(self, changes: Sequence[Change[Taken]], /) -> None:
-        """Take changes, in order; one call per chunk that was read."""
+        """Take changes, in order; one call per chunk that was read.
+
+        If it raises, each object comes again, also those that have not changed and those that are gone.
+        """
 
 
 class Phase(enum.Enum):

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, Generic, NoReturn, assert_never
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Handler, Phase, Status, Updated
+from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Deleted, Handler, Phase, Status, Updated
 from kube_policy_scheduler.adapters.kube.connection import Stream
 from kube_policy_scheduler.adapters.kube.decoding import (
     Bookmark,
@@ -152,7 +152,8 @@ class Reflector(Generic[T]):
         self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=longest, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
         self._last_change = ""  # the same, bookmarks left out
-        self._deliver_whole = True
+        self._is_confused = False  # a change was perhaps taken in half: each object is handed over again
+        self._undelivered: dict[str, Deleted[T]] = {}  # by key: ends that the handler may not have taken in
         self._went_stale = False  # the version was refused since a watch last went well
         self._refused_at: float | None = None  # when a row of 403 and 404 began
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
@@ -272,7 +273,7 @@ class Reflector(Generic[T]):
         except Exception:
             # A bug here or in the handler: its view may be half changed, so it gets all objects again.
             logger.exception("unexpected error in the reflector of %s; restarting it", self.resource)
-            self._version, self._deliver_whole = "", True
+            self._version, self._is_confused = "", True
             self._fail(Phase.RETRYING, "internal error, see the log")
             return self._backoff.next_seconds()
 
@@ -280,9 +281,8 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self._enter(Phase.LISTING)
-        is_first = self._deliver_whole and not self.counts.lists
         asked = asyncio.get_running_loop().time()
-        take = self._list_bit_by_bit if is_first else self._list_whole
+        take = self._list_again if self.synced.is_set() else self._list_bit_by_bit
         try:
             self._version = await take(PAGE_OBJECTS)
         except Gone:  # a continue token grew too old between two pages
@@ -290,7 +290,8 @@ class Reflector(Generic[T]):
             self._version = await take(None)
         self._last_change = self._version
         self.counts.lists += 1
-        self._deliver_whole = False
+        self._is_confused = False
+        self._undelivered.clear()
         self.last_contact = asyncio.get_running_loop().time()
         self._list_seconds = self.last_contact - asked
         self._recency.known(asked)
@@ -324,31 +325,27 @@ class Reflector(Generic[T]):
                 at_hand.clear()
         return version
 
-    async def _list_whole(self, limit: int | None) -> str:
+    async def _list_again(self, limit: int | None) -> str:
         """Read all of it: first what is known in another state, as it comes, then what is gone, then what is new.
 
-        After an outage each object may have changed: all of them at once would take memory twice.
+        After an outage each object may have changed: all of them at once would take memory twice. After an internal
+        error, what is known is handed over in any state.
         """
         new: dict[str, T] = {}
         version = ""
         self._known.list_begins()
-        handler = await self._listener()
+        await self._listener()
+        await self._deliver_in_slices(list(self._undelivered.values()))
         async with aclosing(self._pages(limit)) as listed:
             async for page in listed:
                 found = self._index(page)
                 version = page.metadata.resource_version
-                if self._deliver_whole:
-                    new |= found
-                    continue
                 self._known.keep(broken.metadata for broken in page.malformed)
                 changed, unknown = self._known.listed(found)
                 new |= unknown
+                if self._is_confused:
+                    changed = {key: obj for key, obj in found.items() if key not in unknown}
                 await self._deliver_in_slices([Updated(obj) for obj in changed.values()])
-        if self._deliver_whole:
-            self._known.clear()
-            self._known.add(new)
-            handler.replaced(list(new.values()))
-            return version
         for missed in self._known.missed():
             await asyncio.sleep(0)
             await self._deliver_in_slices(missed)
@@ -357,7 +354,7 @@ class Reflector(Generic[T]):
         return version
 
     def _pages(self, limit: int | None) -> AsyncGenerator[Page[T]]:
-        page_bytes = PAGE_BYTES if self._deliver_whole else LATER_PAGE_BYTES
+        page_bytes = LATER_PAGE_BYTES if self.synced.is_set() else PAGE_BYTES
         return pages(
             self._transport,
             self.resource,
@@ -537,8 +534,14 @@ class Reflector(Generic[T]):
             self._deliver(changes[start : start + objects])
 
     def _deliver(self, changes: list[Change[T]]) -> None:
-        if changes and self._handler is not None:
+        if not changes or self._handler is None:
+            return
+        try:
             self._handler.changed(changes)
+        except Exception:
+            # They are not known any more, so that no list shows that they are gone.
+            self._undelivered |= {key_of(each.last.metadata): each for each in changes if isinstance(each, Deleted)}
+            raise
 
     # --- when it goes wrong -------------------------------------------------------------------------
 
@@ -593,7 +596,6 @@ class Reflector(Generic[T]):
         if self.is_optional and not self.synced.is_set():
             if self._handler is not None:
                 self._handler.replaced([])
-            self._deliver_whole = False
             self.synced.set()
 
     def _report(self, broken: Malformed) -> None:
