@@ -60,7 +60,7 @@ class Measurement:
 
 def accelerated_cycle() -> Cycle:
     """Return a cycle with the compiled kernels, where numba is installed."""
-    return Cycle(accelerator=Accelerator(compile_kernels()))
+    return Cycle(accelerator=Accelerator(compile_kernels().kernels))
 
 
 @dataclass

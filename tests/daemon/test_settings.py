@@ -92,6 +92,8 @@ CASES: dict[str, tuple[str, object, str]] = {
     "scheduling.parallelBinds": ("16", 16, "1.5"),
     "scheduling.deviceAnnotation": ("trusted", "trusted", "ignored"),
     "scheduling.recountEvery": ("0s", 0.0, "0"),
+    "scheduling.cacheMebibytes": ("64", 64, "0"),
+    "scheduling.compiledKernels": ("false", False, "off"),
     "shadow.schedulerNames": ("[batch]", ("batch",), "[a, a]"),
     "shadow.giveUpAfter": ("1min", 60.0, "0s"),
     "shadow.kept": ("10", 10, "-1"),

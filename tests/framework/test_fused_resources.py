@@ -55,7 +55,7 @@ NOT_FUSED = st.sampled_from([LeastAllocated((("cpu", 1), (GPU, 1))), NodeResourc
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    compiled = compile_kernels()
+    compiled = compile_kernels().kernels
     assert compiled is not None, "numba is one of the packages for developers"
     return compiled
 
@@ -217,7 +217,7 @@ def test_which_nodes_pass_stays_as_it_is_when_another_template_is_looked_at(kern
     st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([0.0, 1.5, -2.0, np.nan, np.inf])), max_size=300)
 )
 def test_combined_totals_equal_sums(rows: list[tuple[bool, bool, float]]) -> None:
-    kernels = compile_kernels()
+    kernels = compile_kernels().kernels
     assert kernels is not None
     first_ok, second_ok = (np.array([row[i] for row in rows], np.bool_) for i in (0, 1))
     totals = np.array([row[2] for row in rows], np.float64)

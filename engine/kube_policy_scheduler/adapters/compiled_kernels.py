@@ -10,10 +10,13 @@ The functions below run in plain Python, too, slowly. Compiled, they wrap around
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,9 +28,23 @@ Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
+NODES_FOR_KERNELS = 1_000
+"""With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
+LEAST_NUMBA = (0, 61)
+"""As in pyproject.toml."""
 LEAST_ALLOCATED, MOST_ALLOCATED = 1, 2
 _BLOCK = 512
 """Rows for which each step runs before the next: the columns of so many stay in the processor's first cache."""
+_LONGEST_REASON = 200
+"""Characters of numba's message in the log and on the status page."""
+_CHECKED_COLUMNS = (
+    *((0, 20), (110, 0)),
+    *((4_000, 500), (1 << 34, 1 << 30)),
+    *((100, 480), (1 << 28, 1 << 29)),
+    *((200, 480), (1 << 29, 1 << 29)),
+)
+"""First value and step of the columns for the check after compiling: pods, their limit; cpu and memory offered,
+requested, and requested with the defaults of scores."""
 _LARGEST = 2**63 - 1
 _MOST_EXACT_REAL = 2**45
 """As in `resource_scores`: below it, percents are exact in floating point."""
@@ -46,27 +63,102 @@ class CompiledKernels:
     combine: Callable[..., int]
 
 
-@cache
-def compile_kernels() -> CompiledKernels | None:
-    """Compile the loops, or read them from numba's cache; return None if numba is not installed or cannot do it.
+@dataclass(frozen=True, slots=True)
+class Numba:
+    """What is installed of numba."""
 
-    It takes seconds of one core the first time. NUMBA_CACHE_DIR names another directory for the cache.
+    version: str
+    """"" if it is not installed."""
+    problem: str
+    """Why it cannot be used, "" if it can."""
+
+    @property
+    def text(self) -> str:
+        """Return both in words."""
+        return self.problem or f"numba {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernels:
+    """The compiled kernels, or why there are none."""
+
+    kernels: CompiledKernels | None
+    text: str
+    """In words, for the log and the status page."""
+
+
+def find_numba() -> Numba:
+    """Look for numba without importing it, which takes half a second."""
+    try:
+        version = metadata.version("numba")
+    except metadata.PackageNotFoundError:
+        return Numba("", "numba is not installed (extra `fast`)")
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < LEAST_NUMBA:
+        least = ".".join(map(str, LEAST_NUMBA))
+        return Numba(version, f"numba {version} is too old: install {least} or newer (extra `fast`)")
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return Numba(version, "the environment variable NUMBA_DISABLE_JIT turns them off")
+    return Numba(version, "")
+
+
+@cache
+def compile_kernels() -> LoadedKernels:
+    """Compile the loops, or read them from numba's cache; return the reason if that is not possible.
+
+    It takes seconds of one core the first time. NUMBA_CACHE_DIR names another directory for the cache. Log in one line
+    what the scheduler uses.
     """
-    try:
-        import numba
-    except ImportError:
-        return None
     began = time.perf_counter()
+    found = find_numba()
     try:
-        try:
-            kernels = _compile(numba, on_disk=True)
-        except RuntimeError:  # no directory for the cache is writable
-            kernels = _compile(numba, on_disk=False)
-    except Exception:  # numba has many kinds of errors, and the scheduler works without it
-        logger.warning("numba cannot compile the kernels; the scheduler uses NumPy", exc_info=True)
-        return None
-    logger.info("compiled kernels are in use; loaded in %.1f s", time.perf_counter() - began)
+        kernels = _load() if not found.problem else None
+        problem = found.problem
+    except Exception as error:  # numba has many kinds of errors, and the scheduler works without it
+        kernels, problem = None, f"numba {found.version} failed: {type(error).__name__}: {_first_line(error)}"
+        logger.debug("numba failed", exc_info=True)
+    if kernels is not None:
+        text = f"numba {found.version}, loaded in {time.perf_counter() - began:.1f} s"
+        logger.info("compiled kernels are in use: %s", text)
+        return LoadedKernels(kernels, text)
+    level = logging.WARNING if found.version else logging.INFO
+    logger.log(level, "compiled kernels are not in use, the scheduler uses NumPy: %s", problem)
+    return LoadedKernels(None, problem)
+
+
+def _load() -> CompiledKernels:
+    import numba
+
+    try:
+        kernels = _compile(numba, on_disk=True)
+    except RuntimeError:  # no directory for the cache is writable
+        kernels = _compile(numba, on_disk=False)
+    _check(kernels)
     return kernels
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:_LONGEST_REASON] if lines else "no message"
+
+
+def _check(kernels: CompiledKernels) -> None:
+    """Compare the compiled loops with the same in Python, on a few rows.
+
+    Raises:
+        ValueError: they differ: a broken compiler must not decide.
+    """
+    columns = [first + step * np.arange(8) for first, step in _CHECKED_COLUMNS]
+    amounts, weights = np.array([500, 1 << 20, LEAST_ALLOCATED, 500, 1 << 20, 1, 1, 500, 1 << 20]), np.array([1.0, 2.0])
+    results = []
+    for run in (kernels, CompiledKernels(_score_resources, _combine)):
+        ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
+        run.score_resources(ok, totals, *columns, amounts, weights)
+        both, sums, maxima, counts = np.zeros(8, dtype=bool), np.zeros(8), np.zeros(2), np.zeros(2, dtype=np.int64)
+        passing = run.combine(ok, totals, ok[::-1].copy(), totals[::-1].copy(), both, sums, maxima, counts)
+        results.append([passing, *(array.tolist() for array in (ok, totals, both, sums, maxima, counts))])
+    if results[0] != results[1]:
+        raise ValueError("its results differ from those of NumPy")
 
 
 def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:

@@ -14,7 +14,7 @@ from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
 from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
@@ -71,8 +71,6 @@ logger = logging.getLogger(__name__)
 
 POLICIES_FIRST_SECONDS = 1.0
 """After a start, pods wait this long for policies, so that they are sorted once; the first metrics may take longer."""
-NODES_FOR_KERNELS = 1_000
-"""With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
 SIZE_SECONDS = 10.0
 """Between two looks at whether the cluster has so many."""
 QUIET_PATIENCE_SECONDS = 30.0
@@ -135,6 +133,7 @@ class Daemon:
             fence=fence,
         )
         self._accelerator = Accelerator()
+        self._kernels_text = f"not in use: the cluster has fewer than {NODES_FOR_KERNELS:,} nodes"
         self._queue = SchedulingQueue()
         self._census = PendingCensus(self._queue)
         clock = SettableClock()
@@ -142,7 +141,11 @@ class Daemon:
         context = SchedulerContext(
             cluster,
             self._queue,
-            cycle=Cycle(seed=settings.scheduling.seed, accelerator=self._accelerator),
+            cycle=Cycle(
+                seed=settings.scheduling.seed,
+                accelerator=self._accelerator,
+                cache_bytes=settings.scheduling.cache_mebibytes << 20,
+            ),
             binder=self._binder,
             evictor=Evictor(
                 self._transport,
@@ -320,16 +323,21 @@ class Daemon:
         await asyncio.sleep(LOAD_AFTER_SECONDS)
         for module in IMPORTED_LATER:
             await asyncio.to_thread(import_module, module)
+        if not self._settings.scheduling.compiled_kernels:
+            self._kernels_text = "not in use: `scheduling.compiledKernels` is false"
+            return
         while self._scheduler.cluster.nodes.size < NODES_FOR_KERNELS:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(SIZE_SECONDS)
+        self._kernels_text = "not in use yet"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(QUIET_PATIENCE_SECONDS):
                 while self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
                     await asyncio.sleep(QUIET_SECONDS)
         with collection_deferred():  # a full collection would stop the loop, and numba's objects stay in any case
-            kernels = await asyncio.to_thread(compile_kernels)
-        if kernels is not None:
-            self._accelerator.use(kernels)
+            loaded = await asyncio.to_thread(compile_kernels)
+        self._kernels_text = f"in use: {loaded.text}" if loaded.kernels is not None else f"not in use: {loaded.text}"
+        if loaded.kernels is not None:
+            self._accelerator.use(loaded.kernels)
 
     async def _end(self, scheduling: Loop, leading: Loop) -> None:
         """Let what is under way come to its end, say what only a leader may, give the lease back, then say the rest."""
@@ -448,6 +456,7 @@ class Daemon:
             shard=self._coordinator.shard_state(),
             problems=tuple(problem for problem in checks if problem is not None),
             mode=self._settings.mode,
+            kernels=self._kernels_text,
         )
 
     def print_state(self) -> None:

@@ -81,15 +81,27 @@ class Decision:
         return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
+CACHE_BYTES = 512 * 2**20
+
+
 class Cycle:
     """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
-    def __init__(self, *, seed: int = 0, accelerator: Accelerator | None = None) -> None:
-        """Start without anything kept; `accelerator` has compiled loops, None if there are none."""
+    def __init__(
+        self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        """Start without anything kept.
+
+        Args:
+            seed: breaks ties.
+            accelerator: has compiled loops; None: there are none.
+            cache_bytes: of what is kept from one pod to the next: half for the answers of plugins for each template,
+                half for ranked totals.
+        """
         _keep_freed_memory()
         self._seed = seed
-        self._kept = TemplateCaches(accelerator)
-        self._rankings = Rankings()
+        self._kept = TemplateCaches(accelerator, max_bytes=cache_bytes // 2)
+        self._rankings = Rankings(max_bytes=cache_bytes // 2)
         self._victims = KeptVictims()
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""

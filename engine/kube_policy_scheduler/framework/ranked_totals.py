@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.plugin import (
 )
 from kube_policy_scheduler.framework.template_cache import TemplateCache
 
-_MAX_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """Of all that is kept: with 130,000 nodes about 130 templates with one layer, 80 with a second one and domains."""
 _MAX_KEPT = 256
 _REBUILD_SHARE = 8
@@ -318,7 +318,8 @@ class RankedTotals:
 class Rankings:
     """The recently used ranked totals."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._kept: OrderedDict[Hashable, tuple[ReferenceType[TemplateCache], RankedTotals]] = OrderedDict()
         self._requests = 0
 
@@ -354,7 +355,7 @@ class Rankings:
     def _make_room(self, size: int) -> bool:
         taken = sum(ranked.bytes for _, ranked in self._kept.values())
         each = max(taken // max(1, len(self._kept)), 16 * size)
-        while self._kept and (taken + each > _MAX_BYTES or len(self._kept) >= _MAX_KEPT):
+        while self._kept and (taken + each > self._max_bytes or len(self._kept) >= _MAX_KEPT):
             of, oldest = next(iter(self._kept.values()))
             if self._requests - oldest.used <= _RECENT * len(self._kept) and of() is not None:
                 return False

@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
-_MAX_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes, 50 at
 130,000. Results that some templates share are counted for each of them; those that all share are not counted."""
 _MAX_FEASIBLE_SCORES = 16
@@ -472,10 +472,10 @@ class _Columns:
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
-    def __init__(self, accelerator: Accelerator | None = None) -> None:
+    def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         self._accelerator = accelerator or Accelerator()
         self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
-            most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=_size
+            most=_MAX_TEMPLATES, most_bytes=max_bytes, size_of=_size
         )
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()

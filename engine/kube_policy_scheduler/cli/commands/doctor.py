@@ -59,13 +59,15 @@ def command(
 
     The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
     node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
-    governs; missing permissions; and clock differences.
+    governs; missing permissions; clock differences; and, from 1,000 nodes on, whether compiled kernels are available.
     """
+    from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
+    from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("use --metrics or --prometheus-url, not both")
@@ -88,7 +90,12 @@ def command(
         live_metrics=prometheus_url is not None,
         seed=seed,
     )
-    found = examine(inspection, access=None if clusters else _access(kubeconfig, context))
+    numba = find_numba()
+    found = examine(
+        inspection,
+        access=None if clusters else _access(kubeconfig, context),
+        kernels=KernelSupport(numba.version, numba.problem, NODES_FOR_KERNELS),
+    )
     if form == "json":
         say_json(data(found))
     else:

@@ -99,6 +99,8 @@ class Replica:
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""
     mode: str = "scheduler"
+    kernels: str = ""
+    """Whether the compiled kernels are in use, or why not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,8 @@ def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     else:
         found.append(("lease", f"held by {replica.leader}" if replica.leader else "not seen yet"))
     policies = f"generation {taken.generation}, hash {taken.hash}" if taken.hash else "none active"
+    if replica.kernels:
+        found.append(("compiled kernels", replica.kernels))
     return [*found, ("policies", policies), ("assumed pods", f"{amount(taken.assumed)}, bound but not yet confirmed")]
 
 

@@ -12,6 +12,7 @@ from kube_policy_scheduler.lang.typed import Apply, Read, Typed, below
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
 from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
+from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, expressions_of, key_reads
@@ -168,7 +169,9 @@ def _finding(read: KeyRead, status: Status, text: str, advice: str = "") -> Find
     return Finding(f"{read.what}s", subject, status, text, str(read.span), advice)
 
 
-def examine(inspection: Inspection, *, access: Access | None) -> tuple[Finding, ...]:
+def examine(
+    inspection: Inspection, *, access: Access | None, kernels: KernelSupport | None = None
+) -> tuple[Finding, ...]:
     """Return everything that was found, and what could not be looked at."""
     return (
         *pod_findings(inspection),
@@ -178,6 +181,7 @@ def examine(inspection: Inspection, *, access: Access | None) -> tuple[Finding, 
         *rule_findings(inspection),
         *device_findings(inspection),
         *access_findings(access),
+        *kernel_findings(inspection, kernels),
     )
 
 
