@@ -143,6 +143,7 @@ class Scene:
                 elects=True,
                 reachable=self.reachable,
                 server="https://10.0.0.1:443",
+                kernels="not in use: numba is not installed (extra `fast`)",
             ),
             clock=lambda: NOW,
         )

@@ -268,6 +268,7 @@ def shard(**change: Any) -> ShardState:
         ({"elects": False}, ("lease", "no leader election: this replica always schedules")),
         ({"leading": False, "leader": "other_1"}, ("lease", "held by other_1")),
         ({"leading": False, "leader": ""}, ("lease", "not seen yet")),
+        ({"kernels": "in use: numba 0.62.1"}, ("compiled kernels", "in use: numba 0.62.1")),
         ({"shard": shard()}, ("shares the work with", "b_2, c_3")),
         ({"shard": shard(members=("a_1",))}, ("shares the work with", "nobody")),
         ({"shard": shard(members=())}, ("shares the work with", "not known yet")),

@@ -133,7 +133,11 @@ class Daemon:
             fence=fence,
         )
         self._accelerator = Accelerator()
-        self._kernels_text = f"not in use: the cluster has fewer than {NODES_FOR_KERNELS:,} nodes"
+        self._kernels_text = (
+            f"not in use: the cluster has fewer than {NODES_FOR_KERNELS:,} nodes"
+            if settings.scheduling.compiled_kernels
+            else "not in use: `scheduling.compiledKernels` is false"
+        )
         self._queue = SchedulingQueue()
         self._census = PendingCensus(self._queue)
         clock = SettableClock()
@@ -324,7 +328,6 @@ class Daemon:
         for module in IMPORTED_LATER:
             await asyncio.to_thread(import_module, module)
         if not self._settings.scheduling.compiled_kernels:
-            self._kernels_text = "not in use: `scheduling.compiledKernels` is false"
             return
         while self._scheduler.cluster.nodes.size < NODES_FOR_KERNELS:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(SIZE_SECONDS)

@@ -358,8 +358,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_compiled_kernels",
-        "1 if the scheduler uses compiled kernels for all nodes at once; 0 if it uses NumPy: numba is not installed,"
-        " or the cluster is small.",
+        "1 if the scheduler uses compiled kernels for all nodes at once; 0 if it uses NumPy: numba is not installed"
+        " or cannot be used, the setting is off, or the cluster is small.",
         (),
         lambda live: [((), float(live.kernels))],
     ),
