@@ -375,7 +375,7 @@ OUT_OF_RANGE = Code(
     "P0207",
     "number-out-of-range",
     "A weight or the bound of a limit must be 0 or more, a priority must be a whole number, and a skew or size must be"
-    " a whole number of at least 1.",
+    " a whole number of at least 1. The number of a `let` with a range must be inside the range.",
     bad="score node.free.cpu weight -1",
     good="score -node.free.cpu weight 1",
 )

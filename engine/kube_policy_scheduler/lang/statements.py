@@ -305,8 +305,18 @@ STATEMENTS: tuple[Statement, ...] = (
     ),
     Statement(
         keyword="let",
-        forms=(StatementForm("let NAME = EXPR", "", "Names a value.", "let busy = node.used_fraction.cpu > 80%"),),
+        forms=(
+            StatementForm("let NAME = EXPR", "", "Names a value.", "let busy = node.used_fraction.cpu > 80%"),
+            StatementForm(
+                "let NAME = NUMBER from NUMBER to NUMBER",
+                "",
+                "Names a number, and tells `policyctl tune` the range in which to look for a better one. The scheduler"
+                " uses the number and ignores the range.",
+                "let spare = 20% from 5% to 50%",
+            ),
+        ),
         rules=("let",),
+        joins=("from", "to"),
         as_function=True,
         foreign=("var", "const", "set", "val", "variable"),
         advice="write `let NAME = …`",

@@ -181,10 +181,13 @@ class UseFile:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """`let NAME = EXPR`"""
+    """`let NAME = EXPR`, `let NAME = NUMBER from LOW to HIGH`"""
 
     name: str
     value: expressions.Expr
+    low: expressions.Expr | None
+    high: expressions.Expr | None
+    """The range in which `policyctl tune` may change the value; None for a value that it does not change."""
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
 

@@ -201,12 +201,39 @@ class _Checker:
             case syntax.UseScores():
                 if self.once("use kubernetes scores", tree.span):
                     self.scores = self._weights(tree)
+            case syntax.Let(low=low, high=high) if low is not None and high is not None:
+                self._range(tree.value, low, high)
             case syntax.Language() | syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
                 pass
             case _:
                 clause = self.clause(tree)
                 if clause is not None:
                     self.clauses.append(clause)
+
+    def _range(self, tree: expressions.Expr, low: expressions.Expr, high: expressions.Expr) -> None:
+        """Check that a `let` with a range is a number inside the range."""
+        found, numbers = self.found, []
+        for part in (tree, low, high):
+            value = self.inference.infer_root(part, Scope("let"))
+            if operators.has_unknown(value):
+                return
+            number = constant_of(value)
+            if value.info.type.kind is not Kind.NUMBER or number is None:
+                message = "a `let` with a range must be a constant number, and so must both ends of the range"
+                advice = "write numbers, such as `let spare = 20% from 5% to 50%`"
+                found.append(codes.NOT_CONSTANT.at(part.span, message, help=advice))
+                return
+            numbers.append(value)
+        for end in numbers[1:]:
+            if common_unit(numbers[0], end, "tune {left} between values of {right}", found, end.span) is None:
+                return
+        start, least, most = (constant_of(value) for value in numbers)
+        if not math.isfinite(most - least) or least >= most:
+            message = f"the range from {low.span.text} to {high.span.text} is empty"
+            found.append(codes.OUT_OF_RANGE.at(low.span.to(high.span), message, help="write the smaller number first"))
+        elif not least <= start <= most:
+            message = f"{tree.span.text} is outside the range from {low.span.text} to {high.span.text}"
+            found.append(codes.OUT_OF_RANGE.at(tree.span, message, help="write a wider range"))
 
     def _choice(self, word: str, span: Span, known: Sequence[str], *, otherwise: str = "") -> str | None:
         if word in known:

@@ -145,8 +145,8 @@ class _Printer:
                 return "use kubernetes scores" + self._part("weight", weight) + left_out + named
             case syntax.UseFile(path=path):
                 return f"use {quoted(path)}"
-            case syntax.Let(name=name, value=value):
-                return f"let {name} = {self.show(value)}"
+            case syntax.Let(name=name, value=value, low=low, high=high):
+                return f"let {name} = {self.show(value)}" + self._part("from", low) + self._part("to", high)
             case syntax.Def(name=name, parameters=parameters, value=value):
                 return f"def {name}({', '.join(p.name for p in parameters)}) = {self.show(value)}"
             case syntax.Metric(name=name, query=query):

@@ -468,7 +468,8 @@ class Statements:
         return syntax.UseFile(string_value(items[1]), at(items[1]), whole(items))
 
     def let(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Let(str(items[1]), items[3], at(items[1]), whole(items))
+        low, high = (items[5], items[7]) if len(items) > 4 else (None, None)
+        return syntax.Let(str(items[1]), items[3], low, high, at(items[1]), whole(items))
 
     def parameters(self, items: list[Any]) -> tuple[expressions.Name, ...]:
         return tuple(expressions.Name(str(item), at(item)) for item in items[::2])
