@@ -87,8 +87,9 @@ MAY_USE: dict[str, set[str]] = {
     "editor": {"numpy", "pygments", "yaml"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numba", "numpy", "opentelemetry", "orjson",
-        "prometheus_api_client", "prometheus_client", "promql_parser", "requests", "urllib3", "watchdog", "yaml",
+        "aiohttp", "cryptography", "distributed", "httptools", "joblib", "kubernetes", "msgspec", "numba", "numpy",
+        "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser", "ray",
+        "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
@@ -135,12 +136,16 @@ WHOLE = {
 """Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
 
 OPTIONAL = {
+    "distributed": "adapters/parallel.py",
+    "joblib": "adapters/parallel.py",
     "lsprotocol": "cli/language_server.py",
     "matplotlib": "pages/charts.py",
     "numba": "adapters/compiled_kernels.py",
     "onnxruntime": "extensions/onnx_models.py",
+    "optuna": "adapters/optimizer.py",
     "opentelemetry": "adapters/open_telemetry.py",
     "pygls": "cli/language_server.py",
+    "ray": "adapters/parallel.py",
     "pygments": "editor/pygments_lexer.py",
 }
 """Imported inside functions by the one module that works without it for all but what it needs it for, or by a module

@@ -38,6 +38,7 @@ PAGES = [
         "policies/PRICES.md",
         "policies/REBALANCING.md",
         "policies/SIMULATING.md",
+        "policies/TUNING.md",
         "policies/VERSIONS.md",
         "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",

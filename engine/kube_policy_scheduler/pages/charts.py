@@ -130,6 +130,37 @@ def bar_chart(
     return _chart(title, about, draw)
 
 
+def scatter_chart(
+    title: str,
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    across: str,
+    up: str,
+    about: str = "",
+    logarithmic: bool = False,
+) -> Chart:
+    """Return points, each series in its colour; those of a single point are drawn larger.
+
+    Args:
+        title: what is shown.
+        series: for each name its places across and its values.
+        across: label of the horizontal axis, with its unit.
+        up: label of the vertical axis, with its unit.
+        about: a sentence for those who do not see the chart.
+        logarithmic: whether the horizontal axis is.
+    """
+
+    def draw(axes: Axes) -> None:
+        for number, (name, (xs, ys)) in enumerate(series.items()):
+            axes.scatter(xs, ys, s=70 if len(xs) == 1 else 18, color=_colour(number), label=name)
+        if logarithmic:
+            axes.set_xscale("log")
+        _labels(axes, across, up, low=None)
+        _legend(axes, len(series))
+
+    return _chart(title, about, draw)
+
+
 def histogram(
     title: str,
     series: Mapping[str, Sequence[float]],

@@ -43,7 +43,7 @@ Exit codes: 0 success; 2 the command could not run.
 _KUBERNETES = "kubernetes"
 
 
-class _Share(click.ParamType[float]):
+class Share(click.ParamType[float]):
     """A share such as 130%."""
 
     name = "PERCENT"
@@ -67,7 +67,7 @@ class _Share(click.ParamType[float]):
     help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
 )  # fmt: skip
 @click.option(
-    "--until", type=_Share(),
+    "--until", type=Share(),
     help="Run the experiment with a trace: pods arrive one by one in random order until they request this share of"
         " the cluster's GPUs. No pod leaves; pods that do not fit are dropped.",
 )  # fmt: skip
@@ -125,7 +125,7 @@ def command(
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     try:
         variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
-        made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
+        made = scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
             say(f"policyctl: {note}", err=True)
@@ -192,7 +192,7 @@ def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list
     return [replace(variant, compared_by=tree) for variant in found]
 
 
-def _scenarios(
+def scenarios(
     clusters: Sequence[Path], pods: Path | None, *, until: float | None, all_nodes: bool, now: float
 ) -> Callable[[int], Scenario]:
     """Return what makes the scenario of a seed.

@@ -14,7 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
-from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.prices import prices
 from kube_policy_scheduler.cluster.requests import is_extended
@@ -67,6 +67,8 @@ class Sample:
     running: int
     price: float | None = None
     """What the nodes in use cost per hour, those with a price; None where no node has one."""
+    nodes_in_use: float = 0.0
+    """The share of the nodes with a pod that does not belong to the node."""
 
 
 class Measures:
@@ -88,6 +90,7 @@ class Measures:
         offered, used = self._offered(self.main), self._used(self.main)
         having = offered > 0
         shares = used[having] / offered[having]
+        in_use_now = in_use(self._cluster)
         return Sample(
             at=at,
             arrived=arrived,
@@ -97,15 +100,16 @@ class Measures:
             together=self._together(),
             pending=pending,
             running=len(self._cluster.pods) - len(self._cluster.assumed),
-            price=self._price(),
+            price=self._price(in_use_now),
+            nodes_in_use=float(in_use_now.mean()) if in_use_now.size else 0.0,
         )
 
-    def _price(self) -> float | None:
+    def _price(self, in_use_now: BoolArray) -> float | None:
         each = prices(self._cluster.nodes)
         known = ~np.isnan(each)
         if not known.any():
             return None
-        return float(each[known & in_use(self._cluster)].sum())
+        return float(each[known & in_use_now].sum())
 
     def _fragmentation(self, frame: Frame | None) -> float | None:
         if not self.main.devices or frame is None:
@@ -719,6 +723,10 @@ class Run:
     def mean_used(self, resource: str) -> float:
         """Return the share in use over time, each moment weighed by how long it lasted."""
         return self.mean([sample.used[resource] for sample in self.samples])
+
+    def mean_nodes_in_use(self) -> float:
+        """Return the share of the nodes in use over time."""
+        return self.mean([sample.nodes_in_use for sample in self.samples])
 
     def mean_price(self) -> float | None:
         """Return what the nodes in use cost per hour over time; None where no node has a price."""
