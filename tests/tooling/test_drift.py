@@ -177,3 +177,21 @@ def test_a_pod_that_would_get_better_devices_on_its_node(held: dict[str, str], p
         assert headline(found) == "1 pod on nodes checked: 1 would get better devices on its node"
         told = 'it would get a instead of b on its node, by `devices by device_value("memory")`'
         assert sentence(found.drifted[0]) == told
+
+
+def test_pods_over_the_maximum_of_their_queue_have_drifted_and_the_others_have_not() -> None:
+    policy = 'queue a for pods where pod.label.q == "a" max cpu 2\nfilter fits(cpu)\n'
+    pods = [{"cpu": 1, "node": "a", "labels": {"q": "a"}, "priority": number} for number in range(4)]
+    other = {"cpu": 1, "node": "b", "labels": {"q": "b"}}
+    found = drifted(cluster_state(things_of(SSD_AND_HDD, [*pods, other])), policy, margin=100.0)
+
+    assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"], "those of the lowest priority"
+    for one in found.drifted:
+        assert (one.clause, one.place, one.refused) == ("queue a max cpu 2", "a.policy:1:1", True)
+        assert sentence(one) == "`queue a max cpu 2` rejects it there (a.policy:1:1); no node fits now"
+
+
+def test_a_queue_that_is_full_is_no_drift() -> None:
+    policy = 'queue a for pods where pod.label.q == "a" max cpu 2\nfilter fits(cpu)\n'
+    pods = [{"cpu": 1, "node": "a", "labels": {"q": "a"}} for _ in range(2)]
+    assert drifted(cluster_state(things_of(SSD_AND_HDD, pods)), policy, margin=100.0).drifted == ()

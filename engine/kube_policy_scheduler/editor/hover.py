@@ -8,7 +8,7 @@ from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.editor import names
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang import typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of
 from kube_policy_scheduler.lang.environment import Environment, Field
 from kube_policy_scheduler.lang.reading.parse_tokens import Token, keywords, tokens
 from kube_policy_scheduler.lang.signature import Builtin
@@ -169,5 +169,6 @@ def value_at(project: Project, name: str, offset: int) -> typed.Typed | None:
 
 def _roots(policy: CheckedPolicy) -> list[typed.Typed]:
     found = [value for clause in policy.clauses for value in values_of(clause)]
+    found += queue_values_of(policy)
     found += [each.value for each in policy.definitions.values() if each.value is not None]
     return [*found, policy.governs] if policy.governs is not None else found

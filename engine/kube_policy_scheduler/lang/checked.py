@@ -279,3 +279,12 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
         case Preemption(condition=condition, evict=evict):
             given = (condition, evict)
     return tuple(value for value in given if value is not None)
+
+
+def queue_values_of(policy: CheckedPolicy) -> tuple[Typed, ...]:
+    """Return the expressions of the queues and of `reclaim`, which say something of all pods."""
+    given = (
+        *(value for queue in policy.queues for value in (queue.pods, queue.key)),
+        *(value for reclaim in policy.reclaims for value in (reclaim.condition, reclaim.evict)),
+    )
+    return tuple(value for value in given if value is not None)

@@ -12,6 +12,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.queue_usage import QueueUsage
 from kube_policy_scheduler.cluster.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
@@ -19,8 +20,11 @@ from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.device_columns import held_devices, preferred_devices
+from kube_policy_scheduler.framework.queue_quota import QueueQuota, quantity
+from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
+from kube_policy_scheduler.tooling.queues import pods_over
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import amount, plural, some
@@ -126,10 +130,18 @@ def drift(
         else:
             asked.append((pod, info, rules))
     look = _Look(there, options)
+    over, placing = _over_maximum(there, options), dict[int, Rules]()
     found: list[Drifted] = []
     small = 0
     for number, (pod, info, rules) in enumerate(asked):
-        verdict = look.at(pod, info, rules)
+        limit = over.get(info.uid)
+        if limit is not None:
+            verdict: Drifted | _Fit = Drifted(
+                info.key, info.node_name, rules.profile.name, True, "", None, limit.text, limit.place
+            )
+        else:
+            # the same object each time: what is cached belongs to a profile
+            verdict = look.at(pod, info, placing.setdefault(id(rules), _without_quota(rules)))
         if isinstance(verdict, Drifted):
             found.append(verdict)
         else:
@@ -137,6 +149,33 @@ def drift(
         progress(number + 1, len(asked))
     found.sort(key=lambda one: (not one.refused, bool(one.devices), -(one.margin or 0.0), one.pod))
     return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), options.margin)
+
+
+def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Clause]:
+    """Return by uid the pods that their queues, or those above them, have too many of, the least important ones."""
+    policy_set = options.ruleset.policy_set
+    if policy_set is None or policy_set.queues is None:
+        return {}
+    tree, cluster = policy_set.queues.tree, there.cluster
+    declared = declared_queues(policy.compiled.checked for policy in policy_set.policies)
+    places = {queue.name: str(queue.tree.span) for queue in declared}
+    found: dict[str, Clause] = {}
+    for queue in QueueUsage(tree, cluster.nodes, cluster.pods.values()).queues():
+        for place, resource in enumerate(tree.resources):
+            text = f"queue {queue.name} max {resource} {quantity(resource, queue.maximum[place])}"
+            where = places.get(queue.name) or places.get(queue.name.partition("/")[0], "")
+            for pod in pods_over(queue, tree, place, queue.maximum[place], now=options.now):
+                found.setdefault(pod.uid, Clause(text, where))
+    return found
+
+
+def _without_quota(rules: Rules) -> Rules:
+    """Return rules that place a pod wherever it fits: its quota was looked at for all pods together."""
+    profile = rules.profile
+    if profile.queues is None:
+        return rules
+    others = tuple(plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
+    return replace(rules, profile=replace(profile, filters=others, queues=None))
 
 
 def _skipped(there: ClusterState, pod: PodInfo) -> str:

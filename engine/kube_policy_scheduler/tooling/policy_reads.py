@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
-from kube_policy_scheduler.lang.checked import values_of
+from kube_policy_scheduler.lang.checked import queue_values_of, values_of
 from kube_policy_scheduler.policy.policy import Policy
 
 
@@ -80,12 +80,13 @@ def _paths(root: typed.Typed) -> Iterator[str]:
 
 
 def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
-    """Yield all expressions of a policy: its pods, its clauses, and the orders of devices and domains."""
+    """Yield all expressions of a policy: its pods, its clauses, its queues, and the orders of devices and domains."""
     tree = policy.compiled.checked
     if tree.governs is not None:
         yield tree.governs
     for clause in tree.clauses:
         yield from values_of(clause)
+    yield from queue_values_of(tree)
     for value, _ in (*tree.device_keys, *tree.domain_keys):
         yield value
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueState
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueState, QueueTree
 from kube_policy_scheduler.framework.queue_quota import QueueRules, quantity
 from kube_policy_scheduler.framework.reclaim import Unit, next_victims
+from kube_policy_scheduler.framework.victims import by_importance
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
 from kube_policy_scheduler.wording import amount, plural
 
@@ -41,6 +42,39 @@ def report(cluster: Cluster, rules: QueueRules, pending: Iterable[PodInfo], *, n
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
     return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims))
+
+
+def members(queue: Queue) -> list[PodInfo]:
+    """Return the pods on nodes of a queue and of those below it."""
+    found, stack = list[PodInfo](), [queue]
+    while stack:
+        each = stack.pop()
+        found += each.members.values()
+        stack += each.children.values()
+    return found
+
+
+def pods_over(queue: Queue, tree: QueueTree, place: int, amount: int, *, now: float) -> list[PodInfo]:
+    """Return which pods would have to end for a queue to be within an amount, the least important ones first.
+
+    Args:
+        queue: whose pods.
+        tree: all queues.
+        place: of the resource in `tree.resources`.
+        amount: in column units.
+        now: Unix seconds.
+    """
+    used, found = queue.used[place], list[PodInfo]()
+    if used <= amount:
+        return found
+    for pod in reversed(by_importance(members(queue), now)):
+        wanted = dict(tree.amounts(pod)).get(place, 0)
+        if wanted:
+            used -= wanted
+            found.append(pod)
+            if used <= amount:
+                break
+    return found
 
 
 def data(found: QueueReport) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Span
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, Grouping, values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, Grouping, queue_values_of, values_of
 from kube_policy_scheduler.lang.checking.missing import default_of_all
 from kube_policy_scheduler.lint.rule import Finding, removal, rule, short
 
@@ -25,7 +25,7 @@ def default_never_used(policy: CheckedPolicy) -> Iterator[Finding]:
 
         score 100 - pod.priority if label disk=ssd
     """
-    roots = [value for clause in policy.clauses for value in values_of(clause)]
+    roots = [*(value for clause in policy.clauses for value in values_of(clause)), *queue_values_of(policy)]
     roots += [] if policy.condition is None else [policy.condition]
     reported: set[Span] = set()
     for root in roots:

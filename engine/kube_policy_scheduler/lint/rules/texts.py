@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Span, closest
 from kube_policy_scheduler.lang import expressions, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of
 from kube_policy_scheduler.lang.environment import Key
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, resource_name
 from kube_policy_scheduler.lang.walk import walk
@@ -18,7 +18,7 @@ from kube_policy_scheduler.lint.rule import Finding, presence, rule, short
 @lru_cache(maxsize=1)
 def _parts(policy: CheckedPolicy) -> tuple[typed.Typed, ...]:
     """Return everything that the clauses say, each place once."""
-    roots = [value for clause in policy.clauses for value in values_of(clause)]
+    roots = [*(value for clause in policy.clauses for value in values_of(clause)), *queue_values_of(policy)]
     roots += [] if policy.condition is None else [policy.condition]
     return tuple(part for root in roots for part in typed.below(root))
 

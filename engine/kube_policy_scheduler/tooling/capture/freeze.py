@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
 from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, reduced
@@ -210,11 +211,18 @@ def _document(made: Draft, verdict: DecisionSummary) -> Json:
         )
     case: Json = {"name": made.case, "pod": made.pod}
     info = reducible.inputs().pod
-    if policy is not None and info.created and fields([policy]) & {"pod.queued", "pod.waiting"}:
+    if policy is not None and info.created and _reads_wait(policy):
         case["queued"] = f"{max(0.0, reducible.now - info.created):.3f}s"
     case["expect"] = _expected(reducible, verdict)
     document["cases"] = [case]
     return document
+
+
+def _reads_wait(policy: Policy) -> bool:
+    """Return whether a decision may depend on how long the pod has waited."""
+    queues = policy.profile.queues
+    patient = queues is not None and any(rule.after_seconds for rule in queues.reclaims)
+    return patient or bool(fields([policy]) & {"pod.queued", "pod.waiting"})
 
 
 def _counted(forms: Sequence[Json]) -> list[Json]:

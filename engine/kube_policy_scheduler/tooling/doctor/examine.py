@@ -14,6 +14,7 @@ from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
+from kube_policy_scheduler.tooling.doctor.queues import queue_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, expressions_of, key_reads
 from kube_policy_scheduler.wording import plural, some
@@ -180,6 +181,7 @@ def examine(
         *metric_findings(inspection),
         *rule_findings(inspection),
         *device_findings(inspection),
+        *queue_findings(inspection),
         *access_findings(access),
         *kernel_findings(inspection, kernels),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
 from kube_policy_scheduler.framework.queue_quota import quantity
-from kube_policy_scheduler.framework.victims import by_importance
+from kube_policy_scheduler.tooling.queues import members, pods_over
 from kube_policy_scheduler.wording import plural
 
 
@@ -52,7 +51,7 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
         for what, one, other in (
             ("below", _above(was), _above(now_)),
             ("weight", f"{was.weight:g}", f"{now_.weight:g}"),
-            ("pods", str(len(_members(was))), str(len(_members(now_)))),
+            ("pods", str(len(members(was))), str(len(members(now_)))),
         ):
             if one != other:
                 found.append(QueueChange(name, what, one, other))
@@ -62,7 +61,7 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
 def _only_one(name: str, was: Queue | None, now: Queue | None) -> QueueChange:
     queue = was or now
     assert queue is not None
-    number = len(_members(queue))
+    number = len(members(queue))
     running = f"{plural(number, 'pod')} on nodes" if number else ""
     return QueueChange(name, "queue", "declared" if was else "-", "declared" if now else "-", running)
 
@@ -77,7 +76,7 @@ def _amounts(
                 continue
             over = 0
             if field != "kept" and will is not None and resource in new[1].resources:
-                over = _pods_over(new[0], new[1], new[1].resources.index(resource), will, now=now)
+                over = len(pods_over(new[0], new[1], new[1].resources.index(resource), will, now=now))
             text = f"{plural(over, 'pod')} over" if over else ""
             yield QueueChange(
                 f"{name}", f"{what} {resource}", _shown(was, resource), _shown(will, resource), text, over
@@ -93,28 +92,6 @@ def _amount(queue: Queue, tree: QueueTree, resource: str, field: str) -> int | N
 
 def _shown(amount: int | None, resource: str) -> str:
     return quantity(resource, amount) if amount is not None else "no limit"
-
-
-def _pods_over(queue: Queue, tree: QueueTree, place: int, amount: int, *, now: float) -> int:
-    """Return how many pods would have to end for a queue to be within an amount, the least important ones first."""
-    used, number = queue.used[place], 0
-    for pod in reversed(by_importance(_members(queue), now)):
-        if used <= amount:
-            break
-        wanted = dict(tree.amounts(pod)).get(place, 0)
-        if wanted:
-            used, number = used - wanted, number + 1
-    return number
-
-
-def _members(queue: Queue) -> Sequence[PodInfo]:
-    """Return the pods of a queue and of those below it."""
-    found, stack = list[PodInfo](), [queue]
-    while stack:
-        each = stack.pop()
-        found += each.members.values()
-        stack += each.children.values()
-    return found
 
 
 def _above(queue: Queue) -> str:

@@ -1,0 +1,155 @@
+"""Queues that contradict the cluster: more guaranteed than the nodes offer, queues without pods, pods without one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.diagnostics import closest
+from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.lang.checking.queues import declared_queues
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
+from kube_policy_scheduler.tooling.queues import pods_over
+from kube_policy_scheduler.wording import plural, some
+
+
+def queue_findings(inspection: Inspection) -> Iterator[Finding]:
+    """Compare the queues with the nodes and the pods."""
+    rules = inspection.policy_set.queues
+    if rules is None:
+        return
+    tree, cluster = rules.tree, inspection.state.cluster
+    declared = declared_queues(policy.compiled.checked for policy in inspection.policy_set.policies)
+    places = {queue.name: str(queue.tree.span) for queue in declared}
+    if not cluster.nodes.size:
+        yield Finding("queues", plural(len(declared), "queue"), Status.UNCHECKED, "the cluster has no nodes")
+        return
+    usage = QueueUsage(tree, cluster.nodes, cluster.pods.values())
+    pods = [cluster.templates.pod(pod) for pod in inspection.pods]
+    yield from _resources(inspection, tree)
+    yield from _guarantees(usage, places)
+    yield from _members(usage, pods, places)
+    yield from _too_large(usage, pods, places)
+    yield from _over_maximum(usage, places, now=inspection.now)
+    yield from _outside(usage, pods)
+
+
+def _resources(inspection: Inspection, tree: QueueTree) -> Iterator[Finding]:
+    nodes = inspection.state.cluster.nodes
+    offered = [name for name in nodes.resources() if nodes.allocatable(name).any()]
+    for name in tree.resources:
+        if name == "pods" or name in offered:
+            continue
+        meant = closest(name, offered)
+        advice = f"did you mean `{meant}`?" if meant else "label it as your nodes do, or add nodes that have it"
+        yield Finding("queues", f"resource {name}", Status.PROBLEM, "no node offers it", advice=advice)
+
+
+def _guarantees(usage: QueueUsage, places: Mapping[str, str]) -> Iterator[Finding]:
+    """Compare what is guaranteed below each queue, and in all, with what is there for it."""
+    capacity = usage.capacity()
+    below: dict[Queue, list[Queue]] = {usage.top: list(usage.top.children.values())}
+    below |= {queue: list(queue.children.values()) for queue in usage.queues() if queue.children}
+    for parent, children in below.items():
+        for place, resource in enumerate(usage.tree.resources):
+            together = sum(child.minimum[place] for child in children)
+            is_top = parent is usage.top
+            there = capacity[place] if is_top else parent.minimum[place]
+            keyed = [child for child in children if "/" in child.name]
+            if not together or together <= there or (not is_top and not keyed):
+                continue  # what is declared is compared by lint; queues by key are known here only
+            what, has = quantity(resource, together), quantity(resource, there)
+            if is_top:
+                text = f"{what} are guaranteed in all, but the nodes offer {has}"
+                advice = "not all queues can get their `min`: guarantee less, or add nodes"
+                yield Finding("queues", f"resource {resource}", Status.PROBLEM, text, advice=advice)
+            else:
+                text = f"the {plural(len(children), 'queue')} below it are guaranteed {what} {resource}, itself {has}"
+                advice = (
+                    "there is one queue for each value of the key: write a larger `min`, or guarantee each of them less"
+                )
+                yield Finding("queues", f"queue {parent.name}", Status.PROBLEM, text, places[parent.name], advice)
+
+
+def _members(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
+    every, waiting = usage.count(pods), usage.count(pod for pod in pods if not pod.node_name)
+    by_key: Counter[str] = Counter()
+    waiting_by_key: Counter[str] = Counter()
+    for counts, totals in ((every, by_key), (waiting, waiting_by_key)):
+        for name, number in counts.items():
+            totals[name if name in places else name.partition("/")[0]] += number
+    for name, place in places.items():
+        number, waits = by_key[name], waiting_by_key[name]
+        if number:
+            text = f"has {plural(number, 'pod')}, of which {waits} wait{'s' if waits == 1 else ''}"
+            yield Finding("queues", f"queue {name}", Status.OK, text, place)
+        else:
+            advice = "look at its `for pods where`, and whether an earlier queue takes its pods"
+            yield Finding("queues", f"queue {name}", Status.WARNING, "no pod belongs to it", place, advice)
+
+
+def _too_large(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
+    """Find pods that wait for more than a queue may ever use."""
+    found: dict[tuple[str, str], list[PodInfo]] = {}
+    limits: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        if pod.node_name:
+            continue
+        own = usage.queue_of(pod.template)
+        for queue in own.path() if own is not None else ():
+            for place, amount in usage.tree.amounts(pod):
+                if amount > queue.maximum[place]:
+                    key = queue.name, usage.tree.resources[place]
+                    found.setdefault(key, []).append(pod)
+                    limits[key] = queue.maximum[place]
+    for (name, resource), waiting in found.items():
+        most = max(dict(usage.tree.amounts(pod))[usage.tree.resources.index(resource)] for pod in waiting)
+        names = some([pod.key for pod in waiting])
+        verb = "requests" if len(waiting) == 1 else "request"
+        text = (
+            f"{plural(len(waiting), 'pod')} {verb} up to {quantity(resource, most)} {resource}, its `max` is "
+            f"{quantity(resource, limits[name, resource])}: {names}"
+        )
+        where = places.get(name) or places.get(name.partition("/")[0], "")
+        advice = "they can never start: write a larger `max`, or smaller requests"
+        yield Finding("queues", f"queue {name}", Status.PROBLEM, text, where, advice)
+
+
+def _over_maximum(usage: QueueUsage, places: Mapping[str, str], *, now: float) -> Iterator[Finding]:
+    for queue in usage.queues():
+        for place, resource in enumerate(usage.tree.resources):
+            limit = queue.maximum[place]
+            if limit == NO_LIMIT or queue.used[place] <= limit:
+                continue
+            number = len(pods_over(queue, usage.tree, place, limit, now=now))
+            used, most = quantity(resource, queue.used[place]), quantity(resource, limit)
+            text = f"its pods use {used} {resource}, its `max` is {most}: {plural(number, 'pod')} over"
+            where = places.get(queue.name) or places.get(queue.name.partition("/")[0], "")
+            advice = "no pod of it starts, and none is evicted for that; `policyctl drift` names the pods"
+            yield Finding("queues", f"queue {queue.name}", Status.WARNING, text, where, advice)
+
+
+def _outside(usage: QueueUsage, pods: Sequence[PodInfo]) -> Iterator[Finding]:
+    """Find pods that use what queues guarantee, without a quota."""
+    outside = [pod for pod in pods if usage.queue_of(pod.template) is None]
+    if not outside:
+        return
+    using: dict[str, list[str]] = {}
+    for pod in outside:
+        for place, amount in usage.tree.amounts(pod):
+            name = usage.tree.resources[place]
+            if amount and is_extended(name):
+                using.setdefault(name, []).append(pod.key)
+    for name, keys in using.items():
+        verb = "requests" if len(keys) == 1 else "request"
+        text = f"{plural(len(keys), 'pod')} in no queue {verb} it: {some(keys)}"
+        advice = (
+            "they have no quota, and guarantees do not count on them: declare a queue for them, such as the last one"
+        )
+        yield Finding("queues", f"resource {name}", Status.WARNING, text, advice=advice)
+    if not using:
+        text = f"{plural(len(outside), 'pod')} belong{'s' if len(outside) == 1 else ''} to no queue: no quota applies"
+        yield Finding("queues", "other pods", Status.OK, text)
