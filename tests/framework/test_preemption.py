@@ -204,6 +204,45 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
             assert found.ties == plain.ties
 
 
+@pytest.mark.parametrize("most_trials", [1, 7, 40])
+@pytest.mark.parametrize("budget", [None, 0, 1])
+def test_a_search_in_parts_finds_the_same(most_trials: int, budget: int | None) -> None:
+    cluster, kept = full_cluster(150), KeptVictims()
+    if budget is not None:
+        body = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}},
+            "status": {"disruptionsAllowed": budget},
+        }
+        cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
+    plain, parts = preempted(cluster), 1
+    while (found := preempted(cluster, kept=kept, most_trials=most_trials)).is_unfinished:
+        assert found == Preemption(is_unfinished=True)
+        parts += 1
+        assert parts <= 150
+    assert found == plain
+    needed = 150 if budget == 0 else MIN_CANDIDATES  # where no budget allows an eviction, all nodes are searched
+    assert needed // most_trials - 1 <= parts <= needed // most_trials + 1
+
+
+def test_a_search_of_which_nothing_can_be_kept_is_not_divided() -> None:
+    cluster = full_cluster(20)
+
+    assert preempted(cluster, most_trials=1) == preempted(cluster)
+
+
+def test_nodes_that_change_meanwhile_are_searched_again() -> None:
+    cluster, kept = full_cluster(10), KeptVictims()
+    assert preempted(cluster, kept=kept, most_trials=6).is_unfinished
+    cluster.displace("low3")
+    cluster.place(pod(cluster, "younger", priority=-1), "n003")
+
+    found = preempted(cluster, kept=kept, most_trials=6)
+
+    assert found == preempted(cluster)
+    assert found.nominated_node == "n003"
+
+
 def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None:
     rng, cluster, kept, profile = Random(0), full_cluster(400), KeptVictims(), kubernetes_profile()
     for serial in range(25):

@@ -68,6 +68,31 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     assert queued.place is Place.BACKOFF
 
 
+def test_an_attempt_that_is_not_finished_keeps_its_turn_and_counts_once() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queue.add(make_pod("b"), 1.0)
+    queued = queue.pop(1.0)
+    assert queued is not None
+    queue.resume_attempt(queued, 2.0)
+    queue.add(make_pod("urgent", priority=1), 3.0)
+
+    assert popped(queue, 3.0) == ["urgent", "a", "b"]
+    assert (queued.attempts, queued.timestamp) == (1, 0.0)
+
+
+def test_a_deleted_pod_does_not_go_on_with_its_attempt() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.remove("a")
+    queue.resume_attempt(queued, 0.0)
+
+    assert queue.pop(0.0) is None
+    assert queue.misplaced() == []
+
+
 def test_backoff_doubles_up_to_ten_seconds() -> None:
     queue = SchedulingQueue()
     queue.add(make_pod("a"), 0.0)

@@ -136,13 +136,21 @@ class ScheduleAlgorithm(ABC):
         """Return what is another value as soon as a pod may be decided otherwise."""
         return self._events.changes, self._placements
 
-    def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
+    def decide(
+        self,
+        queued: QueuedPod,
+        *,
+        preempts: bool = True,
+        memo: RefusalMemo | None = None,
+        most_trials: int | None = None,
+    ) -> Decision:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes.
 
         Args:
             queued: the pod.
             preempts: whether it is looked for pods to evict.
             memo: where refusals are remembered, for callers that try placements out.
+            most_trials: see `Cycle.decide`; for callers that go on with an unfinished decision.
         """
         pod, memo = queued.pod, memo if memo is not None else self._refused
         profile = self._profile_for(queued)
@@ -151,12 +159,13 @@ class ScheduleAlgorithm(ABC):
         known = memo.get(pod, profile, self._events.changes, preempts=preempts)
         if known is not None:
             return replace(known, pod=pod)
-        decision = self._decide(queued, profile, preempts=preempts)
-        memo.note(decision, profile, self._events.changes, preempts=preempts)
+        decision = self._decide(queued, profile, preempts=preempts, most_trials=most_trials)
+        if not decision.is_unfinished:
+            memo.note(decision, profile, self._events.changes, preempts=preempts)
         return decision
 
-    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Decision:
-        return self.cycle.decide(self.frame(queued), profile, preempts=preempts)
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
+        return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_trials=most_trials)
 
     def is_alike(self, queued: QueuedPod) -> bool:
         """Return whether a pod is decided as any other of its template."""

@@ -74,6 +74,11 @@ class Decision:
     """Rejectors besides the plugins of the diagnosis."""
 
     @property
+    def is_unfinished(self) -> bool:
+        """Return whether there is no decision yet, because the search for victims ended at its limit."""
+        return self.preemption is not None and self.preemption.is_unfinished
+
+    @property
     def rejectors(self) -> frozenset[str]:
         """Return the plugins that rejected the pod."""
         if self.refused_by:
@@ -106,10 +111,17 @@ class Cycle:
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
 
-    def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
+    def decide(
+        self, frame: Frame, profile: Profile, *, preempts: bool = True, most_trials: int | None = None
+    ) -> Decision:
         """Decide a pod: return its node, or the reasons why no node is feasible.
 
-        preempts: whether to search for victims, if the profile preempts.
+        Args:
+            frame: of the pod.
+            profile: the plugins.
+            preempts: whether to search for victims, if the profile preempts.
+            most_trials: nodes on which to look for victims at most, before the decision is given up as unfinished; the
+                next one goes on from there. None: any number.
         """
         total = frame.cluster.nodes.size
         if not total:
@@ -119,7 +131,7 @@ class Cycle:
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
-            return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
+            return self._no_fit(frame, profile, preempts=preempts and profile.preempts, most_trials=most_trials)
         nodes = frame.cluster.nodes
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         if count == 1 or (nominated is not None and ok[nominated]):
@@ -223,7 +235,7 @@ class Cycle:
             return _NO_DEVICES
         return choose_devices(frame, row, profile.devices, seed=self._seed)
 
-    def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool) -> Decision:
+    def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
         prepared = pre_filter(frame, profile.filters)
         diagnosis = diagnose(frame, prepared)
         if diagnosis.errors:
@@ -243,9 +255,17 @@ class Cycle:
                 preemption=evictions,
                 message=message,
             )
-        preemption = (
-            post_filter(frame, profile, prepared, diagnosis, seed=self._seed, kept=self._victims) if preempts else None
-        )
+        preemption = None
+        if preempts:
+            preemption = post_filter(
+                frame,
+                profile,
+                prepared,
+                diagnosis,
+                seed=self._seed,
+                kept=self._victims,
+                most_trials=most_trials,
+            )
         after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(
             frame.pod,

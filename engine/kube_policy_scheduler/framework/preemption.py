@@ -55,6 +55,8 @@ class Preemption:
     """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
     claims: Deallocation | None = None
     """Which claims must be deallocated, if that may help."""
+    is_unfinished: bool = False
+    """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -71,19 +73,25 @@ def post_filter(
     seed: int = 0,
     every_node: bool = False,
     kept: KeptVictims | None = None,
+    most_trials: int | None = None,
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
     If a policy contributes to the refusal, the message omits what was not searched.
 
     `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
-    earlier pods found.
+    earlier pods found. After `most_trials` on nodes of which nothing is kept the search ends unfinished, if what it
+    found is kept.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
     if claims is not None and claims.message == NOT_FOUND:
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
-    found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node, kept=kept)
+    found = preempt(
+        frame, profile, prepared, diagnosis, seed=seed, every_node=every_node, kept=kept, most_trials=most_trials
+    )
+    if found.is_unfinished:
+        return found
     if found.nominated_node is not None:
         return replace(found, claims=claims)
     parts = []
@@ -130,6 +138,7 @@ def preempt(
     seed: int = 0,
     every_node: bool = False,
     kept: KeptVictims | None = None,
+    most_trials: int | None = None,
 ) -> Preemption:
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
     rule = profile.preemption
@@ -143,7 +152,11 @@ def preempt(
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
-    candidates, why_not = _search(trial, now=frame.now, offset=_offset(frame.pod, seed, size), enough=enough)
+    offset, most_trials = _offset(frame.pod, seed, size), trial.bounded(most_trials)
+    found = _search(trial, now=frame.now, offset=offset, enough=enough, most_trials=most_trials)
+    if found is None:
+        return Preemption(is_unfinished=True)
+    candidates, why_not = found
     total = frame.cluster.nodes.size
     if candidates is None:
         why_not[NOT_HELPFUL] += total - size
@@ -223,18 +236,30 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
     return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
 
 
-def _search(trial: Trial, *, now: float, offset: int, enough: int) -> tuple[Candidates | None, Counter[str]]:
+def _search(
+    trial: Trial, *, now: float, offset: int, enough: int, most_trials: int | None
+) -> tuple[Candidates | None, Counter[str]] | None:
     """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
 
-    now: Unix seconds.
+    None: the search ended at the limit.
+
+    Args:
+        trial: on the nodes.
+        now: Unix seconds.
+        offset: where the search starts.
+        enough: candidates.
+        most_trials: on nodes of which nothing is known yet; None: any number.
     """
     hopeless, why_not = trial.hopeless()
     order = np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset])))
     first = order[:enough]  # all of these are checked
     found: dict[int, Victims] = {}
     refused: set[int] = set()
-    for position in trial.open(first).tolist():
+    unknown = trial.open(first)
+    for position in unknown[:most_trials].tolist():
         _try(trial, position, found, refused, why_not)
+    if most_trials is not None and len(unknown) > most_trials:
+        return None
     checked = first[~np.isin(first, list(refused))] if refused else first
     if len(first) == len(order) or len(checked) == len(first):
         candidates = trial.candidates(checked, found) if len(checked) else None
@@ -243,9 +268,13 @@ def _search(trial: Trial, *, now: float, offset: int, enough: int) -> tuple[Cand
     # one by one until there are enough, one of them without a violated budget
     ordered: dict[int, Victims] = {}
     harmless = 0
+    unknown = trial.open(order[enough:]) if most_trials is not None else order[:0]
+    last = int(unknown[most_trials]) if most_trials is not None and len(unknown) > most_trials else None
     for position in order.tolist():
         if position in refused:
             continue
+        if position == last:
+            return None
         if position not in found:
             _try(trial, position, found, refused, why_not)
         victims = found.get(position)

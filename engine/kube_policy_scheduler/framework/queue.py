@@ -302,6 +302,15 @@ class SchedulingQueue:
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
+    def resume_attempt(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod whose attempt is not finished: it keeps its turn, and goes on with it."""
+        since = queued.timestamp
+        if self._land(queued, now):
+            queued.timestamp = since
+            queued.attempts -= 1
+            queued.unfinished += 1
+            self._enqueue(queued)
+
     def activate(self, queued: QueuedPod, now: float) -> None:
         """Put back a pod for an immediate retry that does not count as an attempt."""
         if self._land(queued, now):

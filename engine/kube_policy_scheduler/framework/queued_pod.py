@@ -40,6 +40,8 @@ class QueuedPod:
     """Unix seconds of the last return to the queue: equal priorities are served in this order."""
     place: Place = Place.ACTIVE
     attempts: int = 0
+    unfinished: int = 0
+    """How many times its present attempt was put off, so that other work gets its turn."""
     rejections: int = 0
     errors: int = 0
     """Consecutive internal errors."""

@@ -129,6 +129,15 @@ class Trial:
         frame = self._frame
         return self._kept.candidates(frame.cluster.nodes.names, self._rows[positions], frame.now, others)
 
+    def bounded(self, most_trials: int | None) -> int | None:
+        """Return after how many trials to end a search so that the next one gets further; None: nothing is kept.
+
+        What is found on the nodes of nominated pods is never kept.
+        """
+        if most_trials is None or self._kept is None:
+            return None
+        return most_trials + len(self._nominated)
+
     def open(self, positions: IntArray) -> IntArray:
         """Return those of the positions of which nothing is known yet."""
         if self._kept is None:

@@ -248,10 +248,17 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         """Return the groups without which the pod must not bind."""
         return self.rules.gang_requirements(queued, self.frame)
 
-    def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
+    def decide(
+        self,
+        queued: QueuedPod,
+        *,
+        preempts: bool = True,
+        memo: RefusalMemo | None = None,
+        most_trials: int | None = None,
+    ) -> Decision:
         """Return the pod's node, or why there is none."""
         self.decisions += 1
-        return super().decide(queued, preempts=preempts, memo=memo)
+        return super().decide(queued, preempts=preempts, memo=memo, most_trials=most_trials)
 
     def work_seconds(self) -> float:
         """Return how long all decisions would have taken so far."""

@@ -1,0 +1,61 @@
+"""The search for victims on very many nodes is divided, so that other work gets its turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube_policy_scheduler.daemon.scheduling import schedule_one
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from tests.simulation.calm import Calm, story
+
+NODES = 12
+
+
+@pytest.fixture
+def decisions(monkeypatch: pytest.MonkeyPatch) -> list[Decision]:
+    """Return all decisions, with few nodes in a turn."""
+    monkeypatch.setattr(schedule_one, "TRIALS_IN_A_TURN", 3)
+    made: list[Decision] = []
+    decide = Cycle.decide
+
+    def noted(self: Cycle, *args: object, **more: object) -> Decision:
+        made.append(decide(self, *args, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(Cycle, "decide", noted)
+    return made
+
+
+def test_a_pod_evicts_after_several_turns_of_one_attempt(decisions: list[Decision]) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(NODES):
+            calm.pod(f"low{number}", millis=4000)
+        await calm.after(3.0)
+        decisions.clear()
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(60.0)
+        assert "high" in calm.on_nodes()
+        assert len(calm.on_nodes()) == NODES
+
+    story("use kubernetes scores\n", tell, cpus=(4,) * NODES)
+    parts = [decision for decision in decisions if decision.is_unfinished]
+    assert len(parts) == NODES // 3 - 1
+    after = decisions[len(parts)]
+    assert after.preemption is not None
+    assert after.preemption.nominated_node is not None
+
+
+def test_other_pods_are_placed_between_the_turns(decisions: list[Decision]) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(NODES):
+            calm.pod(f"low{number}", millis=3000)
+        await calm.after(3.0)
+        decisions.clear()
+        calm.pod("high", millis=4000, priority=10)
+        calm.pod("higher", millis=1000, priority=20)
+        calm.pod("small", millis=500)
+        await calm.after(60.0)
+        assert {"high", "higher", "small"} <= set(calm.on_nodes())
+
+    story("use kubernetes scores\n", tell, cpus=(4,) * NODES)
+    assert any(decision.is_unfinished for decision in decisions)
