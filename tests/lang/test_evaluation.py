@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking.inference import ANYWHERE, Inference
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
+from kube_policy_scheduler.lang.compiling.one_row import OneRow
 from kube_policy_scheduler.lang.reading.parse import parse
 from tests.lang.reference import Table, evaluate, plain, test_environment
 
@@ -351,6 +353,45 @@ def test_the_number_of_rows_looked_at_does_not_matter(text: str, table: Table) -
     for row in range(table.size):
         single = Table({path: [column[row]] for path, column in table.nodes.items()}, table.pod)
         assert value_of_any(text, single) == [whole[row]]
+
+
+@settings(max_examples=400)
+@given(st.one_of(_grow("truth", 3), _grow("number", 3), _grow("text", 3)), _tables())
+def test_one_row_gives_what_columns_give_bit_by_bit(text: str, table: Table) -> None:
+    assume(not infer(text)[1].found)
+    same_by_row(text, table)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in CASES])
+def test_one_row_gives_what_columns_give(text: str) -> None:
+    same_by_row(text, ROWS)
+
+
+LARGE = [1.7976931348623157e308, -1.75e308, 5e-324, 0.1, -0.0, 1e200, 2.0**53 + 2, 3.0]
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["node.m + node.a", "node.a - node.m", "node.a * node.b", "node.a / node.b", "node.a % node.b"]),
+    st.lists(st.tuples(*[st.sampled_from(LARGE)] * 3), min_size=1, max_size=4),
+)
+def test_one_row_gives_what_columns_give_where_numbers_overflow(text: str, rows: list[tuple[float, ...]]) -> None:
+    columns = dict(zip(("a", "b", "m"), map(list, zip(*rows, strict=True)), strict=True))
+    same_by_row(f"({text}) * 10 - node.b", Table({**ROWS.nodes, **columns}, ROWS.pod))
+
+
+def same_by_row(text: str, table: Table) -> None:
+    """Fail where an expression differs between a table and each of its rows."""
+    value, inference = infer(text)
+    assert not inference.found
+    compiler = Compiler(ENVIRONMENT.pods)
+    whole, one_row = compiler.compile(value)(table), OneRow(compiler).compile(value)
+    for row in range(table.size):
+        single = Table({path: [column[row]] for path, column in table.nodes.items()}, table.pod)
+        got = one_row(single)
+        assert not isinstance(got, np.ndarray)
+        assert not hasattr(got, "codes")
+        assert repr(plain(got, value.info, 0)) == repr(plain(whole, value.info, row)), (text, row)
 
 
 def value_of_any(text: str, table: Table) -> list[Any]:

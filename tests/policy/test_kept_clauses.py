@@ -14,6 +14,9 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
 from tests.policy.worlds import node, pod, policy
 
 POLICIES = {
@@ -94,6 +97,14 @@ score normalize(number(node.annotation.owner) ?? 50) + normalize(promql("cpu_usa
 spread by pod.label.app weight 3
 pack by pod.namespace
 """,
+    "resources": """
+filter fits(cpu, mem, pods) and fits()
+filter node.used_fraction.cpu < 0.95 or (promql("cpu_usage") ?? 50) > 60
+filter node.free.mem > 1Gi if pod.label.app == "web" and node.ready
+score least_allocated() + most_allocated(cpu) / 3
+score balanced(cpu, mem) if (promql("memory_usage") ?? 20) < 50
+score 10 * min(node.free.cpu, node.allocatable.cpu * 0.3)
+""",
     "all": """
 filter fits(cpu) and (promql("cpu_usage") ?? 50) < 80
 score 2 * (100 - promql("cpu_usage") ?? 50)
@@ -165,6 +176,7 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
             containers=[{"name": "c", "image": f"app:{rng.choice('ab')}", "resources": requests}],
         )
         frame = Frame(incoming, cluster, now, signals=signals)
+        same_alone(frame.at(np.array([rng.randrange(cluster.nodes.size)])), profile)
         wanted, decision = evaluate(frame, profile), cycle.decide(frame, profile)
         totals = dict(zip((cluster.nodes.names[row] for row in wanted.feasible), wanted.totals.tolist(), strict=True))
         assert (decision.host is None) is (not totals)
@@ -178,3 +190,14 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
             assert np.isclose(decision.score, max(totals.values()))
         cluster.place(incoming, decision.host)
     assert decided > 20
+
+
+def same_alone(frame: Frame, profile: Profile) -> None:
+    """Fail where what a clause says of one node differs in one bit from what it says of a column."""
+    row = frame.only_row
+    for plugin in profile.filters:
+        if isinstance(plugin, FilterClause) and plugin.filter_one is not None:
+            assert plugin.filter_one(frame, None, row) is bool(plugin.filter(frame, None)[0]), plugin.name
+    for plugin in (weighted.plugin for weighted in profile.scores):
+        if isinstance(plugin, ScoreClause) and plugin.score_one is not None and plugin.scope is not Scope.FEASIBLE:
+            assert repr(plugin.score_one(frame, None, row)) == repr(float(plugin.score(frame, None)[0])), plugin.name

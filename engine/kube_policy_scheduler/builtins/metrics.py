@@ -164,6 +164,10 @@ class MetricReader:
         values: FloatArray = whole_column(self.query, frame)[frame.rows]
         return values
 
+    def of_row(self, frame: Frame) -> float:
+        """Return the value of the only row of a frame."""
+        return whole_column(self.query, frame).item(frame.only_row)
+
 
 class _Joins:
     """Joins of readings with one node table, so that a decision pays for none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -77,10 +77,21 @@ def fits(*resources: ResourceWord) -> TruthReader:
         plugin = NodeResourcesFit()
         return lambda frame: _passes(plugin, frame)
 
-    def fits_(frame: Frame) -> BoolArray:
+    return _Fits(resources)
+
+
+class _Fits:
+    """Reads from a frame whether nodes have enough of some resources."""
+
+    __slots__ = ("_resources",)
+
+    def __init__(self, resources: tuple[str, ...]) -> None:
+        self._resources = resources
+
+    def __call__(self, frame: Frame) -> BoolArray:
         nodes, rows, requests = frame.cluster.nodes, frame.rows, frame.template.requests
         result: BoolArray | None = None
-        for resource in resources:
+        for resource in self._resources:
             used = nodes.pod_count if resource == "pods" else nodes.requested(resource)
             wanted = 1 if resource == "pods" else requests.get(resource, 0)
             if not wanted and result is not None:
@@ -92,7 +103,15 @@ def fits(*resources: ResourceWord) -> TruthReader:
         assert result is not None
         return result
 
-    return fits_
+    def of_row(self, frame: Frame) -> bool:
+        """Return the same of the only row of a frame."""
+        nodes, row, requests = frame.cluster.nodes, frame.only_row, frame.template.requests
+        for resource in self._resources:
+            wanted = 1 if resource == "pods" else requests.get(resource, 0)
+            used = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+            if wanted and nodes.allocatable(resource).item(row) - used.item(row) < wanted:
+                return False
+        return True
 
 
 @builtin(
@@ -150,9 +169,28 @@ def volumes_ok(frame: Frame) -> Truth:
     return result
 
 
-def _by_resource(make: Callable[[Any], ScorePlugin], resources: tuple[str, ...]) -> Callable[[Frame], FloatArray]:
-    plugin = make(tuple((resource, 1) for resource in resources or ("cpu", "memory")))
-    return lambda frame: _scored(plugin, frame)
+_ResourceScore: TypeAlias = LeastAllocated | MostAllocated | NodeResourcesBalancedAllocation
+
+
+def _by_resource(make: Callable[[Any], _ResourceScore], resources: tuple[str, ...]) -> Callable[[Frame], FloatArray]:
+    return _ScoreReader(make(tuple((resource, 1) for resource in resources or ("cpu", "memory"))))
+
+
+class _ScoreReader:
+    """Reads a score of Kubernetes from a frame."""
+
+    __slots__ = ("_plugin",)
+
+    def __init__(self, plugin: _ResourceScore) -> None:
+        self._plugin = plugin
+
+    def __call__(self, frame: Frame) -> FloatArray:
+        return _scored(self._plugin, frame)
+
+    def of_row(self, frame: Frame) -> float:
+        """Return the score of the only row of a frame."""
+        prepared = self._plugin.pre_score(frame)
+        return self._plugin.score_one(frame, prepared.state, frame.only_row) if isinstance(prepared, Ready) else 0.0
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")

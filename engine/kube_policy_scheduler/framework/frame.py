@@ -70,6 +70,12 @@ class Frame:
         """Return the number of rows of this frame."""
         return self.cluster.nodes.size if isinstance(self.rows, slice) else len(self.rows)
 
+    @property
+    def only_row(self) -> int:
+        """Return the row of a frame that has one."""
+        assert not isinstance(self.rows, slice)
+        return int(self.rows.item())
+
     def at(self, rows: Rows) -> Frame:
         """Return the same inputs with other rows."""
         return Frame(

@@ -82,11 +82,12 @@ class ReadsMetrics(Protocol):
 
 
 FilterOne: TypeAlias = Callable[[Frame, Any, int], bool]
-"""The optional method `filter_one(frame, state, row)` of a filter of scope ROW: what `filter` returns for this row.
+"""The optional method `filter_one(frame, state, row)` of a filter: what `filter` returns for this row, the only one of
+the frame. Where the attribute is None, there is no such method.
 
 For one node it takes a tenth of the time that arrays take."""
 ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
-"""The optional method `score_one(frame, state, row)` of a score of scope ROW, likewise."""
+"""The optional method `score_one(frame, state, row)` of a score, likewise."""
 
 
 class FilterPlugin(Protocol):

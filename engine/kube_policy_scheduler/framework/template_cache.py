@@ -267,9 +267,10 @@ class _Answers:
     def _update_few(self, frame: Frame, rows: list[int]) -> None:
         """Do the same as `_update`, row by row where a plugin has a form for one node."""
         ok, base = [True] * len(rows), [0.0] * len(rows)
+        frames = [frame] if len(rows) == 1 else [frame.at(np.array([row])) for row in rows]
         for (plugin, ready), one in zip(self.filters, self._filter_one, strict=True):
             if one is not None:
-                passing = [one(frame, ready.state, row) for row in rows]
+                passing = [one(each, ready.state, row) for each, row in zip(frames, rows, strict=True)]
             else:
                 passing = plugin.filter(frame, ready.state).tolist()
             if ready.nodes is not None:
@@ -278,7 +279,7 @@ class _Answers:
             ok = list(map(and_, ok, passing))
         for (scorer, weight, state), score_one in zip(self.scores, self._score_one, strict=True):
             if score_one is not None:
-                scores = [score_one(frame, state, row) for row in rows]
+                scores = [score_one(each, state, row) for each, row in zip(frames, rows, strict=True)]
             else:
                 scores = scorer.score(frame, state).tolist()
             base = [total + score * weight for total, score in zip(base, scores, strict=True)]

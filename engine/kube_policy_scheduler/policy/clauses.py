@@ -127,6 +127,7 @@ class FilterClause:
         self.events = events_of(clause)
         self.scope = scope_of(clause)
         self._code = _code(clause.depends)
+        self.filter_one = self._filter_one if clause.of_row is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""
@@ -136,6 +137,10 @@ class FilterClause:
         """Return `bool[rows]`: the nodes that pass."""
         result: BoolArray = full(self.clause.evaluate(frame), frame.size)
         return result
+
+    def _filter_one(self, frame: Frame, state: Any, row: int) -> bool:
+        assert self.clause.of_row is not None
+        return bool(self.clause.of_row(frame))
 
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""
@@ -323,6 +328,7 @@ class ScoreClause:
         self.clause = clause
         self.name = clause.name
         self.scope = scope_of(clause)
+        self.score_one = self._score_one if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
@@ -335,6 +341,11 @@ class ScoreClause:
             return values
         missing = np.isnan(values)
         return np.where(missing, 0.0, values) if missing.any() else values
+
+    def _score_one(self, frame: Frame, state: Any, row: int) -> float:
+        assert self.clause.of_row is not None
+        value: float = self.clause.of_row(frame)
+        return value if value == value else 0.0
 
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""

@@ -6,6 +6,7 @@ Truth that can be missing is coded 0 false, 1 missing, 2 true: `and` is the smal
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.lang.environment import Lists, TextChanges, Texts
 
 FALSE, MISSING, TRUE = 0, 1, 2
+_MOST = sys.float_info.max
 TextValue: TypeAlias = Texts | str | None
 
 
@@ -48,7 +50,7 @@ def finite(value: Any) -> Any:
     """Return a number with overflow turned into missing."""
     if isinstance(value, np.ndarray):
         return np.where(np.isfinite(value), value, np.nan)
-    return value if -1.7e308 < value < 1.7e308 else float("nan")
+    return value if -_MOST <= value <= _MOST else float("nan")
 
 
 def divide(left: Any, right: Any) -> Any:
@@ -66,7 +68,7 @@ def remainder(left: Any, right: Any) -> Any:
         with np.errstate(all="ignore"):
             result = np.mod(left, right)
         return np.where(np.isfinite(result), result, np.nan)
-    return left % right if right and left == left and right == right else float("nan")
+    return finite(left % right) if right and left == left and right == right else float("nan")
 
 
 # --- texts -----------------------------------------------------------------------------------------------

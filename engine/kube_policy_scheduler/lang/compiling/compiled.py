@@ -79,6 +79,8 @@ class CompiledTest(_Common):
     """`bool[rows]` for a filter, else bool: whether it holds; false where it is missing."""
     missing: Evaluate | None
     """Where it has no answer; None: it always has."""
+    of_row: Evaluate | None
+    """The same as `evaluate` for a frame of one row, as a bool; None: nothing differs from node to node."""
     nodes: bool
     """Whether the answer differs from node to node (a filter about the pod alone gives one bool)."""
     operands: tuple[Operand, ...]
@@ -98,6 +100,8 @@ class CompiledScore(_Common):
 
     evaluate: Evaluate
     """`float64[rows]`, without the weight; NaN is missing."""
+    of_row: Evaluate | None
+    """The same for a frame of one row, as a float; None: nothing differs from node to node."""
     weight: float
     maybe: bool
     low: float

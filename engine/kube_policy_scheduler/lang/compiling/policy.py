@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -32,6 +33,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     Victim,
 )
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values, column_items
+from kube_policy_scheduler.lang.compiling.one_row import OneRow
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import Environment, Item, Members
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
@@ -164,6 +166,7 @@ class _Maker:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
+        self._one_row = OneRow(compiler)
 
     def clause(self, clause: checked.Clause) -> CompiledClause:
         """Compile one clause."""
@@ -289,6 +292,10 @@ class _Maker:
             missing = lambda frame: combined(frame) == MISSING  # noqa: E731
         elif asks is not None:
             evaluate = lambda frame: np.logical_or(made(frame), np.logical_not(asks(frame)))  # noqa: E731
+        of_row: Evaluate | None = None
+        if nodes and clause.kind is ClauseKind.FILTER:
+            one = self._combined(value, condition, of_row=True)
+            of_row = (lambda frame: one(frame) == TRUE) if maybe or condition is not None else one
         operands = self._operands(clause)
         own = maybe or clause.condition is not None or getattr(clause.tree, "reason", None) is not None
         said = f"{_REFUSES} {clause.tree.name}:" if clause.tree.name is not None else _REFUSES
@@ -297,6 +304,7 @@ class _Maker:
             **common,
             evaluate=evaluate,
             missing=missing,
+            of_row=of_row,
             nodes=nodes,
             operands=operands,
             reasons=reasons,
@@ -337,24 +345,33 @@ class _Maker:
             for shown, operand in zip(tree.value.operands, value.operands, strict=True)
         )
 
-    def _combined(self, value: typed.Typed, condition: typed.Typed | None) -> Evaluate:
-        """Return three-valued `value or not condition`."""
+    def _combined(self, value: typed.Typed, condition: typed.Typed | None, *, of_row: bool = False) -> Evaluate:
+        """Return three-valued `value or not condition`; of_row: for frames of one row."""
         result = value
         if condition is not None:
             negated = typed.Not(condition.info, condition.span, condition)
             shape = Shape.NODE if Shape.NODE in (value.info.shape, condition.info.shape) else Shape.DECISION
             info = Info(value.info.type, shape, True, value.info.depends | condition.info.depends)
             result = typed.Logic(info, value.span, "or", (value, negated))
-        return self._compiler.compile(result)
+        return self._one_row.compile(result) if of_row else self._compiler.compile(result)
 
     def _score(self, clause: checked.Test, common: dict[str, Any]) -> CompiledScore:
         value, condition = clause.value, clause.condition
         made = self._compiler.compile(value)
         info = value.info
+        of_row: Evaluate | None = None
+        if info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE):
+            of_row = self._score_of_row(value, condition)
         if condition is None:
             always: Evaluate = lambda frame: full(made(frame), frame.size)  # noqa: E731
             return CompiledScore(
-                **common, evaluate=always, weight=clause.weight, maybe=info.maybe, low=info.low, high=info.high
+                **common,
+                evaluate=always,
+                of_row=of_row,
+                weight=clause.weight,
+                maybe=info.maybe,
+                low=info.low,
+                high=info.high,
             )
         asks, three_valued = self._compiler.compile(condition), condition.info.maybe
 
@@ -370,11 +387,26 @@ class _Maker:
         return CompiledScore(
             **common,
             evaluate=evaluate,
+            of_row=of_row,
             weight=clause.weight,
             maybe=info.maybe or three_valued,
             low=min(info.low, 0.0),
             high=max(info.high, 0.0),
         )
+
+    def _score_of_row(self, value: typed.Typed, condition: typed.Typed | None) -> Evaluate:
+        score = self._one_row.compile(value)
+        if condition is None:
+            return lambda frame: float(score(frame))
+        asks, three_valued = self._one_row.compile(condition), condition.info.maybe
+
+        def of_row(frame: Any) -> float:
+            when = asks(frame)
+            if three_valued and when == MISSING:
+                return math.nan
+            return float(score(frame)) if when else 0.0
+
+        return of_row
 
     def _same_key(self, key: typed.Typed) -> Callable[[Any], Members]:
         evaluate = self._compiler.compile(key)
