@@ -15,6 +15,7 @@ from tests.benchmarks.reference import Reference
 from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.__main__ import INTERRUPTED, Run, main, page
 from tests.benchmarks.scale.api import synthetic_api
+from tests.benchmarks.scale.daemon_loop import measure_daemon
 from tests.benchmarks.scale.gang import SIZES, gang_row, measure_gangs
 from tests.benchmarks.scale.gated import measure_gated
 from tests.benchmarks.scale.growth import Size
@@ -118,6 +119,13 @@ def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys:
     shown = capsys.readouterr().out
     assert "50 templates in turn" in shown
     assert "pods/s on one core" in shown
+
+
+def test_the_daemon_binds_what_the_synthetic_server_shows(tmp_path: Path) -> None:
+    found = measure_daemon(tmp_path, Reference(), nodes=20, placed=40, pods=30)
+
+    assert (found.nodes, found.placed, found.pods) == (20, 40, 30)
+    assert 0.0 < found.loop_us <= found.cpu_us
 
 
 def test_shards_never_overcommit_and_lose_no_more_than_their_part() -> None:

@@ -40,6 +40,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "kubernetes.kubeconfig": ("admin.conf", FOLDER / "admin.conf", "[admin.conf]"),
     "kubernetes.context": ("prod", "prod", "1"),
     "kubernetes.nodeSelector": ("cell=3", "cell=3", "1"),
+    "kubernetes.podSelector": ("cell=3", "cell=3", "1"),
     "kubernetes.qps": ("50.5", 50.5, "-1"),
     "kubernetes.burst": ("200", 200, "0"),
     "policies.path": ("rules", FOLDER / "rules", "7"),

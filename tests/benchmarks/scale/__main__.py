@@ -35,6 +35,7 @@ from tests.benchmarks.growth import Curve
 from tests.benchmarks.reference import Reference
 from tests.benchmarks.report import SLOWER, baseline, store_baseline
 from tests.benchmarks.scale.api import synthetic_api
+from tests.benchmarks.scale.daemon_loop import EVENTS, Bound, measure_daemon
 from tests.benchmarks.scale.gang import SIZES, Gangs, gang_row, measure_gangs
 from tests.benchmarks.scale.gated import NAME as WHILE_GATED
 from tests.benchmarks.scale.gated import measure_gated
@@ -63,7 +64,9 @@ START_SECONDS, MEMORY_MB = 10.0, 1_200.0
 START_SECONDS_BEFORE, MEMORY_MB_BEFORE = 26.0, 2_400.0
 AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "pod", "stalls")
 """Rows that need the cluster at full size; `start` is part of each of them."""
-ROWS = ("start", *AT_FULL_SIZE, "small", "thresholds", "shards", "growth")
+ROWS = ("start", *AT_FULL_SIZE, "daemon", "small", "thresholds", "shards", "growth")
+DAEMON_PLACED, DAEMON_PODS = 50_000, 3_000
+"""Pods that are on nodes when the daemon starts, at most, and pods that come."""
 GROWTH_SECONDS = 270.0
 INTERRUPTED = 130
 _TEMPLATE = "scale.html"
@@ -97,6 +100,8 @@ class Run:
     workloads: list[Measurement] = field(default_factory=list)
     pod: list[Part] = field(default_factory=list)
     """What the daemon spends on one pod."""
+    daemon: Bound | None = None
+    """What the daemon spends on pods from a server to their end."""
     shards: list[Fragmentation] = field(default_factory=list)
     memory_mb: float = 0.0
     """Of the process after all rows at full size, with everything that is kept; 0 without such rows."""
@@ -117,6 +122,8 @@ class Run:
         found |= {self.key(one.name): one.relative for one in self.decisions}
         found |= {self.key(one.name): one.relative for one in self.gangs}
         found |= {self.key("pod"): sum(part.relative for part in self.pod)} if self.pod else {}
+        if self.daemon is not None:
+            found[f"daemon/{self.daemon.nodes}/{self.daemon.placed}"] = self.daemon.relative
         return found | {f"{one.workload}/{one.nodes}": one.relative for one in self.workloads}
 
     def slower(self, stored: Mapping[str, float]) -> list[str]:
@@ -276,6 +283,18 @@ def _measure(run: Run, options: argparse.Namespace, reference: Reference, progre
     if not {"start", *AT_FULL_SIZE}.isdisjoint(rows):
         with tempfile.TemporaryDirectory(prefix="scale-") as directory, synthetic_api(nodes=nodes, pods=pods) as url:
             asyncio.run(_at_full_size(run, options, rows, url, Path(directory), reference, progress, pods=pods))
+    if "daemon" in rows:
+        placed = min(pods, DAEMON_PLACED)
+        progress.say(f"the daemon, {nodes:,} nodes")
+        with (
+            _noise(run, reference, f"daemon/{nodes}/{placed}"),
+            tempfile.TemporaryDirectory(prefix="scale-") as directory,
+        ):
+            count = min(DAEMON_PODS, max(100, nodes // 4))
+            run.daemon = measure_daemon(Path(directory), reference, nodes=nodes, placed=placed, pods=count)
+        progress.found(
+            f"the daemon: {run.daemon.cpu_us:,.0f} µs of CPU time a pod, {run.daemon.per_second:,.0f} pods/s"
+        )
     wanted = {(name, 5_000) for name, _ in AT_5000} if "small" in rows else set()
     if "thresholds" in rows:
         wanted |= {(ours, size) for *_, ours, size in THRESHOLDS if size}
@@ -476,6 +495,19 @@ def _pod_rows(run: Run) -> Iterator[tuple[str, str, str]]:
         yield f"in all: {1e6 / total:,.0f} pods/s on one core", f"{total:,.0f}", f"{turns:.1f}"
 
 
+def _daemon_rows(run: Run) -> Iterator[tuple[str, str]]:
+    if (found := run.daemon) is None:
+        return
+    yield f"{found.nodes:,} nodes, {found.placed:,} pods on them, {found.pods:,} pods come", ""
+    yield "pods bound per second, wall time", f"{found.per_second:,.0f}"
+    yield "pods per second, if the loop has a core of its own", f"{1e6 / found.loop_us:,.0f}"
+    yield f"CPU time for a pod, with its event and {EVENTS} of the watch", f"{found.cpu_us:,.0f} µs"
+    yield "the same in turns of the reference loop", f"{found.relative:.1f}"
+    yield "of it the thread of the event loop", f"{found.loop_us / found.cpu_us:.0%}"
+    yield "of it the operating system", f"{found.system_us / found.cpu_us:.0%}"
+
+
+DAEMON_TITLES = ("the daemon, with a synthetic API server", "")
 POD_TITLES = ("one pod", "CPU µs", "× reference loop")
 
 
@@ -543,6 +575,8 @@ def page(run: Run) -> str:
         "threshold_titles": THRESHOLD_TITLES,
         "thresholds": list(_thresholds(run)),
         "parts_of_pod": list(_pod_rows(run)),
+        "daemon_titles": list(DAEMON_TITLES),
+        "daemon": list(_daemon_rows(run)),
         "shard_titles": list(SHARD_TITLES),
         "shards": list(_shard_rows(run)),
     }
@@ -586,6 +620,7 @@ def _show(run: Run, console: Console) -> None:
             ],
         ),
         ("what the daemon spends on one pod", POD_TITLES, list(_pod_rows(run))),
+        ("the daemon, without TLS", DAEMON_TITLES, list(_daemon_rows(run))),
         ("shards: the same pods, until 97 % of the capacity are requested", SHARD_TITLES, list(_shard_rows(run))),
         (
             "scheduler_perf's thresholds, pods/s",

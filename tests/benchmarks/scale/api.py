@@ -6,12 +6,16 @@ are made while they are asked for: they would take gigabytes.
 
 `POST /renew/nodes` or `/renew/pods`: the list has a new resource version, and watches of older ones end with
 "410 Gone", so that it is read again; as after most outages, the objects are the same.
+
+`POST /create/pods?count=N`: the watch shows so many new pods. A binding of one is shown at once, then what the kubelet
+reports, and soon the end of the pod. `GET /counts` says how many there were of each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,11 +24,16 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.benchmarks.scale import recorded
 
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_SUCCESS = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
 _KINDS = {"/api/v1/nodes": "Node", "/api/v1/pods": "Pod"}
 _GONE = (
     b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,'
     b'"message":"too old resource version"}}\n'
 )
+_KUBELET_SECONDS = (0.1, 0.2, 0.3)
+"""After the binding: when the kubelet reports the pod."""
+_ENDS_SECONDS = 1.0
 _YIELD = 50
 """Objects made between two turns of the loop, so that watches and other requests are served meanwhile."""
 
@@ -33,6 +42,12 @@ class _Server:
     def __init__(self, *, nodes: int, pods: int) -> None:
         self._totals = {"Node": nodes, "Pod": pods}
         self._versions = {"Node": 1, "Pod": 1}
+        self._oldest = {"Node": 0, "Pod": 0}
+        """The versions from which on a watch can continue."""
+        self._watching: set[asyncio.StreamWriter] = set()
+        """The watches of pods."""
+        self._made = pods
+        self._counts = {"created": 0, "bound": 0, "ended": 0, "events": 0}
         self._renewed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._queries = 0
 
@@ -48,10 +63,10 @@ class _Server:
                 if asked.get("watch"):
                     await self._watch(_KINDS.get(url.path, ""), asked, writer)
                 else:
-                    answer = await self._answer(verb, url.path, asked)
-                    writer.write(
-                        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
-                    )
+                    answer = self._written(url.path, body, asked) if verb == "POST" else None
+                    if answer is None:
+                        answer = await self._answer(verb, url.path, asked)
+                    writer.write(_HEAD % len(answer))
                     writer.write(answer)
                     await writer.drain()
         writer.close()
@@ -60,8 +75,11 @@ class _Server:
         if path.startswith("/renew/"):
             kind = _KINDS[f"/api/v1/{path.rsplit('/', 1)[1]}"]
             self._versions[kind] += 1
+            self._oldest[kind] = self._versions[kind]
             self._renewed.pop(kind, asyncio.Event()).set()
             return b"{}"
+        if path == "/counts":
+            return json.dumps(self._counts).encode()
         if path.endswith("/query"):
             self._queries += 1
             at = float(asked.get("time", "1800000000"))
@@ -83,11 +101,52 @@ class _Server:
         token = str(first + size) if first + size < total else ""
         return recorded.page(kind, items, version=version, token=token)
 
+    def _written(self, path: str, body: bytes, asked: dict[str, str]) -> bytes | None:
+        """Take in what is created: pods, a binding or an event; return None if it is something else."""
+        if path == "/create/pods":
+            first, self._made = self._made, self._made + int(asked["count"])
+            for number in range(first, self._made):
+                self._show("ADDED", number)
+            self._counts["created"] += self._made - first
+            return b"{}"
+        if path.endswith("/binding"):
+            number = int(path.split("/")[-2].rpartition("-")[2])
+            node_name = json.loads(body)["target"]["name"]
+            if not number < self._made:
+                return _SUCCESS  # not one of those that the watch showed
+            self._counts["bound"] += 1
+            self._show("MODIFIED", number, node_name)
+            loop = asyncio.get_running_loop()
+            for seconds in _KUBELET_SECONDS:
+                loop.call_later(seconds, self._show, "MODIFIED", number, node_name)
+            loop.call_later(_ENDS_SECONDS, self._end, number, node_name)
+            return _SUCCESS
+        if path.endswith("/events"):
+            self._counts["events"] += 1
+            return body
+        return None
+
+    def _show(self, kind: str, number: int, node_name: str = "") -> None:
+        self._versions["Pod"] += 1
+        line = recorded.line(kind, recorded.pod(number, node_name=node_name, version=self._versions["Pod"]))
+        self._watching = {writer for writer in self._watching if not writer.is_closing()}
+        for writer in self._watching:
+            writer.write(b"%x\r\n%b\r\n" % (len(line), line))
+
+    def _end(self, number: int, node_name: str) -> None:
+        self._show("DELETED", number, node_name)
+        self._counts["ended"] += 1
+
     async def _watch(self, kind: str, asked: dict[str, str], writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         await writer.drain()
-        if int(asked["resourceVersion"]) >= self._versions.get(kind, 0):
-            await self._renewed[kind].wait()
+        if int(asked["resourceVersion"]) >= self._oldest.get(kind, 0):
+            if kind == "Pod":
+                self._watching.add(writer)
+            try:
+                await self._renewed[kind].wait()
+            finally:
+                self._watching.discard(writer)
         writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_GONE), _GONE))
         await writer.drain()
 

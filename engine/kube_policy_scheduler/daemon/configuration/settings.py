@@ -55,6 +55,10 @@ class KubernetesSettings:
     node_selector: str = ""
     """Label selector, such as `cell=3` or `cell in (3, 4)`. The scheduler knows only these nodes, and the API server
     sends no others. For cells, see deploy/MILLION-NODES.md. Empty: all nodes."""
+    pod_selector: str = ""
+    """Label selector, such as `cell=3`. The scheduler knows only these pods, and the API server sends no others. Every
+    pod that can run on the nodes above needs the label, also those of DaemonSets and static pods: the scheduler does
+    not count others, and overcommits their nodes. Empty: all pods."""
     qps: Annotated[float, Shape({"minimum": 0, "maximum": 1_000_000})] = 0.0
     """Maximum number of requests per second to the API server, as in `clientConnection` of kube-scheduler: lists,
     bindings, events and status together. Each pod needs at least one. Open watches and the renewal of the lease do not

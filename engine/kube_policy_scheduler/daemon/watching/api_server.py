@@ -51,7 +51,11 @@ class ApiServer:
             rate=kubernetes.rate,
         )
         self.reflectors: list[Reflector[Any]] = reflectors(
-            self.transport, random=random, on_malformed=_report_malformed, node_selector=kubernetes.node_selector
+            self.transport,
+            random=random,
+            on_malformed=_report_malformed,
+            node_selector=kubernetes.node_selector,
+            pod_selector=kubernetes.pod_selector,
         )
         """One per watched resource; nodes and pods first."""
         self._loops = loops

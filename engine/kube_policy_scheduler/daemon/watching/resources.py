@@ -63,17 +63,18 @@ def reflectors(
     on_malformed: Callable[[Malformed], None],
     few_objects: int = FEW_OBJECTS,
     node_selector: str = "",
+    pod_selector: str = "",
 ) -> list[Reflector[Any]]:
     """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers.
 
-    node_selector: labels of the nodes that are watched, "" for all.
+    node_selector: labels of the nodes that are watched, "" for all; `pod_selector` is the same for pods.
     """
     return [
         Reflector(
             transport,
             resource,
             field_selector=UNFINISHED_PODS if resource is PODS else "",
-            label_selector=node_selector if resource is NODES else "",
+            label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
             optional=resource.read is not Read.FIRST,
             random=random,
             on_malformed=on_malformed,
