@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -210,11 +210,15 @@ def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -
     return known[1]
 
 
-def reading_state(query: Query, frame: Frame) -> object:
-    """Return what is the same object again while a query has the same values on all nodes that did not change."""
+def reading_states(asked: Sequence[Query], frame: Frame) -> list[object]:
+    """Return for each query what is the same object while it has the same values on all nodes that did not change."""
+    if not asked:
+        return []
     joins = _joins(frame.cluster.nodes)
-    column = joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now)
-    return column.state if column.join is None else column.others
+    columns = (
+        joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now) for query in asked
+    )
+    return [column.state if column.join is None else column.others for column in columns]
 
 
 # --- metrics that are not of nodes -----------------------------------------------------------------------

@@ -70,8 +70,7 @@ def name(frame: Frame) -> Text:
 @node_field("node.ready", depends=_STATIC, foreign=("healthy", "up", "alive"))
 def ready(frame: Frame) -> Truth:
     """Whether the condition Ready of the node is True."""
-    result: BoolArray = frame.cluster.nodes.ready[frame.rows]
-    return result
+    return frame.cluster.nodes.condition("Ready").equal("True", frame.rows)
 
 
 @node_field(

@@ -48,6 +48,9 @@ class Query:
     stale_after_seconds: float = DEFAULT_STALE_AFTER_SECONDS
     about: About = About.NODES
 
+    def __hash__(self) -> int:
+        return hash(self.promql)  # which a string keeps; a decision looks each query up several times
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

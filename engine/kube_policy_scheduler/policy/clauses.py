@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, reading_state
+from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, reading_states
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
@@ -114,10 +114,6 @@ def _ready(clause: CompiledClause, frame: Frame) -> Ready:
     return _OWN if clause.depends & Depends.TEMPLATE else _SHARED
 
 
-def _readings(clause: CompiledClause, frame: Frame) -> list[object]:
-    return [reading_state(query, frame) for query in queries(clause.inputs)]
-
-
 class FilterClause:
     """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
 
@@ -127,6 +123,7 @@ class FilterClause:
         self.events = events_of(clause)
         self.scope = scope_of(clause)
         self._code = _code(clause.depends)
+        self._queries = queries(clause.inputs)
         self.filter_one = self._filter_one if clause.of_row is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -144,7 +141,7 @@ class FilterClause:
 
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""
-        return _readings(self.clause, frame)
+        return reading_states(self._queries, frame)
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the clause does not hold, and where it has no answer.
@@ -328,6 +325,7 @@ class ScoreClause:
         self.clause = clause
         self.name = clause.name
         self.scope = scope_of(clause)
+        self._queries = queries(clause.inputs)
         self.score_one = self._score_one if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
@@ -349,7 +347,7 @@ class ScoreClause:
 
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""
-        return _readings(self.clause, frame)
+        return reading_states(self._queries, frame)
 
     def missing(self, frame: Frame) -> BoolArray:
         """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""
