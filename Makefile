@@ -7,7 +7,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz soak faults reference vsix lock clean
+.PHONY: help demo test lint format bench fuzz soak moves faults reference vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -42,6 +42,9 @@ soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 with shards;
 faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
+
+moves: $(VENV)/.dev ## plan moves of pods on 10,000 random clusters, and see that none is ever undone; a failure prints its seed
+	@$(BIN)/python -m tests.tooling.random_moves --clusters 10000 --workers $(WORKERS) $(ARGS)
 
 reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas
 	@$(BIN)/python -m tests.lang.test_reference

@@ -25,18 +25,28 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     LeaseState,
     LiveMetrics,
     LiveState,
+    RebalancingState,
     ShardState,
     SignalRow,
     WatchRow,
     query_label,
 )
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
-from kube_policy_scheduler.daemon.observing.observers import ClaimsBound, Compared, Decided, PodBound, ShadowOutcome
+from kube_policy_scheduler.daemon.observing.observers import (
+    ClaimsBound,
+    Compared,
+    Decided,
+    PodBound,
+    PodMoved,
+    ShadowOutcome,
+)
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
+from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources
 
@@ -127,6 +137,10 @@ score promql("load") as calm
         bound = ClaimsBound(pod, "n1", NOW, 0.5, claims=2, created="success", contended=1, **waited)
         self.metrics.on_claims_bound(bound)
 
+    def moved(self) -> None:
+        move = Move("default/p", "u", "default/ReplicaSet/w", "a", "b", 1, "web", False, 20.0, "score 1", "p:1:1")
+        self.metrics.on_moved(PodMoved(move, MoveOutcome.LANDED, NOW))
+
     def compare(self) -> None:
         verdict, pod = ShadowOutcome.REFUSED, self.stage.pod()
         self.shadow.on_compared(
@@ -215,6 +229,9 @@ QUEUE = QueueState(
     "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
     share=0.25, weight=1.0, pods=3,
 )  # fmt: skip
+REBALANCING = RebalancingState(
+    dry_run=False, stopped="too few landed", passes=3, checked=9, planned=(), reserved=2, outcomes={}
+)
 CASES: dict[str, Sample] = {
     # as kube-scheduler's
     "scheduler_schedule_attempts": (lambda g: g.decide(cpu="64"), REJECTED, 1),
@@ -281,6 +298,9 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_loop_up": lives("{loop=lease}", 1, loops=[LOOP]),
     "policy_scheduler_loop_breaks": lives("_total{loop=lease}", 3, loops=[LOOP]),
     "policy_scheduler_loop_idle_seconds": lives("{loop=lease}", 1.5, loops=[LOOP]),
+    "policy_scheduler_rebalance_moves": (Given.moved, "_total{outcome=landed}", 1),
+    "policy_scheduler_rebalance_stopped": lives("{}", 1, rebalancing=REBALANCING),
+    "policy_scheduler_rebalance_reserved_pods": lives("{}", 2, rebalancing=REBALANCING),
     "policy_scheduler_compiled_kernels": lives("{}", 1, kernels=True),
     "policy_scheduler_device_annotation_protected": lives("{}", 1, device_annotation_protected=True),
     "policy_scheduler_decision_log_records": lives("_total{result=written}", 6, decision_records={"written": 6}),

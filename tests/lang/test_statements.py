@@ -49,7 +49,9 @@ def test_the_words_of_a_statement_are_those_of_its_rules(statement: Statement) -
 
 def test_every_clause_of_the_grammar_is_in_the_table() -> None:
     lines = re.findall(
-        r"^(?:part:|metric_part:|queue_part:|reclaim_part:| +\|) (.*?) +-> part_\w+$", GRAMMAR, re.MULTILINE
+        r"^(?:part:|metric_part:|queue_part:|reclaim_part:|rebalance_part:| +\|) (.*?) +-> part_\w+$",
+        GRAMMAR,
+        re.MULTILINE,
     )
     found = {" ".join(TERMINALS[name] for name in line.split() if name in TERMINALS) for line in lines}
 
@@ -97,6 +99,7 @@ WHOLE = {
         )
     ),
     "queue": "queue a of b by pod.qos min cpu 1, memory 2Gi max cpu 3 lend cpu 1 weight 2 remember 6h",
+    "rebalance": 'rebalance margin 10 at most 3 rest 1h if pod.label.b == "c"',
     "reclaim": 'reclaim fair after 30s if pod.label.b evict where victim.label.c == "d"',
     "gang": "gang by pod.qos size 3 with 1 of b=c, 2 of d within 5min within one a or any as x if pod.label.b",
 }

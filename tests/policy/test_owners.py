@@ -145,7 +145,13 @@ def test_each_statement_is_allowed_by_its_word_alone(word: str) -> None:
 
 
 def test_what_affects_others_is_denied_unless_allowed() -> None:
-    assert set(RESTRICTABLE) - set(ALLOWED_BY_DEFAULT) == {"gang", "preempt", "use kubernetes without", "promql"}
+    assert set(RESTRICTABLE) - set(ALLOWED_BY_DEFAULT) == {
+        "gang",
+        "preempt",
+        "rebalance",
+        "use kubernetes without",
+        "promql",
+    }
     assert refused("scheduler default-scheduler\n") == ["P0216"]
     assert refused("scheduler batch\n", Owner("o", ("a",), schedulers=frozenset({"batch"}))) == []
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.chaos import Violation
+from tests.simulation.moving import MovingSimulation
 from tests.simulation.sharded import SharedSimulation
 from tests.simulation.simulation import Simulation
 
@@ -30,11 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--sharded", action="store_true", help="several replicas that share the work")
+    parser.add_argument("--moving", action="store_true", help="policies that move pods")
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
     began, failed, happened = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(given.workers) as pool:
-        one = _sharded if given.sharded else _one
+        one = _sharded if given.sharded else _moving if given.moving else _one
         for number, (problem, counted) in enumerate(pool.map(one, seeds, [given.steps] * len(seeds)), 1):
             happened += counted
             if problem:
@@ -54,6 +56,10 @@ def _one(seed: int, steps: int) -> tuple[str, Counter[str]]:
 
 def _sharded(seed: int, steps: int) -> tuple[str, Counter[str]]:
     return _outcome(SharedSimulation(seed, steps=steps))
+
+
+def _moving(seed: int, steps: int) -> tuple[str, Counter[str]]:
+    return _outcome(MovingSimulation(seed, steps=steps))
 
 
 def _outcome(simulation: Simulation | SharedSimulation) -> tuple[str, Counter[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,14 @@ class ApiServer:
         """By name, of pods about which no write is allowed by a webhook: the status it answers with."""
         self.forbidden: set[str] = set()
         """Of "pods" and "bindings": what is answered with 403, as by a server that has just started."""
+        self.owns = False
+        """Whether each pod outside gangs belongs to a ReplicaSet of its namespace and app."""
+        self.spent_budgets: dict[str, int] = {}
+        """By name, of pods that a PodDisruptionBudget protects: what an eviction is answered with, 429 or 500."""
+        self.replaces_after = 0.0
+        """Seconds after which a ReplicaSet replaces an evicted pod; 0: up to a second."""
+        self.evicted: list[Json] = []
+        """The pods that were evicted through the Eviction API."""
         self.requests = 0
         self.clock_ahead = 0.0
         """Seconds by which the scheduler's machine is ahead of the truth, because somebody set its clock."""
@@ -149,15 +158,43 @@ class ApiServer:
             for name in [n for n, p in self.pods.items() if p["spec"].get("nodeName") == node]:
                 self._remove(name)
 
-    def create_pod(self, name: str, spec: Json, labels: dict[str, str], *, namespace: str = "default") -> None:
-        """Create a pod."""
+    def create_pod(
+        self, name: str, spec: Json, labels: dict[str, str], *, namespace: str = "default", owner: str = ""
+    ) -> None:
+        """Create a pod; owner: the ReplicaSet that replaces it if it is evicted."""
         self._uids += 1
         self.pods[name] = {
             "metadata": {"name": name, "namespace": namespace, "uid": f"{name}.{self._uids}", "labels": labels},
             "spec": {"schedulerName": "policy-scheduler", **spec},
             "status": {"phase": "Pending"},
         }
+        if owner or (self.owns and "job" not in labels):
+            uid = owner or f"{namespace}-{labels.get('app', 'none')}"
+            owners = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": uid, "uid": uid, "controller": True}]
+            self.pods[name]["metadata"]["ownerReferences"] = owners
         self._tell("pods", "ADDED", self.pods[name])
+
+    def evict_pod(self, name: str) -> None:
+        """Evict a pod as far as budgets allow; its ReplicaSet replaces it while it terminates."""
+        pod = self.pods[name]
+        if (answer := self.spent_budgets.get(name)) is not None:
+            self.met[f"eviction: {answer} by a budget"] += 1
+            message = {429: "Cannot evict pod as it would violate the pod's disruption budget."}
+            several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise refusal(answer, message.get(answer, several))
+        if "deletionTimestamp" in pod["metadata"]:
+            return
+        self.evicted.append(pod)
+        self.delete_pod(name)
+        if owners := pod["metadata"].get("ownerReferences"):
+            self._uids += 1
+            spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+            labels, namespace = dict(pod["metadata"]["labels"]), pod["metadata"]["namespace"]
+            again = partial(
+                self.create_pod, f"{name.partition('.')[0]}.{self._uids}", spec, labels,
+                namespace=namespace, owner=owners[0]["uid"],
+            )  # fmt: skip
+            asyncio.get_running_loop().call_later(self.replaces_after or self.random.random(), again)
 
     def delete_pod(self, name: str) -> None:
         """Delete a pod: at once where it is on no node, else after its grace period."""
@@ -246,7 +283,8 @@ class ApiServer:
         pod = self.pods.get(name)
         if pod is None:
             raise refusal(404, f'pods "{name}" not found')
-        uid = given.get("metadata", {}).get("uid") or given.get("preconditions", {}).get("uid")
+        conditions = given.get("preconditions") or given.get("deleteOptions", {}).get("preconditions", {})
+        uid = given.get("metadata", {}).get("uid") or conditions.get("uid")
         if uid is not None and uid != pod["metadata"]["uid"]:
             raise refusal(409, f"uid {uid} is not {pod['metadata']['uid']}")
         if ("bindings" if subresource == "binding" else "pods") in self.forbidden:
@@ -268,6 +306,8 @@ class ApiServer:
                 self._tell("pods", "MODIFIED", pod)
             case "DELETE", "":
                 self.delete_pod(name)
+            case "POST", "eviction":
+                self.evict_pod(name)
             case "GET", "":
                 pass
             case _:

@@ -22,6 +22,8 @@ class Calm:
         self.policies = policies_of(policy)
         self.process = Replica(self.server, self.policies, name="r1", seed=1)
 
+    policies_of = staticmethod(policies_of)
+
     @property
     def told(self) -> Reports:
         """What the scheduler has reported."""
@@ -33,10 +35,10 @@ class Calm:
         self.process.kill()
         self.process = Replica(self.server, self.policies, name="r2", seed=2, told=before.told)
 
-    def pod(self, name: str, *, millis: int = 1000, priority: int = 0, **labels: str) -> None:
-        """Create a pod."""
+    def pod(self, name: str, *, millis: int = 1000, priority: int = 0, owner: str = "", **labels: str) -> None:
+        """Create a pod; owner: the ReplicaSet that replaces it if it is evicted."""
         spec: Json = {"priority": priority} | containers(millis)
-        self.server.create_pod(name, spec, labels)
+        self.server.create_pod(name, spec, labels, owner=owner)
 
     def on_nodes(self) -> list[str]:
         """Return the names of the pods that have a node."""

@@ -11,13 +11,15 @@ from typing import Any
 
 from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
+from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
+from kube_policy_scheduler.daemon.scheduling.rebalancer import PLANNER, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
@@ -25,13 +27,16 @@ from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine
 
+assert plan.__name__ == PLANNER
 LEASE = "policy-scheduler"
 ALONE = LeaderElectionSettings(enabled=False)
+MOVES = RebalancingSettings(dry_run=False, every=20.0, most=3, reserve=60.0)
 ELECTED = LeaderElectionSettings(enabled=True, lease_name=LEASE)
 
 
@@ -43,6 +48,7 @@ class Reports(Observer):
     told: Counter[str]
     why: dict[str, str] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
+    moves: list[PodMoved] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     """What should not have happened."""
 
@@ -71,6 +77,10 @@ class Reports(Observer):
         self.told["failed"] += 1
         if "internal error" in why and OurFaultError.__name__ not in why:
             self.found.append(f"{pod.name}: {why}")
+
+    def on_moved(self, moved: PodMoved) -> None:
+        self.told[f"move {moved.outcome.value}"] += 1
+        self.moves.append(moved)
 
     def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
         self.told["preempted"] += 1
@@ -134,9 +144,11 @@ class Replica:
         few = server.random.choice((-1, 500))  # objects, so that both ways to prove a view are gone
         self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
         view = Freshness(self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady)
+        self.observers = Observers([self.told])
         self.scheduler = Scheduler(
             context_of(
                 self.told,
+                observer=self.observers,
                 cycle=Cycle(seed=1 if shares else seed),
                 binder=self,
                 evictor=Evictor(transport, controller="policy-scheduler", clock=clock, fence=Fence(fence.allows, view)),
@@ -149,12 +161,19 @@ class Replica:
             leading=not fence.is_needed,
         )
         clock.on_set(self.scheduler.clock_was_set)
+        self.rebalancer = Rebalancer(
+            self.scheduler,
+            MOVES,
+            evictor=PodEvictor(transport, fence=Fence(fence.allows, view)),
+            stopwatch=lambda: next(ticks) * 0.0005,
+        )
+        self.observers.add(self.rebalancer)
         attach(self.reflectors, self.scheduler.event_handlers.handler)
 
     async def _run(self) -> None:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
         self._deciding = asyncio.create_task(self.scheduler.run())
-        self._tasks.append(self._deciding)
+        self._tasks += [self._deciding, asyncio.create_task(self.rebalancer.run())]
         await self.coordinator.run()
 
     # --- what a process does and must not do ----------------------------------------------------------

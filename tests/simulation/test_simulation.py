@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.moving import MovingSimulation
 from tests.simulation.network import OUR_FAULTS, REQUEST_FAULTS
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
@@ -56,6 +57,14 @@ def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
     for seed in range(24):
         met += Simulation(seed, steps=120).run()
     assert FAULTS - met.keys() == set(), "never happened"
+
+
+@pytest.mark.timeout(300)
+def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(5):
+        met += MovingSimulation(seed, steps=100).run()
+    assert {"move evicted", "move landed"} - met.keys() == set(), "never happened"
 
 
 def test_a_run_is_replayed_by_its_seed() -> None:

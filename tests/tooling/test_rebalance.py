@@ -18,13 +18,13 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
+from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets
 from kube_policy_scheduler.tooling.rebalancing.plan import (
     IN_A_GANG,
     NOWHERE,
     RESTS,
     RETURNS,
     WAS_THERE,
-    MoveBudgets,
     Plan,
     RebalanceOptions,
     plan,
@@ -32,6 +32,7 @@ from kube_policy_scheduler.tooling.rebalancing.plan import (
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import node as api_node
 from tests.integration.objects import pod as api_pod
+from tests.tooling import random_moves
 from tests.tooling.test_capacity import budget
 from tests.tooling.worlds import ruleset, things_of
 
@@ -219,7 +220,7 @@ def test_the_work_can_be_stopped() -> None:
 
 
 def test_what_was_found_before_the_stop_is_kept() -> None:
-    asked = iter([False, False, True])
+    asked = iter([False] * 5)
     there = world(HDD_SSD, [on("a", 1, "w1"), on("a", 1, "w2"), on("a", 1, "w3")])
     options = RebalanceOptions(ruleset("a", SSD), 10, 0.0, budgets=PLENTY)
     found = plan(there, options, stop=lambda: next(asked, True))
@@ -284,7 +285,7 @@ def test_no_move_is_undone_by_a_later_pass_and_the_passes_end(
     pytest.fail("the passes do not end")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made=clusters(), policy=st.sampled_from(POLICIES), margin=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 99))
 def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
     made: tuple[list[Json], list[Json]], policy: str, margin: float, seed: int
@@ -325,6 +326,10 @@ def test_after_a_pass_its_moves_are_where_the_next_pass_leaves_them(
     moved = {move.pod for move in found.moves}
     following = planned(world(nodes, pods), policy, budgets=replace(PLENTY, total=1))
     assert following.moves[:1] == () or following.moves[0].pod not in moved
+
+
+def test_on_random_clusters_no_move_is_undone() -> None:
+    assert sum(random_moves.check(seed) for seed in range(200)) > 150
 
 
 # --- the command -----------------------------------------------------------------------------------------

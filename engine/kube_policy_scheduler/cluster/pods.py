@@ -115,6 +115,8 @@ class PodInfo(msgspec.Struct, eq=False, gc=False):
     conditions: tuple[objects.PodCondition, ...]
     claim_names: Mapping[str, str | None]
     """Names of ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
+    local_volumes: tuple[str, ...] = ()
+    """Names of the volumes whose data is lost with the node: `emptyDir` on disk, and `hostPath`."""
 
     @property
     def size(self) -> int:
@@ -125,6 +127,7 @@ class PodInfo(msgspec.Struct, eq=False, gc=False):
     def own_size(self) -> int:
         """Return about how many bytes it takes in memory besides its template."""
         size = sum(len(key) + len(value) + 2 * _ITEM_BYTES for key, value in self.annotations.items())
+        size += sum(len(name) + _ITEM_BYTES for name in self.local_volumes)
         if self.volumes:
             size += _memory(msgspec.msgpack.encode(self.volumes))
         return size
@@ -198,6 +201,7 @@ class Templates:
             generation=meta.generation,
             demand=existing(pod) if resized else _existing_demand(template),
             volumes=tuple([each for each in volumes if _has_claim_source(each)]) if volumes else (),
+            local_volumes=tuple([each.name for each in volumes if is_local(each)]) if volumes else (),
             annotations=_shared(annotations, template) if annotations else _NOTHING,
             conditions=conditions,
             claim_names=(
@@ -325,6 +329,12 @@ def _all_started(statuses: list[objects.ContainerStatus] | None) -> bool:
 
 def _has_ended(status: objects.ContainerStatus) -> bool:
     return status.state is not None and status.state.terminated is not None
+
+
+def is_local(volume: objects.Volume) -> bool:
+    """Return whether the data of a volume is lost with the node."""
+    on_disk = volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
+    return on_disk or volume.host_path is not None
 
 
 def _has_claim_source(volume: objects.Volume) -> bool:

@@ -18,6 +18,7 @@ from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, c
 from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
@@ -55,6 +56,7 @@ from kube_policy_scheduler.daemon.replicas.coordinator import (
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.rebalancer import Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
 from kube_policy_scheduler.daemon.serving.server import DaemonServer
@@ -249,10 +251,17 @@ class Daemon:
             mode=mode,
             loops=loops,
         )
+        self._rebalancer = Rebalancer(
+            self._scheduler,
+            settings.rebalancing,
+            evictor=PodEvictor(self._transport, fence=Fence(fence.allows, self._view)),
+            seed=settings.scheduling.seed,
+            report=self._writers.reporter.moved,
+        )
         self._canaries = Canaries(
             self.metrics.registry, decide=self._scheduler.algorithm.would_decide, stopwatch=time.perf_counter
         )
-        for observer in (*self._server.observers, self._canaries, *mode.observers):
+        for observer in (*self._server.observers, self._canaries, self._rebalancer, *mode.observers):
             self.observers.add(observer)
         self._spans = self._make_spans(version)
         if self._spans is not None and settings.tracing is not None:
@@ -314,6 +323,9 @@ class Daemon:
                 if own_namespace() is not None:
                     rivals = self._loops.start("rivals", self._coordinator.warn_of_rivals, restarts=True)
                     stack.push_async_callback(self._loops.end, rivals)
+            if self._settings.mode == "scheduler" and not self._settings.sharding.enabled:
+                rebalancing = self._loops.start("rebalancing", self._rebalancer.run, restarts=True)
+                stack.push_async_callback(self._loops.end, rebalancing)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
             later = asyncio.create_task(self._load_later(), name="imports")
@@ -460,6 +472,7 @@ class Daemon:
             problems=tuple(problem for problem in checks if problem is not None),
             mode=self._settings.mode,
             kernels=self._kernels_text,
+            rebalancing=self._rebalancer.state(),
         )
 
     def print_state(self) -> None:
@@ -495,6 +508,7 @@ class Daemon:
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),
             kernels=self._accelerator.kernels is not None,
+            rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._server.recorder.tallies(),
             signals=self._server.signals(),

@@ -44,6 +44,7 @@ Allowed: TypeAlias = Literal[
     "use kubernetes scores",
     "gang",
     "preempt",
+    "rebalance",
     "use kubernetes without",
     "promql",
 ]
@@ -76,8 +77,8 @@ class OwnerSettings:
     max_priority: Annotated[int, Shape({"minimum": -1_000_000, "maximum": 1_000_000})] = 0
     """Highest `priority` that the policies may use."""
     statements: Annotated[tuple[Allowed, ...], Shape({"uniqueItems": True})] = _BY_DEFAULT
-    """Statements that the policies may use. Not among the defaults: `gang`, `preempt`, `use kubernetes without`, and
-    `promql` (metrics)."""
+    """Statements that the policies may use. Not among the defaults: `gang`, `preempt`, `rebalance`,
+    `use kubernetes without`, and `promql` (metrics)."""
     scheduler_names: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
     """Names that the policies may serve with a `scheduler` line, beside the top-level `schedulerNames`."""
 

@@ -129,6 +129,20 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Rebalance:
+    """`rebalance`"""
+
+    tree: syntax.Rebalance
+    margin: float | None
+    """Points by which another node must lead; None: only pods that their nodes would reject move."""
+    most: int | None
+    """Moves of one pass; None: no limit of its own."""
+    rest_seconds: float
+    """A workload stays while one of its pods is younger."""
+    condition: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Quota:
     """`limit`."""
 
@@ -246,6 +260,8 @@ class CheckedPolicy:
     """Number of expressions that were checked: the cost of the check."""
     queues: tuple[QueueDeclaration, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
+    rebalances: tuple[Rebalance, ...] = ()
+    """The first whose condition holds for a pod applies to it."""
     canary: Canary | None = None
     """Set for a canary. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
     owner: str = ""

@@ -24,13 +24,15 @@ RESTRICTABLE = (
     "use kubernetes scores",
     "gang",
     "preempt",
+    "rebalance",
     "use kubernetes without",
     "promql",
 )
 """What an administrator can allow: keywords, two forms of `use`, and `promql` for metrics."""
 ALLOWED_BY_DEFAULT = RESTRICTABLE[: RESTRICTABLE.index("gang")]
 """These decide about the owner's own pods only. `gang` keeps places for pods that may never come, `preempt` selects
-pods of others, `use kubernetes without` can overload nodes for all pods, and `promql` reads the metrics of all."""
+pods of others, `rebalance` evicts running pods, `use kubernetes without` can overload nodes for all pods, and `promql`
+reads the metrics of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,9 @@ CLAUSES: Mapping[str, str] = {
     "after": "after",
     "evict where": "evict",
     "new nodes": "new_nodes",
+    "margin": "margin",
+    "at most": "most",
+    "rest": "rest",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
@@ -592,6 +595,24 @@ STATEMENTS: tuple[Statement, ...] = (
         rules=("reclaim",),
         clauses=("fair", "after", "if", "evict where"),
         joins=("where",),
+    ),
+    Statement(
+        keyword="rebalance",
+        forms=(
+            StatementForm(
+                "rebalance [margin POINTS] [at most N] [rest DURATION] [if CONDITION]",
+                "",
+                "Lets the scheduler move pods later: pods that their nodes would now reject, and with `margin` also"
+                " pods for which another node is better by more than this. `at most` limits the moves of one pass."
+                " A workload whose youngest pod is younger than `rest` stays, by default 10 minutes. The first"
+                " `rebalance` whose condition is true for a pod applies.",
+                'rebalance margin 10 at most 5 rest 30min if pod.label.tier != "db"',
+            ),
+        ),
+        rules=("rebalance",),
+        clauses=("margin", "at most", "rest", "if"),
+        foreign=("deschedule", "descheduler", "move", "migrate"),
+        advice="write `rebalance margin 10`",
     ),
 )
 

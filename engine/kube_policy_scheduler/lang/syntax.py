@@ -136,6 +136,17 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalance:
+    """`rebalance [margin POINTS] [at most N] [rest DURATION] [if COND]`"""
+
+    margin: expressions.Expr | None
+    most: expressions.Expr | None
+    rest: expressions.Expr | None
+    condition: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PluginName:
     """A name in `use kubernetes without NAME`."""
 
@@ -407,7 +418,9 @@ Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
 Choice: TypeAlias = Ties | Devices | Domains
 Quotas: TypeAlias = Queue | Reclaim
-Statement: TypeAlias = Language | Header | Definition | Clause | Choice | Quotas | UseKubernetes | UseScores | UseFile
+Statement: TypeAlias = (
+    Language | Header | Definition | Clause | Choice | Quotas | Rebalance | UseKubernetes | UseScores | UseFile
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,18 @@ class Queues:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """Moves of running pods."""
+
+    text: str
+    problem: str
+    """Why nothing is moved any more; "" while moves land."""
+    moves: Sequence[tuple[str, str, str, str]]
+    """Of the last pass: pod, node, new node, and why."""
+    outcomes: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Everything on the page."""
 
@@ -253,6 +265,8 @@ class Status:
     """None where drivers publish none."""
     queues: Queues | None = None
     """None where no policy declares any."""
+    rebalancing: Rebalancing | None = None
+    """None where no policy has a `rebalance`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledPolicy,
     CompiledPreemption,
     CompiledQuota,
+    CompiledRebalance,
     CompiledScore,
     CompiledTest,
 )
@@ -178,6 +179,12 @@ class Policy:
 
     def _line(self, order: CompiledOrder) -> str:
         return self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"
+
+    def rebalance_of(self, frame: Frame) -> CompiledRebalance | None:
+        """Return the `rebalance` that applies to a pod on a node; None: it is not moved."""
+        return next(
+            (each for each in self.compiled.rebalances if each.condition is None or each.condition(frame)), None
+        )
 
     # --- permit ------------------------------------------------------------------------------------------
 

@@ -175,6 +175,11 @@ class PolicySet:
         return any(clause.depends & Depends.RUN for policy in self.policies for clause in policy.clauses)
 
     @cached_property
+    def rebalances(self) -> bool:
+        """Return whether a policy has a `rebalance`."""
+        return any(policy.compiled.rebalances for policy in self.policies)
+
+    @cached_property
     def has_holds(self) -> bool:
         """Return whether a policy has a `hold`."""
         return any(policy.holds for policy in self.policies)

@@ -6,6 +6,7 @@ The rules are those that `kubectl drain`, Cluster Autoscaler, Karpenter and the 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -34,7 +35,7 @@ class Staying:
         self._budgets = Budgets(cluster)
         self._now, self._local_storage = now, local_storage
 
-    def reason(self, pod: objects.Pod, info: PodInfo) -> str:
+    def reason(self, info: PodInfo) -> str:
         """Return why a pod must not be evicted; "" if nothing speaks against it.
 
         DaemonSet pods and static pods belong to their node: they are not asked about.
@@ -50,9 +51,9 @@ class Staying:
         if safe != "true":
             if info.template.controller is None:
                 return "no controller creates it again"
-            local = local_volumes(pod) if self._local_storage else []
+            local = local_volumes(info) if self._local_storage else []
             if local:
-                return f"local storage ({listed(volume.name for volume in local)})"
+                return f"local storage ({listed(local)})"
         return self._budget(info)
 
     def _budget(self, info: PodInfo) -> str:
@@ -81,13 +82,12 @@ def _holds(value: str | None, since: float, now: float) -> bool:
     return now < since + parse_duration(value)
 
 
-def local_volumes(pod: objects.Pod) -> list[objects.Volume]:
+def local_volumes(pod: PodInfo) -> list[str]:
     """Return the volumes whose data is lost with the node, unless an annotation says that this does not matter."""
-    named = (pod.metadata.annotations or {}).get(SAFE_LOCAL_VOLUMES, "")
-    safe = {name.strip() for name in named.split(",")}
-    return [volume for volume in pod.spec.volumes or () if _is_local(volume) and volume.name not in safe]
+    safe = safe_volumes(pod.annotations)
+    return [name for name in pod.local_volumes if name not in safe]
 
 
-def _is_local(volume: objects.Volume) -> bool:
-    on_disk = volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
-    return on_disk or volume.host_path is not None
+def safe_volumes(annotations: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of volumes whose data may be lost."""
+    return frozenset(name.strip() for name in annotations.get(SAFE_LOCAL_VOLUMES, "").split(","))

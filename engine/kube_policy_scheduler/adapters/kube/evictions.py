@@ -9,9 +9,13 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound, ServerError, TooManyRequests
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
 EVICTED = "evicted"
+LATER = "later"
+NEVER = "never"
+FAILED = "failed"
 _TIMEOUT_SECONDS = 15.0
 
 
@@ -35,34 +39,42 @@ async def evict(
     transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
     try:
         for pod in pods:
-            yield pod, await _evict(transport, pod)
+            yield pod, await PodEvictor(transport).evict(pod)
     finally:
         await transport.close()
 
 
-async def _evict(transport: Transport, pod: Evicted) -> str:
-    body = msgspec.json.encode(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-    )
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
-    try:
-        await transport.request(
-            "POST", path, body=body, resource=f"pods/eviction {pod.namespace}/{pod.name}",
-            timeout_seconds=_TIMEOUT_SECONDS,
-        )  # fmt: skip
-    except NotFound:
-        return "gone already"
-    except Conflict:
-        return "another pod has its name by now"
-    except TooManyRequests as error:
-        return f"later: {error.message}"
-    except ServerError as error:
-        return f"never: {error.message}" if "more than one PodDisruptionBudget" in error.message else f"failed: {error}"
-    except KubeError as error:
-        return f"failed: {error}"
-    return EVICTED
+class PodEvictor:
+    """Evicts pods through the Eviction API, one request each."""
+
+    def __init__(self, transport: Transport, *, fence: Fence = OPEN) -> None:
+        """fence: asked right before a request goes out, so that a former leader evicts nobody."""
+        self._transport, self._fence = transport, fence
+
+    async def evict(self, pod: Evicted) -> str:
+        """Return `evicted`, or why not: `later: …`, `never: …`, `failed: …`, `gone already` and the like."""
+        body = msgspec.json.encode(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod.name, "namespace": pod.namespace},
+                "deleteOptions": {"preconditions": {"uid": pod.uid}},
+            }
+        )
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
+        try:
+            await self._transport.request(
+                "POST", path, body=body, resource="pods/eviction", timeout_seconds=_TIMEOUT_SECONDS, fence=self._fence
+            )
+        except NotFound:
+            return "gone already"
+        except Conflict:
+            return "another pod has its name by now"
+        except TooManyRequests as error:
+            return f"{LATER}: {error.message}"
+        except ServerError as error:
+            several = "more than one PodDisruptionBudget" in error.message
+            return f"{NEVER}: {error.message}" if several else f"{FAILED}: {error}"
+        except KubeError as error:
+            return f"{FAILED}: {error}"
+        return EVICTED

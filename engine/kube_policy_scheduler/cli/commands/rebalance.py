@@ -23,9 +23,15 @@ from kube_policy_scheduler.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kube_policy_scheduler.tooling.rebalancing.plan import Move
+    from kube_policy_scheduler.cluster.pods import PodInfo
+    from kube_policy_scheduler.tooling.cluster_state import ClusterState
+    from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveRule
+    from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions
+    from kube_policy_scheduler.tooling.rebalancing.room import RoomMove
 
 _INTERRUPTED = 130
+_MARGIN = 10.0
+_REST_SECONDS = 600.0
 
 EPILOG = """
 \b
@@ -35,6 +41,12 @@ Examples:
   policyctl rebalance --policies a.policy --cluster cluster.json.gz --margin 25 --format json
   policyctl rebalance --policies a.policy --refused-only --most 5 -n shop
   policyctl rebalance --policies a.policy --rest 1h --most-per-node 1
+  policyctl rebalance --policies a.policy --for shop/train-0        # which few pods must move for a pending pod
+  policyctl rebalance --policies a.policy --pending --most-per-node 8
+
+\b
+Where a policy says `rebalance`, its condition, margin, limit and rest apply to its pods; --margin, --refused-only and
+--rest take their place.
 
 \b
 A pod is moved only if its replacement goes to another node by more than --margin, both while the old pod terminates
@@ -71,8 +83,9 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know
 )
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Move only pods with these labels, as in kubectl.")
 @click.option(
-    "--margin", type=click.FloatRange(0), default=10.0, show_default=True, metavar="POINTS",
-    help="Move a pod only if another node is better by more than this margin.",
+    "--margin", type=click.FloatRange(0), default=None, metavar="POINTS",
+    help="Move a pod only if another node is better by more than this margin.  [default: what `rebalance` in its policy"
+    " says; 10 without one]",
 )  # fmt: skip
 @click.option("--refused-only", is_flag=True, help="Move only pods whose node would now be rejected.")
 @click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Move at most so many pods.")
@@ -86,9 +99,15 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know
     "--most-per-namespace", type=click.IntRange(0), default=5, show_default=True, help="Of one namespace, at most."
 )
 @click.option(
-    "--rest", type=_Duration(), default="10min", show_default=True,
-    help="Leave a workload alone while one of its pods is younger: it rests after each move.",
+    "--rest", type=_Duration(), default=None,
+    help="Leave a workload alone while one of its pods is younger: it rests after each move.  [default: what"
+    " `rebalance` in its policy says; 10min without one]",
 )  # fmt: skip
+@click.option(
+    "--for", "waiting", multiple=True, metavar="POD",
+    help="Instead, find the fewest moves that give this pending pod a place: NAME or NAMESPACE/NAME; may be repeated.",
+)  # fmt: skip
+@click.option("--pending", is_flag=True, help="The same, for all pending pods that a policy governs.")
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath, too.")
 @click.option("--apply", is_flag=True, help="Evict the pods of the plan.  [default: only print the plan]")
 @cluster_sources.decision_options
@@ -102,13 +121,15 @@ def command(
     policies: tuple[Path, ...],
     namespaces: tuple[str, ...],
     selector: str,
-    margin: float,
+    margin: float | None,
     refused_only: bool,
     most: int,
     most_per_node: int,
     most_per_workload: int,
     most_per_namespace: int,
-    rest: float,
+    rest: float | None,
+    waiting: tuple[str, ...],
+    pending: bool,
     move_local_storage: bool,
     apply: bool,
     metrics: Path | None,
@@ -123,10 +144,13 @@ def command(
     The controller of an evicted pod creates a replacement, and the scheduler places it. The command decides in advance
     where each replacement goes, and plans only moves that are certain.
     """
+    from dataclasses import replace
+
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
-    from kube_policy_scheduler.tooling.rebalancing.plan import MoveBudgets, RebalanceOptions, plan
+    from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, MoveRule
+    from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, plan, stated_in
     from kube_policy_scheduler.tooling.rebalancing.report import data, lines
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
@@ -143,15 +167,29 @@ def command(
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
-    name = ", ".join(str(path) for path in policies)
+    ruleset, there = Ruleset(", ".join(str(path) for path in policies), policy_set, sources), cluster_state(things)
+    default = MoveRule(
+        None if refused_only else _MARGIN if margin is None else margin, _REST_SECONDS if rest is None else rest
+    )
+    stated = stated_in(ruleset, there.cluster, signals=signals, now=moment, default=default)
+
+    def rule(pod: PodInfo) -> MoveRule | None:
+        found = stated(pod)
+        if found is not None and (refused_only or margin is not None):
+            found = replace(found, margin=default.margin)
+        return found if found is None or rest is None else replace(found, rest_seconds=rest)
+
     options = RebalanceOptions(
-        Ruleset(name, policy_set, sources), None if refused_only else margin, moment, signals, seed,
-        MoveBudgets(most, most_per_node, most_per_workload, most_per_namespace), rest, not move_local_storage, wanted,
+        ruleset, default.margin, moment, signals, seed,
+        MoveBudgets(most, most_per_node, most_per_workload, most_per_namespace),
+        local_storage=not move_local_storage, wanted=wanted, stated=rule,
     )  # fmt: skip
+    if waiting or pending:
+        return _make_room(there, options, waiting, form=form, apply=(kubeconfig, context) if apply else None)
     with interruptible() as stop:
         with status_line() as show:
             found = plan(
-                cluster_state(things), options, stop=stop,
+                there, options, stop=stop,
                 progress=lambda what, at, of: show(f"{at:,} of {of:,} {what}"),
             )  # fmt: skip
         outcomes = _evicted(found.moves, kubeconfig, context, stop) if apply else None
@@ -171,8 +209,53 @@ def command(
     return 1 if found.moves else 0
 
 
+def _make_room(
+    there: ClusterState,
+    options: RebalanceOptions,
+    names: tuple[str, ...],
+    *,
+    form: str,
+    apply: tuple[Path | None, str | None] | None,
+) -> int:
+    """Find room for pending pods, and return the exit code."""
+    from kube_policy_scheduler.adapters.kube.evictions import EVICTED
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod
+    from kube_policy_scheduler.tooling.rebalancing.report import room_data, room_lines
+    from kube_policy_scheduler.tooling.rebalancing.room import plan_room
+
+    try:
+        chosen = {there.find(name).metadata.uid for name in names}
+    except UnknownPod as error:
+        raise click.UsageError(str(error)) from error
+    pods = [
+        pod
+        for pod in there.pending()
+        if (pod.uid in chosen if names else options.ruleset.rules(pod) is not None) and not pod.terminating
+    ]
+    if len(pods) < len(chosen):
+        raise click.UsageError("a pod that --for names has a node already")
+    with interruptible() as stop:
+        with status_line() as show:
+            found = plan_room(
+                there, options, pods, stop=stop, progress=lambda at, of: show(f"{at:,} of {of:,} pending pods")
+            )
+        outcomes = _evicted(found.moves, *apply, stop) if apply is not None else None
+        interrupted = stop()
+    if form == "json":
+        say_json(room_data(found, outcomes))
+    else:
+        say_lines(room_lines(found, to=terminal(), outcomes=outcomes))
+        if found.moves and outcomes is None:
+            say("Nothing was evicted: to move these pods, use --apply")
+    if interrupted:
+        return _INTERRUPTED
+    if outcomes is not None:
+        return int(any(outcomes.get(move.uid) != EVICTED for move in found.moves))
+    return int(bool(found.moves) or found.placed < len(found.seats))
+
+
 def _evicted(
-    moves: Sequence[Move], kubeconfig: Path | None, context: str | None, stop: Callable[[], bool]
+    moves: Sequence[Move | RoomMove], kubeconfig: Path | None, context: str | None, stop: Callable[[], bool]
 ) -> dict[str, str]:
     """Evict the pods of a plan in turn, and return what became of each, by uid."""
     import asyncio

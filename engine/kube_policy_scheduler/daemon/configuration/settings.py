@@ -252,6 +252,30 @@ class SchedulingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RebalancingSettings:
+    """Moves of running pods, where policies say `rebalance`: see policies/REBALANCING.md. Only a leader moves pods."""
+
+    dry_run: bool = True
+    """Plan moves and show them in the log, the metrics and on the status page, but evict nothing."""
+    every: PositiveDuration = 300.0
+    """Time between two passes."""
+    most: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 5
+    """Maximum number of moves of one pass."""
+    most_per_node: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 1
+    """The same, off one node."""
+    most_per_workload: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 1
+    """The same, of one controller."""
+    most_per_namespace: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 3
+    """The same, of one namespace."""
+    most_per_hour: Annotated[int, Shape({"minimum": 0, "maximum": 100_000})] = 60
+    """Maximum number of evictions within an hour, over all passes."""
+    reserve: PositiveDuration = 300.0
+    """Time for which room is reserved for a replacement that has not come yet."""
+    move_local_storage: bool = False
+    """Also move pods with `emptyDir` on disk or `hostPath`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShadowSettings:
     """Settings for `mode: shadow`."""
 
@@ -309,6 +333,7 @@ class Settings:
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     sharding: ShardingSettings = field(default_factory=ShardingSettings)
     scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
+    rebalancing: RebalancingSettings = field(default_factory=RebalancingSettings)
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     extender: ExtenderSettings = field(default_factory=ExtenderSettings)
     tracing: TracingSettings | None = None
@@ -412,6 +437,9 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if tls is not None and tls.client_names and tls.client_ca_file is None:
         message = "http.tls.clientNames needs `clientCaFile` beside it: no client is asked for a certificate without"
         found.append(document.error(("http", "tls", "clientNames"), MISSING_KEY, message=message))
+    if settings.sharding.enabled and not settings.rebalancing.dry_run:
+        message = "rebalancing.dryRun: false needs a leader, and with sharding.enabled there is none"
+        found.append(document.error(("rebalancing", "dryRun"), WRONG_VALUE, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

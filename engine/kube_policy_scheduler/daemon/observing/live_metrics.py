@@ -18,6 +18,7 @@ from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
 from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
+from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
 _REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
@@ -116,6 +117,23 @@ class LeaseState:
     """Why the lease cannot be read or written; empty where it can."""
 
 
+@dataclass(frozen=True, slots=True)
+class RebalancingState:
+    """Moves of pods: what the metrics and the status page show."""
+
+    dry_run: bool
+    stopped: str
+    """Why nothing is moved any more; "" while moves land."""
+    passes: int
+    checked: int
+    """Pods that the last pass looked at."""
+    planned: tuple[Move, ...]
+    """Moves of the last pass."""
+    reserved: int
+    """Replacements for which room is reserved."""
+    outcomes: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
     """What the metrics of a scrape are made of, as it is at that moment."""
@@ -138,6 +156,8 @@ class LiveState:
     loops: Sequence[Loop] = ()
     kernels: bool = False
     """Whether compiled kernels are in use."""
+    rebalancing: RebalancingState | None = None
+    """None where no policy has a `rebalance`."""
     device_annotation_protected: bool | None = None
     """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
     decision_records: Mapping[str, int] = field(default_factory=dict)
@@ -362,6 +382,21 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         " or cannot be used, the setting is off, or the cluster is small.",
         (),
         lambda live: [((), float(live.kernels))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_rebalance_stopped",
+        "1 if rebalancing stopped itself, because fewer than nine in ten replacements landed on the node of the plan;"
+        " absent if no policy has a `rebalance`.",
+        (),
+        lambda live: [((), float(bool(live.rebalancing.stopped)))] if live.rebalancing is not None else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_rebalance_reserved_pods",
+        "Number of replacements of moved pods for which room is reserved; absent if no policy has a `rebalance`.",
+        (),
+        lambda live: [((), float(live.rebalancing.reserved))] if live.rebalancing is not None else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,

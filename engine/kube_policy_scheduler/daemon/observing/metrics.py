@@ -15,8 +15,16 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.process_collector import ProcessCollector
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, ClaimsBound, Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.observing.observers import (
+    AttemptFailed,
+    ClaimsBound,
+    Decided,
+    Observer,
+    PodBound,
+    PodMoved,
+)
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
 
@@ -172,6 +180,17 @@ class SchedulerMetrics(Observer):
         )
         self._info: dict[str, tuple[str, str, str]] = {}
         """The labels of `policy_info` by owner: there are as many as owners."""
+        self._moves = Children(
+            counter(
+                "policy_scheduler_rebalance_moves",
+                "Number of moves of pods, by outcome: planned (dry run), evicted, later (a PodDisruptionBudget allows"
+                " no disruption now), never, failed; then landed (the replacement is on the node of the plan),"
+                " elsewhere or pending.",
+                "outcome",
+            )
+        )
+        for outcome in MoveOutcome:
+            self._moves.of(outcome.value)
         self._devices = DeviceMetrics(registry)
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
@@ -200,6 +219,10 @@ class SchedulerMetrics(Observer):
         self.pod_attempts.observe(bound.attempts)
         attempts = str(bound.attempts) if bound.attempts < 15 else "15+"
         self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
+
+    def on_moved(self, moved: PodMoved) -> None:
+        """Count what became of a move."""
+        self._moves.of(moved.outcome.value).inc()
 
     def on_claims_bound(self, bound: ClaimsBound) -> None:
         """Count what happened to the claims of a pod."""

@@ -19,6 +19,8 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.decision_record import Outcome, Reason
+from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
+from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 logger = logging.getLogger(__name__)
 
@@ -196,6 +198,18 @@ class ClaimsBound:
     """Of the devices with conditions."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodMoved:
+    """What became of a move that rebalancing planned."""
+
+    move: Move
+    outcome: MoveOutcome
+    at: float
+    """Unix seconds."""
+    note: str = ""
+    """What the API server said, or where the replacement is."""
+
+
 class Observer:
     """Looks on; what a subclass does not override is of no interest to it."""
 
@@ -219,6 +233,9 @@ class Observer:
 
     def on_answered(self, answered: Answered) -> None:
         """Note what an extender answered kube-scheduler."""
+
+    def on_moved(self, moved: PodMoved) -> None:
+        """Note what became of a planned move; a move that is carried out is reported twice, evicted and landed."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""
@@ -261,6 +278,10 @@ class Observers(Observer):
     def on_answered(self, answered: Answered) -> None:
         """Pass it on."""
         self._notify(answered, lambda observer: observer.on_answered)
+
+    def on_moved(self, moved: PodMoved) -> None:
+        """Pass it on."""
+        self._notify(moved, lambda observer: observer.on_moved)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""

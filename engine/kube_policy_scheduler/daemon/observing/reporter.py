@@ -15,6 +15,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.new_nodes import SKIPPED, UNSCHEDULABLE
 from kube_policy_scheduler.policy.pod_groups import native_group
+from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +110,15 @@ class ApiReporter:
         """Record that a pod had to go, on that pod."""
         note = f"Preempted by pod {by.uid} on node {node_name}"
         self._events.record(reference_to(victim), type="Normal", reason="Preempted", action="Preempting", note=note)
+
+    @_isolated
+    def moved(self, victim: PodInfo, move: Move) -> None:
+        """Record on an evicted pod where its replacement goes, and why."""
+        why = f"`{move.clause}` rejects it there" if move.refused else f"better by `{move.clause}`"
+        note = f"Evicted to move it from node {move.source} to {move.target}: {why}"
+        self._events.record(
+            reference_to(victim), type="Normal", reason="Rebalanced", action="Rebalancing", note=note, is_fenced=True
+        )
 
     @_isolated
     def nominated(self, pod: PodInfo, node_name: str) -> None:

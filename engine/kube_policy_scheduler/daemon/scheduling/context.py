@@ -248,7 +248,8 @@ class SchedulerContext:
         for other in list(cluster.nominated.get(node_name, {}).values()) if node_name else ():
             if other.priority < pod.priority:
                 cluster.nominate(other, "")
-                self.reporter.nominated(other, "")
+                if other.resource_version:  # one without stands for a pod that is still to come
+                    self.reporter.nominated(other, "")
         cluster.nominate(pod, node_name)
         queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
 

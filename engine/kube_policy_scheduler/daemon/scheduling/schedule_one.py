@@ -30,6 +30,7 @@ from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.claim_reservation import has_claims
@@ -80,6 +81,7 @@ class Scheduler:
             context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._left
         )
         self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
+        self.reservations = Reservations(context, self.algorithm)
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
 
     # --- inputs of decisions ---------------------------------------------------------------------------
@@ -229,6 +231,8 @@ class Scheduler:
         if self.hand_over.is_enabled and not self.algorithm.serves(queued.pod):
             self.event_handlers.disown(queued)
             return
+        if (node_name := self.reservations.claim(queued.pod)) is not None:
+            self.context.nominate(queued, node_name)
         membership = self.waiting_pods.membership(queued)
         if membership.why is not None:
             self._gate(queued, membership)

@@ -10,7 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, refused
-from kube_policy_scheduler.daemon.observing.live_metrics import described
+from kube_policy_scheduler.daemon.observing.live_metrics import RebalancingState, described
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.device_uses import section as devices_section
 from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
@@ -67,6 +67,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
         devices=devices_section(taken.devices) if taken.devices is not None else None,
         queues=_queues(taken) if taken.queues else None,
+        rebalancing=_rebalancing(taken.replica.rebalancing) if taken.replica.rebalancing is not None else None,
     )
 
 
@@ -309,3 +310,19 @@ def _queues(taken: Snapshot) -> shown.Queues:
                 )
             )
     return shown.Queues(tuple(rows), taken.queues_left_out)
+
+
+def _rebalancing(state: RebalancingState) -> shown.Rebalancing:
+    """Return what moves, and what became of earlier moves."""
+    mode = "Dry run: the scheduler evicts no pods." if state.dry_run else "The scheduler evicts pods to move them."
+    looked = f"The last of {plural(state.passes, 'pass', 'passes')} looked at {plural(state.checked, 'pod')}."
+    reserved = f" Room is reserved for {plural(state.reserved, 'replacement')}." if state.reserved else ""
+    return shown.Rebalancing(
+        text=f"{mode} {looked if state.passes else 'There was no pass yet.'}{reserved}",
+        problem=state.stopped,
+        moves=[
+            (move.pod, move.source, move.target, f"{move.clause} rejects it" if move.refused else move.clause)
+            for move in state.planned
+        ],
+        outcomes=[(outcome, amount(count)) for outcome, count in state.outcomes.items() if count],
+    )

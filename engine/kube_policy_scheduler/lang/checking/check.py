@@ -47,6 +47,8 @@ ANY_DOMAIN = "any"
 """The topology of `within one` that stands for all nodes."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
+DEFAULT_REST_SECONDS = 600.0
+"""Time for a moved workload to become ready, and for metrics to follow."""
 
 
 def check(
@@ -104,6 +106,7 @@ class _Checker:
     canary: checked.Canary | None = None
     queues: list[checked.QueueDeclaration] = field(default_factory=list)
     reclaims: list[checked.Reclaim] = field(default_factory=list)
+    rebalances: list[checked.Rebalance] = field(default_factory=list)
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -194,6 +197,8 @@ class _Checker:
                 self.queues.append(self._queue(tree))
             case syntax.Reclaim():
                 self.reclaims.append(self._reclaim(tree))
+            case syntax.Rebalance():
+                self._rebalance(tree)
             case syntax.UseKubernetes(without=without):
                 for plugin in without:
                     self._known(plugin, score=False)
@@ -365,6 +370,17 @@ class _Checker:
             evict = self.truth(tree.evict, scope)
         return checked.Reclaim(tree, tree.fair, after, condition, evict)
 
+    def _rebalance(self, tree: syntax.Rebalance) -> None:
+        # as with `order by`: after one without a condition none is reached
+        once = tree.condition is None and self.once("rebalance", tree.span)
+        if not once and (tree.condition is None or self.is_repeated("rebalance", tree.span)):
+            return
+        margin = self.number(tree.margin, "margin", low=0) if tree.margin is not None else None
+        most = int(self.whole(tree.most, "at most", low=0)) if tree.most is not None else None
+        rest = self.number(tree.rest, "rest", low=0, unit=SECONDS, default=DEFAULT_REST_SECONDS)
+        condition = self.condition(tree.condition, self.pod_scope("rebalance"))
+        self.rebalances.append(checked.Rebalance(tree, margin, most, rest, condition))
+
     def _weights(self, tree: syntax.UseScores) -> Mapping[str, float]:
         """Return the weights of the default scores that a policy adds."""
         weights, said = dict(self.inference.environment.scores), dict[str, Span]()
@@ -428,6 +444,7 @@ class _Checker:
             canary=self.canary,
             queues=tuple(self.queues),
             reclaims=tuple(self.reclaims),
+            rebalances=tuple(self.rebalances),
             steps=self.inference.all_steps + self.inference.steps,
             inputs=frozenset(self.inference.inputs),
         )

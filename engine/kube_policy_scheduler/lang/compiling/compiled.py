@@ -240,6 +240,19 @@ class DomainOrder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CompiledRebalance:
+    """`rebalance`"""
+
+    text: str
+    margin: float | None
+    """Points by which another node must lead; None: only pods that their nodes would reject move."""
+    most: int | None
+    """Moves of one pass; None: no limit of its own."""
+    rest_seconds: float
+    condition: Evaluate | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CompiledPolicy:
     """One policy, ready to decide."""
 
@@ -258,6 +271,8 @@ class CompiledPolicy:
     """What selects among the devices of a node; None: the default."""
     domains: DomainOrder | None
     """What selects among the domains that have room for a gang; None: the default."""
+    rebalances: tuple[CompiledRebalance, ...]
+    """The first whose condition holds for a pod applies to it."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
     checked: CheckedPolicy = field(repr=False)

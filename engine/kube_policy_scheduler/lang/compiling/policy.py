@@ -21,6 +21,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledPolicy,
     CompiledPreemption,
     CompiledQuota,
+    CompiledRebalance,
     CompiledRole,
     CompiledScore,
     CompiledTest,
@@ -61,9 +62,25 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         ties=policy.ties,
         devices=device_order,
         domains=_domain_order(policy, environment, device_order),
-        inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(value for value, _ in policy.domain_keys)])),
+        rebalances=tuple(
+            CompiledRebalance(
+                show_statement(each.tree),
+                each.margin,
+                each.most,
+                each.rest_seconds,
+                maker.compile_condition(each.condition),
+            )
+            for each in policy.rebalances
+        ),
+        inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy))])),
         checked=policy,
     )
+
+
+def _other_roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
+    """Return the values of a policy that stand in no clause."""
+    yield from (value for value, _ in policy.domain_keys)
+    yield from (each.condition for each in policy.rebalances if each.condition is not None)
 
 
 def _device_order(policy: CheckedPolicy, environment: Environment) -> DeviceOrder | None:

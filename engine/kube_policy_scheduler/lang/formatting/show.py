@@ -135,6 +135,8 @@ class _Printer:
                 return f"queue {name}{of}{taken}" + self._clauses("queue", statement)
             case syntax.Reclaim():
                 return "reclaim" + self._clauses("reclaim", statement)
+            case syntax.Rebalance():
+                return "rebalance" + self._clauses("rebalance", statement)
             case syntax.UseKubernetes(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use kubernetes without {names}" if names else "use kubernetes"

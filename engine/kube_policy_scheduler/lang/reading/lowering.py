@@ -534,6 +534,9 @@ class Statements:
         clauses["fair"] = bool(clauses["fair"])
         return syntax.Reclaim(**clauses, span=whole(items))
 
+    def rebalance(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Rebalance(**_clauses("rebalance", items), span=whole(items))
+
     # --- parts -------------------------------------------------------------------------------------------
 
     def part_min(self, items: list[Any]) -> Part:
@@ -556,6 +559,15 @@ class Statements:
 
     def part_evict(self, items: list[Any]) -> Part:
         return Part("evict where", items[2], whole(items))
+
+    def part_margin(self, items: list[Any]) -> Part:
+        return Part("margin", items[1], whole(items))
+
+    def part_at_most(self, items: list[Any]) -> Part:
+        return Part("at most", items[2], whole(items))
+
+    def part_rest(self, items: list[Any]) -> Part:
+        return Part("rest", items[1], whole(items))
 
     def part_as(self, items: list[Any]) -> Part:
         return Part("as", str(items[1]), whole(items))

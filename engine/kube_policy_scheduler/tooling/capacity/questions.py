@@ -196,8 +196,7 @@ def _candidates(
             continue
         moving = [pod for pod in seats.cluster.pods_on(name).values() if not is_of_node(pod)]
         for pod in moving:
-            manifest = seats.there.pods.get(pod.key)
-            why = staying.reason(manifest, pod) if manifest is not None else ""
+            why = staying.reason(pod)
             if why:
                 kept["a pod on it must stay"].append((name, f"{pod.key}: {why}"))
                 break

@@ -69,7 +69,14 @@ class Seats:
     """Places pods by the policy's own cycle; `mark` and `undo_to` take it all back."""
 
     def __init__(
-        self, there: ClusterState, ruleset: Ruleset, *, signals: Signals = Signals.EMPTY, now: float, seed: int = 0
+        self,
+        there: ClusterState,
+        ruleset: Ruleset,
+        *,
+        signals: Signals = Signals.EMPTY,
+        now: float,
+        seed: int = 0,
+        cycle: Cycle | None = None,
     ) -> None:
         """Prepare.
 
@@ -79,12 +86,13 @@ class Seats:
             signals: metrics.
             now: Unix seconds of all decisions.
             seed: of the tie-break.
+            cycle: one with columns that are kept already, in place of a new one with this seed.
         """
         self.there, self.cluster = there, there.cluster
         self.now = now
         self._ruleset, self._signals = ruleset, signals
         self._kubernetes = replace(KUBERNETES, profile=replace(KUBERNETES.profile, preempts=False))
-        self._cycle = Cycle(seed=seed)
+        self._cycle = cycle or Cycle(seed=seed)
         self._refused = RefusalMemo()
         self._changes = 0
         self._log: list[_Placed | _Removed | _Node] = []

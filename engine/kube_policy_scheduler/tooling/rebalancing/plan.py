@@ -10,22 +10,23 @@ out in thought, and every earlier move is proved to stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.choice import Ties, best, smallest_name
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
+from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, MoveRule, replacement_of, workload_of
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
 from kube_policy_scheduler.tooling.staying import Staying
 
@@ -45,17 +46,6 @@ _LAST_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class MoveBudgets:
-    """How many pods one pass may move."""
-
-    total: int = 10
-    node: int = 2
-    """Off one node."""
-    workload: int = 1
-    namespace: int = 5
-
-
-@dataclass(frozen=True, slots=True)
 class RebalanceOptions:
     """What is asked for."""
 
@@ -66,38 +56,26 @@ class RebalanceOptions:
     """Unix seconds."""
     signals: Signals = Signals.EMPTY
     seed: int = 0
-    budgets: MoveBudgets = MoveBudgets()
+    budgets: MoveBudgets = field(default_factory=MoveBudgets)
     rest_seconds: float = 0.0
     """A workload is left alone while one of its pods is younger."""
     local_storage: bool = True
     """Whether pods with local storage stay."""
     wanted: Callable[[PodInfo], bool] = field(default=lambda pod: True, repr=False)
     """Which pods may move."""
+    stated: Callable[[PodInfo], MoveRule | None] | None = field(default=None, repr=False)
+    """What the policy of a pod says with `rebalance`, in place of `margin` and `rest_seconds`; None: it does not move.
+    """
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By workload: nodes that earlier passes moved its pods off. They are not moved back there."""
     reserves: bool = False
     """Whether room on the target is reserved for the replacement, so that it goes there and not to one as good."""
 
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One pod to evict, and where its replacement goes."""
-
-    pod: str
-    uid: str
-    workload: str
-    """`namespace/KIND/name` of its controller."""
-    source: str
-    target: str
-    equally_good: int
-    """How many nodes are as good as the target, with itself: the replacement goes to one of them."""
-    policy: str
-    refused: bool
-    """Whether its node would reject it; else the target is better by `margin`."""
-    margin: float | None
-    clause: str
-    """What rejects it, or the score by which the target leads most."""
-    place: str
+    def rule(self, pod: PodInfo) -> MoveRule | None:
+        """Return when a pod moves; None: never."""
+        if not self.wanted(pod) or self.ruleset.rules(pod) is None:
+            return None
+        return self.stated(pod) if self.stated is not None else MoveRule(self.margin, self.rest_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +100,34 @@ class Plan:
     complete: bool
 
 
-def workload_of(pod: PodInfo) -> str:
-    """Return what creates a pod again."""
-    controller = pod.template.controller
-    return f"{pod.namespace}/{controller.kind}/{controller.name}" if controller is not None else pod.key
+def stated_in(
+    ruleset: Ruleset, cluster: Cluster, *, signals: Signals, now: float, default: MoveRule | None = None
+) -> Callable[[PodInfo], MoveRule | None]:
+    """Return what gives the `rebalance` of a pod's policy.
+
+    Args:
+        ruleset: the policies.
+        cluster: what conditions look at.
+        signals: metrics.
+        now: Unix seconds.
+        default: for pods of policies without a `rebalance`; None: they do not move.
+    """
+    made: dict[int, MoveRule] = {}
+
+    def rule(pod: PodInfo) -> MoveRule | None:
+        rules = ruleset.rules(pod)
+        if rules is None or rules.policy is None or not rules.policy.compiled.rebalances:
+            return default
+        found = rules.policy.rebalance_of(Frame(pod, cluster, now, signals=signals))
+        if found is None:
+            return None
+        known = made.get(id(found))  # the policy keeps it, so the number is no other's
+        if known is None:
+            text = f"{rules.policy.name}: {found.text}"
+            known = made[id(found)] = MoveRule(found.margin, found.rest_seconds, found.most, text)
+        return known
+
+    return rule
 
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -146,8 +148,15 @@ def plan(
     placed = seats.seat_all(
         pending, stop=stop, progress=lambda done: progress("pending pods placed", done, len(pending))
     )
-    planner = _Planner(seats, options)
-    found = planner.plan(there, stop=stop, progress=progress)
+    planner = Planner(seats, options)
+    pods = sorted(seats.cluster.pods.values(), key=lambda pod: pod.key)
+    for number, _ in enumerate(planner.sweep(pods)):
+        if stop():
+            planner.complete = False
+            break
+        if number % _EVERY == 0:
+            progress("pods decided", max(0, number - len(pods)), planner.checked or len(pods))
+    found = _prove(planner, stop=stop, progress=progress)
     seats.undo_to(start)
     return Plan(
         tuple(found),
@@ -160,6 +169,35 @@ def plan(
         options.margin,
         planner.complete and placed.complete,
     )
+
+
+def _prove(planner: Planner, *, stop: Stop, progress: Progress) -> list[Move]:
+    """Return the moves that are proved within the budgets, in order."""
+    options, cluster = planner.options, planner.seats.cluster
+    spent = SpentBudgets(options.budgets, Budgets(cluster))
+    moves: list[Move] = []
+    ranked = planner.ranked()
+    tries = len(ranked) if planner.complete else _LAST_TRIES
+    for number, pod in enumerate(ranked):
+        if number % _EVERY == 0:
+            progress(f"candidates proved, {len(moves):,} to move", number, len(ranked))
+        if len(moves) >= options.budgets.total:
+            planner.keep(pod, PASS_SPENT)
+            continue
+        if number >= tries or (planner.complete and stop()):
+            planner.complete = False
+            break
+        rule = options.rule(pod)
+        assert rule is not None
+        move = spent.refusal(pod, cluster.node_of(pod.uid) or "", rule) or planner.prove(pod)
+        if isinstance(move, Move):
+            moves.append(move)
+            spent.spend(pod, move.source, rule)
+        elif move == WELL:
+            planner.well += 1
+        else:
+            planner.keep(pod, move)
+    return moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +238,15 @@ class _Standing:
         return WELL if margin is None or lead <= margin else _Gain(False, lead)
 
 
-class _Planner:
-    """Looks at one pod after the other, and keeps the moves that are proved."""
+class Planner:
+    """Looks at one pod after the other, and proves moves. Between two steps of `sweep` the cluster is as before."""
 
     def __init__(self, seats: Seats, options: RebalanceOptions) -> None:
-        self._seats, self._options = seats, options
+        self.seats, self.options = seats, options
         self._rows = seats.cluster.nodes.rows
         self._moved: list[PodInfo] = []
         """Replacements of this pass, on their nodes."""
+        self._candidates: list[tuple[_Gain, PodInfo]] = []
         self._known: dict[Hashable, _Gain | str] = {}
         """What pods that are alike gain, as the cluster is."""
         self._failed: dict[Hashable, str] = {}
@@ -217,117 +256,95 @@ class _Planner:
         self.examples: dict[str, str] = {}
         self.complete = True
 
-    def plan(self, there: ClusterState, *, stop: Stop, progress: Progress) -> list[Move]:
-        """Return the moves, in order."""
-        ranked = sorted(self._sweep(there, stop, progress), key=lambda item: (item[0].order, item[1].key))
-        budgets = _Spent(self._options.budgets, Budgets(self._seats.cluster))
-        moves: list[Move] = []
-        tries = len(ranked) if self.complete else _LAST_TRIES
-        for number, (_, pod) in enumerate(ranked):
-            if number % _EVERY == 0:
-                progress(f"candidates proved, {len(moves):,} to move", number, len(ranked))
-            if len(moves) >= self._options.budgets.total:
-                self._keep(pod, PASS_SPENT)
-                continue
-            if number >= tries or (self.complete and stop()):
-                self.complete = False
-                break
-            why = budgets.refusal(pod, self._seats.cluster.node_of(pod.uid) or "")
-            move = why or self._try_alike(pod)
-            if isinstance(move, Move):
-                moves.append(move)
-                budgets.spend(pod, move.source)
-            elif move == WELL:
-                self.well += 1
-            else:
-                self._keep(pod, move)
-        return moves
-
-    def _keep(self, pod: PodInfo, why: str) -> None:
+    def keep(self, pod: PodInfo, why: str) -> None:
+        """Count a pod that would be better elsewhere and stays."""
         self.stay[why] += 1
         self.examples.setdefault(why, pod.key)
 
-    def _sweep(self, there: ClusterState, stop: Stop, progress: Progress) -> list[tuple[_Gain, PodInfo]]:
-        """Return the pods that would be better elsewhere as the cluster is, and may be evicted.
+    def ranked(self) -> list[PodInfo]:
+        """Return the pods that may be evicted and would be better elsewhere, the most urgent first."""
+        return [pod for _, pod in sorted(self._candidates, key=lambda item: (item[0].order, item[1].key))]
+
+    def sweep(self, pods: Sequence[PodInfo]) -> Iterator[None]:
+        """Look for pods that would be better elsewhere as the cluster is, and may be evicted; yields after each step.
 
         Pods of one template follow each other: its columns are kept, and one row of them changes from pod to pod.
         """
-        seats, options = self._seats, self._options
+        seats, options = self.seats, self.options
         staying = Staying(seats.cluster, now=options.now, local_storage=options.local_storage)
-        asked: dict[PodTemplate, list[tuple[objects.Pod, PodInfo]]] = {}
+        asked: dict[PodTemplate, list[tuple[PodInfo, MoveRule]]] = {}
         youngest: dict[str, float] = {}
-        for _, manifest in sorted(there.pods.items()):
-            info = seats.cluster.pods.get(manifest.metadata.uid)
-            if info is None or not info.node_name or info.terminating or is_of_node(info):
+        for info in pods:
+            yield
+            if info.uid not in seats.cluster.pods or not info.node_name or info.terminating or is_of_node(info):
                 continue
             workload = workload_of(info)
             youngest[workload] = max(youngest.get(workload, 0.0), info.created)
-            if info.node_name in self._rows and options.wanted(info) and options.ruleset.rules(info) is not None:
-                asked.setdefault(info.template, []).append((manifest, info))
+            rule = options.rule(info) if info.node_name in self._rows else None
+            if rule is not None:
+                asked.setdefault(info.template, []).append((info, rule))
         self.checked = sum(map(len, asked.values()))
-        found: list[tuple[_Gain, PodInfo]] = []
-        for number, (manifest, info) in enumerate(chain.from_iterable(asked.values())):
-            if stop():
-                self.complete = False
-                break
-            if number % _EVERY == 0:
-                progress("pods decided", number, self.checked)
-            gain = self._gain_of_alike(info)
+        for info, rule in chain.from_iterable(asked.values()):
+            yield
+            if seats.cluster.node_of(info.uid) != info.node_name or info.node_name not in self._rows:
+                continue  # gone since the sweep began
+            gain = self._gain_of_alike(info, rule)
             if gain == WELL:
                 self.well += 1
                 continue
-            rests = options.now - youngest[workload_of(info)] < options.rest_seconds
-            why = gain if isinstance(gain, str) else RESTS if rests else staying.reason(manifest, info)
+            rests = options.now - youngest[workload_of(info)] < rule.rest_seconds
+            why = gain if isinstance(gain, str) else RESTS if rests else staying.reason(info)
             if why:
-                self._keep(info, why)
+                self.keep(info, why)
             elif isinstance(gain, _Gain):
-                found.append((gain, info))
-        return found
+                self._candidates.append((gain, info))
 
-    def _gain_of_alike(self, pod: PodInfo) -> _Gain | str:
+    def assume(self, replacement: PodInfo, node: str) -> None:
+        """Carry out a move that was proved before, for the proofs of others; it must stay."""
+        self.seats.put(replacement, node)
+        self._moved.append(replacement)
+
+    def _gain_of_alike(self, pod: PodInfo, rule: MoveRule) -> _Gain | str:
         key = pod.template, id(pod.demand), pod.node_name
-        alike = self._seats.is_alike(pod)
+        alike = self.seats.is_alike(pod)
         known = self._known.get(key) if alike else None
         if known is None:
-            mark = self._seats.mark()
-            self._seats.take_off(pod)
+            mark = self.seats.mark()
+            self.seats.take_off(pod)
             replacement = self._replacement(pod)
-            known = self._standing(replacement).gain(self._rows[pod.node_name], self._options.margin)
+            known = self._standing(replacement).gain(self._rows[pod.node_name], rule.margin)
             if known != WELL:
                 known = self._obstacle(replacement) or known
-            self._seats.undo_to(mark)
+            self.seats.undo_to(mark)
             if alike:
                 self._known[key] = known
         return known
 
     def _replacement(self, pod: PodInfo) -> PodInfo:
-        """Return the pod that the controller creates in the place of one: a new name, the same template."""
-        uid, now = f"{pod.uid}-replacement", self._options.now
-        return msgspec.structs.replace(
-            pod, uid=uid, name=uid, node_name="", nominated_node="", created=now, demand=pod.template.demand
-        )  # fmt: skip
+        return replacement_of(pod, self.options.now)
 
     def _obstacle(self, replacement: PodInfo) -> str:
         """Return why it is not known where a replacement goes, whatever its nodes are; "" if nothing speaks of that."""
         if replacement.template.spec.resource_claims:
             return HAS_CLAIMS
-        if self._seats.inputs(replacement).hold_reason() is not None:
+        if self.seats.inputs(replacement).hold_reason() is not None:
             return HELD
-        return IN_A_GANG if self._seats.gangs(replacement) else ""
+        return IN_A_GANG if self.seats.gangs(replacement) else ""
 
     def _standing(self, replacement: PodInfo) -> _Standing:
-        return _Standing(*self._seats.ranked(replacement))
+        return _Standing(*self.seats.ranked(replacement))
 
     def _certain(self, replacement: PodInfo, standing: _Standing) -> IntArray:
         """Return the rows that the replacement may get: all best ones, or the first if ties are decided by name."""
         rows = standing.best()
-        if len(rows) > 1 and self._seats.rules(replacement).profile.ties is Ties.NAME:
-            return np.array([smallest_name(rows, self._seats.cluster.nodes)])
+        if len(rows) > 1 and self.seats.rules(replacement).profile.ties is Ties.NAME:
+            return np.array([smallest_name(rows, self.seats.cluster.nodes)])
         return rows
 
-    def _try_alike(self, pod: PodInfo) -> Move | str:
+    def prove(self, pod: PodInfo) -> Move | str:
+        """Return the move of a pod, carried out, if it is proved; else why not, with everything as before."""
         key = pod.template, id(pod.demand), pod.node_name, workload_of(pod)
-        alike = self._seats.is_alike(pod)
+        alike = self.seats.is_alike(pod)
         known = self._failed.get(key) if alike else None
         if known is not None:
             return known
@@ -339,12 +356,12 @@ class _Planner:
         return tried
 
     def _try(self, pod: PodInfo) -> Move | str:
-        """Return the move of a pod, carried out, if it is proved; else why not, with everything as before.
+        """Prove one move.
 
         Several nodes may be best: each of them is better than the pod's node by more than the margin. Both decisions
         must name the same ones.
         """
-        seats, options, workload = self._seats, self._options, workload_of(pod)
+        seats, options, workload = self.seats, self.options, workload_of(pod)
         source, names = seats.cluster.node_of(pod.uid) or "", seats.cluster.nodes.infos
         replacement = self._replacement(pod)
         terminating = self._certain(replacement, self._standing(replacement))
@@ -352,7 +369,9 @@ class _Planner:
         seats.take_off(pod)
         standing = self._standing(replacement)
         targets = self._certain(replacement, standing)
-        gain = standing.gain(self._rows[source], options.margin)
+        rule = options.rule(pod)
+        assert rule is not None
+        gain = standing.gain(self._rows[source], rule.margin)
         left = options.left.get(workload, frozenset())
         why = gain if isinstance(gain, str) else ""
         if not why and not np.array_equal(terminating, targets):
@@ -381,47 +400,49 @@ class _Planner:
 
     def _clause(self, pod: PodInfo, standing: _Standing, source: str, target: int, gain: _Gain) -> Clause:
         """Return what rejects a pod on a node, or the score by which another leads most."""
-        inputs = self._seats.inputs(pod)
+        inputs = self.seats.inputs(pod)
         if gain.refused:
             return refusal(inputs.frame(), inputs.profile, source) or Clause("")
-        name = self._seats.cluster.nodes.infos[target].name
+        name = self.seats.cluster.nodes.infos[target].name
         ahead = leads(inputs.frame(), inputs.profile, standing.feasible, node=name, over=source).values()
         return max(ahead, key=lambda item: item[0], default=(0.0, Clause("")))[1]
 
     def _stays(self, replacement: PodInfo) -> bool:
         """Return whether a replacement on its node would not be moved on."""
-        row = self._rows[self._seats.cluster.node_of(replacement.uid) or ""]
-        mark = self._seats.mark()
-        self._seats.take_off(replacement)
-        gain = self._standing(self._replacement(replacement)).gain(row, self._options.margin)
-        self._seats.undo_to(mark)
+        row = self._rows[self.seats.cluster.node_of(replacement.uid) or ""]
+        mark = self.seats.mark()
+        self.seats.take_off(replacement)
+        rule = self.options.rule(replacement)
+        gain = self._standing(self._replacement(replacement)).gain(row, rule.margin) if rule is not None else WELL
+        self.seats.undo_to(mark)
         return gain == WELL
 
 
-class _Spent:
+class SpentBudgets:
     """What a pass has moved so far."""
 
     def __init__(self, budgets: MoveBudgets, disruptions: Budgets) -> None:
         self._budgets, self._disruptions = budgets, disruptions
         self._by: Counter[tuple[str, str]] = Counter()
 
-    def refusal(self, pod: PodInfo, node: str) -> str:
+    def refusal(self, pod: PodInfo, node: str, rule: MoveRule) -> str:
         """Return the budget that keeps a pod where it is; "" where none does."""
         limits = self._budgets
         for kind, name, most in (
             ("node", node, limits.node),
             ("workload", workload_of(pod), limits.workload),
             ("namespace", pod.namespace, limits.namespace),
+            ("`rebalance`", rule.text, rule.most),
         ):
-            if self._by[kind, name] >= most:
+            if most is not None and self._by[kind, name] >= most:
                 return f"the budget of its {kind} is spent"
         for budget in self._disruptions.protecting(pod):
             if self._by["budget", f"{pod.namespace}/{budget.metadata.name}"] >= budget.status.disruptions_allowed:
                 return f"PodDisruptionBudget {budget.metadata.name} allows no more disruptions"
         return ""
 
-    def spend(self, pod: PodInfo, node: str) -> None:
+    def spend(self, pod: PodInfo, node: str, rule: MoveRule) -> None:
         """Count a move."""
         names = [("node", node), ("workload", workload_of(pod)), ("namespace", pod.namespace)]
         names += [("budget", f"{pod.namespace}/{one.metadata.name}") for one in self._disruptions.protecting(pod)]
-        self._by.update(names)
+        self._by.update([*names, ("`rebalance`", rule.text)])

@@ -8,6 +8,7 @@ from typing import Any
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.rebalancing.plan import Plan
+from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
 from kube_policy_scheduler.wording import amount, plural
 
@@ -62,3 +63,42 @@ def data(found: Plan, outcomes: Mapping[str, str] | None = None) -> dict[str, An
     ]
     del values["examples"]
     return {"headline": headline(found), "dryRun": outcomes is None, **values}
+
+
+def room_headline(found: RoomPlan) -> str:
+    """Return whether there is room, in one line."""
+    of = plural(len(found.seats), "pending pod")
+    have = "gets" if len(found.seats) == 1 else "get"
+    moves = f"if {plural(len(found.moves), 'pod')} {'moves' if len(found.moves) == 1 else 'move'}"
+    return f"{found.placed:,} of {of} {have} a place" + (f" {moves}" if found.moves else "")
+
+
+def room_lines(found: RoomPlan, *, to: Terminal, outcomes: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Return who gets a place and what moves for it, for people."""
+    yield to.paint(GREEN if found.placed == len(found.seats) else RED, room_headline(found))
+    if not found.complete:
+        yield to.paint(YELLOW, "stopped: this is the plan so far")
+    if found.seats:
+        yield ""
+        rows = [("pending pod", "gets", "because", "moves", "at least")]
+        rows += [
+            (printable(one.pod), one.node or "no place", one.why, str(one.moves), str(one.at_least))
+            for one in found.seats
+        ]
+        yield from to.table(rows, right_from=3)
+    if found.moves:
+        yield ""
+        moved = [("pod", "from", "to", "makes room for", "outcome" if outcomes else "")]
+        moved += [
+            (printable(one.pod), one.source, one.target, printable(one.room_for), (outcomes or {}).get(one.uid, ""))
+            for one in found.moves
+        ]
+        yield from to.table(moved, right_from=9)
+
+
+def room_data(found: RoomPlan, outcomes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the plan as plain values; outcomes: by uid, what became of each eviction; None: nothing was evicted."""
+    values: dict[str, Any] = report_values(found)
+    for made, move in zip(values["moves"], found.moves, strict=True):
+        made["outcome"] = (outcomes or {}).get(move.uid)
+    return {"headline": room_headline(found), "dryRun": outcomes is None, **values}

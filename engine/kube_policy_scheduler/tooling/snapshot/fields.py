@@ -17,8 +17,9 @@ from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
 from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
 from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
 from kube_policy_scheduler.cluster.object_store import BETA_CLASS
+from kube_policy_scheduler.cluster.pods import is_local
 from kube_policy_scheduler.cluster.prices import PRICE_KEY
-from kube_policy_scheduler.tooling.staying import IN_PLACE, local_volumes
+from kube_policy_scheduler.tooling.staying import IN_PLACE, safe_volumes
 
 Json: TypeAlias = dict[str, Any]
 
@@ -113,9 +114,11 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
     spec["schedulerName"] = pod.spec.scheduler_name
     volumes = [volume for volume in spec.get("volumes") or () if volume.keys() - {"name", "emptyDir", "hostPath"}]
     # that there is local storage keeps a pod on its node; what it is called matters to nobody
+    safe = safe_volumes(pod.metadata.annotations or {})
+    local = [volume for volume in pod.spec.volumes or () if is_local(volume) and volume.name not in safe]
     volumes += [
         {"name": f"local-{number}", ("hostPath" if volume.host_path is not None else "emptyDir"): {}}
-        for number, volume in enumerate(local_volumes(pod), 1)
+        for number, volume in enumerate(local, 1)
     ]
     if volumes:
         spec["volumes"] = volumes

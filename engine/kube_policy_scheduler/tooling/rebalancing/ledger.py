@@ -1,0 +1,131 @@
+"""What continuous rebalancing remembers from pass to pass: nodes that were left, rests, budgets by time, hits. Pure.
+
+A rebalancer without a memory moves a pod back and forth when a metric swings, and goes on when its moves do not land
+where they were planned. This one does neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kube_policy_scheduler.tooling.rebalancing.moves import Move
+
+HOUR_SECONDS = 3600.0
+LEFT_SECONDS = 24 * HOUR_SECONDS
+"""For so long a workload is not moved back to a node that it left."""
+ELSEWHERE_RESTS_SECONDS = HOUR_SECONDS
+"""For so long a workload stays after a replacement that landed elsewhere, or did not come."""
+_MOST_WORKLOADS = 10_000
+_MOST_LEFT = 64
+"""Nodes remembered of one workload."""
+JUDGED = 20
+"""Outcomes by which it is judged whether moves land; from half of them on."""
+LEAST_SHARE = 0.9
+
+
+class MoveOutcome(Enum):
+    """What became of a planned move; the value is the label of the metric."""
+
+    PLANNED = "planned"
+    """In a dry run: nothing was evicted."""
+    EVICTED = "evicted"
+    LATER = "later"
+    """A PodDisruptionBudget allows no disruption now."""
+    NEVER = "never"
+    """The Eviction API cannot evict the pod."""
+    FAILED = "failed"
+    """The eviction was not sent, or the API server did not answer."""
+    LANDED = "landed"
+    """The replacement is on the node of the plan."""
+    ELSEWHERE = "elsewhere"
+    """The replacement is on another node."""
+    PENDING = "pending"
+    """The replacement did not come, or has no node, and its room is no longer reserved."""
+
+
+@dataclass(slots=True)
+class _Workload:
+    left: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """By node: when it was left."""
+    rests_until: float = 0.0
+
+
+class Ledger:
+    """Keeps what was moved, and judges it. All times are seconds of one clock."""
+
+    def __init__(self, *, per_hour: int) -> None:
+        """per_hour: how many pods may be evicted within an hour."""
+        self._per_hour = per_hour
+        self._evicted: deque[float] = deque()
+        self._workloads: OrderedDict[str, _Workload] = OrderedDict()
+        self._hits: deque[bool] = deque(maxlen=JUDGED)
+        self._never: OrderedDict[str, None] = OrderedDict()
+        """The uids of pods that the Eviction API cannot evict."""
+        self.counts: Counter[MoveOutcome] = Counter()
+        self.stopped = ""
+        """Why nothing is moved any more; "" while moves land."""
+
+    def allowed(self, now: float) -> int:
+        """Return how many pods may be evicted now."""
+        while self._evicted and not 0 <= now - self._evicted[0] < HOUR_SECONDS:
+            self._evicted.popleft()
+        return 0 if self.stopped else max(0, self._per_hour - len(self._evicted))
+
+    def left(self, now: float) -> Mapping[str, frozenset[str]]:
+        """Return by workload the nodes that its pods were moved off."""
+        return {
+            name: frozenset(node for node, at in known.left.items() if now - at < LEFT_SECONDS)
+            for name, known in self._workloads.items()
+            if known.left
+        }
+
+    def keeps(self, workload: str, uid: str, now: float) -> bool:
+        """Return whether a pod stays for now: its workload rests, or the Eviction API cannot evict it."""
+        known = self._workloads.get(workload)
+        return uid in self._never or (known is not None and now < known.rests_until)
+
+    def note(self, move: Move, outcome: MoveOutcome, now: float, *, rest_seconds: float = 0.0) -> None:
+        """Note what became of a move; rest_seconds: for how long its workload stays after an eviction."""
+        self.counts[outcome] += 1
+        match outcome:
+            case MoveOutcome.EVICTED:
+                self._evicted.append(now)
+                known = self._workload(move.workload)
+                known.left[move.source] = now
+                known.left.move_to_end(move.source)
+                while len(known.left) > _MOST_LEFT:
+                    known.left.popitem(last=False)
+                known.rests_until = max(known.rests_until, now + rest_seconds)
+            case MoveOutcome.LANDED:
+                self._judge(hit=True)
+            case MoveOutcome.ELSEWHERE | MoveOutcome.PENDING:
+                known = self._workload(move.workload)
+                known.rests_until = max(known.rests_until, now + ELSEWHERE_RESTS_SECONDS)
+                self._judge(hit=False)
+            case MoveOutcome.NEVER:
+                self._never[move.uid] = None
+                while len(self._never) > _MOST_WORKLOADS:
+                    self._never.popitem(last=False)
+            case MoveOutcome.PLANNED | MoveOutcome.LATER | MoveOutcome.FAILED:
+                pass
+
+    def resume(self) -> None:
+        """Begin to judge afresh: the policies changed, or another term of leadership began."""
+        self._hits.clear()
+        self.stopped = ""
+
+    def _workload(self, name: str) -> _Workload:
+        known = self._workloads.setdefault(name, _Workload())
+        self._workloads.move_to_end(name)
+        while len(self._workloads) > _MOST_WORKLOADS:
+            self._workloads.popitem(last=False)
+        return known
+
+    def _judge(self, *, hit: bool) -> None:
+        self._hits.append(hit)
+        hits, of = sum(self._hits), len(self._hits)
+        if 2 * of >= JUDGED and hits < LEAST_SHARE * of:
+            self.stopped = f"only {hits} of the last {of} replacements are on the nodes of the plan"

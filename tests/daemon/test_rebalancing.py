@@ -1,0 +1,175 @@
+"""Moves by the daemon: proved, within budgets, with room reserved for the replacement, and judged afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.calm import Calm, story
+
+SPREAD = "filter fits(cpu, mem)\nscore 100 * (1 - node.used_fraction.cpu)\nrebalance margin 5 rest 30s\n"
+ONE_NODE = 'filter fits(cpu, mem) and node.name == "n0"\n'
+
+
+def on(calm: Calm) -> dict[str, int]:
+    """Return how many pods each node has, without those that are being deleted."""
+    pods = calm.server.pods.values()
+    return dict(
+        Counter(
+            pod["spec"]["nodeName"]
+            for pod in pods
+            if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+        )
+    )
+
+
+def moved(calm: Calm) -> Counter[str]:
+    return Counter(each.outcome.value for each in calm.told.moves)
+
+
+async def crowd(calm: Calm, *pods: str, policy: str = SPREAD) -> None:
+    """Place pods on the first node by another policy, then let the policy of the test decide."""
+    calm.process.use_policies(calm.policies_of(ONE_NODE))
+    for name in pods:
+        calm.pod(name, owner=name, app="web")
+    await calm.after(5)
+    assert on(calm) == {"n0": len(pods)}
+    calm.process.use_policies(calm.policies_of(policy))
+
+
+def test_pods_move_until_nothing_is_gained_and_each_lands_where_it_was_to() -> None:
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", "d", "e", "f")
+        await calm.after(300)
+        assert on(calm) == {"n0": 2, "n1": 2, "n2": 2}
+        assert moved(calm) == {"evicted": 4, "landed": 4}
+        await calm.after(600)
+        assert len(calm.server.evicted) == 4, "and then there is peace"
+
+    story(SPREAD, tell, cpus=(8, 8, 8))
+
+
+def test_nothing_moves_without_the_statement_or_where_its_condition_is_false() -> None:
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", policy=SPREAD.partition("rebalance")[0])
+        await calm.after(200)
+        calm.process.use_policies(calm.policies_of(SPREAD.rstrip() + ' if pod.label.app != "web"\n'))
+        await calm.after(200)
+        assert calm.server.evicted == []
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_without_a_margin_only_pods_move_that_their_node_rejects() -> None:
+    other = "filter fits(cpu, mem)\nscore 100 * (1 - node.used_fraction.cpu)\nrebalance\n"
+
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", policy=other)
+        await calm.after(200)
+        assert calm.server.evicted == []
+        calm.process.use_policies(calm.policies_of(other + 'filter node.name != "n0"\n'))
+        await calm.after(200)
+        assert on(calm) == {"n1": 2}
+
+    story(other, tell, cpus=(8, 8))
+
+
+@pytest.mark.parametrize(("answer", "outcome", "most"), [(429, "later", 100), (500, "never", 1)])
+def test_budgets_of_the_api_server_are_kept_and_the_others_go_on(answer: int, outcome: str, most: int) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.server.spent_budgets = {"a": answer}
+        await crowd(calm, "a", "b", "c", "d")
+        await calm.after(300)
+        assert "a" in calm.on_nodes()
+        assert on(calm) == {"n0": 2, "n1": 2}
+        assert 1 <= moved(calm)[outcome] <= most
+        assert calm.process.scheduler.reservations.all() == []
+        if answer == 429:
+            calm.server.spent_budgets.clear()
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_room_is_reserved_for_the_replacement_until_it_comes() -> None:
+    policy = 'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\n'
+
+    async def tell(calm: Calm) -> None:
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        calm.pod("big", millis=3000, owner="big", app="web")
+        await calm.after(5)
+        calm.server.replaces_after = 10.0
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.server.evicted:
+            await calm.after(1)
+        calm.pod("thief", millis=3000, app="other")
+        await calm.after(5)
+        assert calm.server.pods["thief"]["spec"].get("nodeName") != "n1"
+        await calm.after(30)
+        assert moved(calm) == {"evicted": 1, "landed": 1}
+        assert calm.server.pods["thief"]["spec"].get("nodeName") == "n0", "where the old pod was"
+
+    story(policy, tell, cpus=(4, 4))
+
+
+def test_room_for_a_replacement_that_never_comes_is_given_back_and_counts_as_a_miss() -> None:
+    policy = 'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\n'
+
+    async def tell(calm: Calm) -> None:
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        calm.pod("big", millis=3000, owner="big", app="web")
+        await calm.after(5)
+        calm.server.replaces_after = 10_000.0
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.server.evicted:
+            await calm.after(1)
+        await calm.after(20)
+        calm.pod("one", millis=3000, app="other")
+        calm.pod("two", millis=3000, app="other")
+        await calm.after(10)
+        assert len(calm.on_nodes()) == 1
+        await calm.after(100)
+        assert len(calm.on_nodes()) == 2
+        assert moved(calm) == {"evicted": 1, "pending": 1}
+
+    story(policy, tell, cpus=(4, 4))
+
+
+def test_pending_pods_go_first() -> None:
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", "d")
+        calm.server.forbidden.add("bindings")
+        calm.pod("waits", app="web")
+        await calm.after(120)
+        assert calm.server.evicted == []
+        calm.server.forbidden.clear()
+        await calm.after(300)
+        assert calm.server.evicted
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_bare_pods_stay() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        for name in "abcd":
+            calm.pod(name, app="web")
+        await calm.after(5)
+        calm.process.use_policies(calm.policies_of(SPREAD))
+        await calm.after(200)
+        assert calm.server.evicted == []
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_a_restart_moves_nobody_back() -> None:
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", "d")
+        while not calm.server.evicted:
+            await calm.after(1)
+        calm.restart()
+        await calm.after(400)
+        assert on(calm) == {"n0": 2, "n1": 2}
+        assert len(calm.server.evicted) <= 3
+
+    story(SPREAD, tell, cpus=(8, 8))

@@ -1,0 +1,184 @@
+"""Room for pods that wait: few moves, each with a new place before anything is evicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
+from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, replacement_of
+from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions
+from kube_policy_scheduler.tooling.rebalancing.room import BUDGET, FITS, NO_NODE, NOWHERE, RoomPlan, plan_room
+from tests.tooling.test_capacity import budget
+from tests.tooling.worlds import ruleset, things_of
+
+Json = dict[str, Any]
+FITTING = "filter fits()\nscore most_allocated(cpu)\n"
+PLENTY = MoveBudgets(100, 100, 100, 100)
+
+
+def node(name: str, cpu: int = 4, **more: Any) -> Json:
+    return {"name": name, "cpu": cpu, "mem": "64Gi", **more}
+
+
+def on(name: str, cpu: Any, workload: str = "web", **more: Any) -> Json:
+    return {"cpu": cpu, "node": name, "owner": f"ReplicaSet/{workload}", **more}
+
+
+def waits(cpu: Any, **more: Any) -> Json:
+    return {"cpu": cpu, "owner": "ReplicaSet/new", **more}
+
+
+def world(nodes: list[Json], pods: list[Json], *more: Any) -> ClusterState:
+    return cluster_state([*things_of(nodes, pods), *more])
+
+
+def planned(there: ClusterState, policy: str = FITTING, budgets: MoveBudgets = PLENTY) -> RoomPlan:
+    before = {uid: there.cluster.node_of(uid) for uid in there.cluster.pods}
+    found = plan_room(there, RebalanceOptions(ruleset("a", policy), None, 1000.0, budgets=budgets), there.pending())
+    assert {uid: there.cluster.node_of(uid) for uid in there.cluster.pods} == before
+    return found
+
+
+def moves(found: RoomPlan) -> list[tuple[str, str, str]]:
+    return [(move.pod.removeprefix("default/"), move.source, move.target) for move in found.moves]
+
+
+def test_one_small_pod_moves_for_a_large_one() -> None:
+    found = planned(world([node("a"), node("b")], [on("a", 1), on("b", 2), waits("3500m")]))
+    assert moves(found) == [("p0", "a", "b")]
+    assert [(seat.pod, seat.node, seat.moves, seat.at_least) for seat in found.seats] == [("default/p2", "a", 1, 1)]
+
+
+def test_where_there_is_room_nothing_moves() -> None:
+    found = planned(world([node("a")], [waits(3)]))
+    assert (moves(found), found.seats[0].why) == ([], FITS)
+
+
+def test_the_node_is_taken_where_the_fewest_pods_must_move() -> None:
+    pods = [*(on("a", 1) for _ in range(3)), on("b", 3), waits(4)]
+    found = planned(world([node("a"), node("b"), node("c", 3)], pods))
+    assert moves(found) == [("p3", "b", "c")]
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        ([on("a", 3), on("b", 4), waits(4)], NOWHERE),
+        ([on("a", 1), on("b", 2), waits(5)], NO_NODE),
+        ([{"cpu": 1, "node": "a"}, on("b", 2), waits(4)], NOWHERE),
+    ],
+)
+def test_why_there_is_no_room(pods: list[Json], why: str) -> None:
+    found = planned(world([node("a"), node("b")], pods))
+    assert (moves(found), found.seats[0].node, found.seats[0].why) == ([], "", why)
+
+
+def test_budgets_bound_what_moves() -> None:
+    pods = [on("a", 1), on("a", 1)]
+    there = world([node("a"), node("b"), node("c")], [*pods, on("b", 2), on("c", 2), waits(4)])
+    assert len(planned(there).moves) == 1
+    assert planned(there, budgets=MoveBudgets(0, 9, 9, 9)).seats[0].why == BUDGET
+    protected = world([node("a"), node("b")], [on("a", 1, labels={"app": "x"}), on("b", 2), waits(4)])
+    assert len(planned(protected).moves) == 1
+    protected = world(
+        [node("a"), node("b")], [on("a", 1, labels={"app": "x"}), on("b", 2), waits(4)], budget("x", 0, app="x")
+    )
+    assert planned(protected).moves == ()
+
+
+def test_a_gang_gets_all_places_or_none() -> None:
+    gang = FITTING + "gang by pod.label.job size 2 if pod.label.job\n"
+    members = [waits(4, labels={"job": "j"}), waits(4, labels={"job": "j"})]
+    pods = [on("a", 1), on("b", 1), *members]
+    found = planned(world([node("a"), node("b"), node("c", 2)], pods), gang)
+    assert moves(found) == [("p0", "a", "c"), ("p1", "b", "c")]
+    assert found.placed == 2
+    found = planned(world([node("a"), node("b"), node("c", 1)], pods), gang)
+    assert (moves(found), found.placed) == ([], 0)
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
+    nodes = [node(f"n{at}", draw(st.integers(2, 6))) for at in range(draw(st.integers(2, 4)))]
+    free = [one["cpu"] * 2 for one in nodes]
+    pods: list[Json] = []
+    for at in range(draw(st.integers(1, 9))):
+        where, halves = draw(st.integers(0, len(nodes) - 1)), draw(st.integers(1, 4))
+        if free[where] >= halves:
+            free[where] -= halves
+            pods.append(on(f"n{where}", f"{halves * 500}m", f"w{at}", labels={"app": draw(st.sampled_from("ab"))}))
+    pods += [waits(f"{draw(st.integers(2, 10)) * 500}m", labels={"app": "a"}) for _ in range(draw(st.integers(1, 2)))]
+    return nodes, pods
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    made=crowded(),
+    policy=st.sampled_from(
+        [
+            FITTING,
+            "filter fits()\nscore least_allocated(cpu)\n",
+            "filter fits()\nlimit count() by pod.label.app to 2 over node\n",
+        ]
+    ),
+)
+def test_every_plan_holds_when_it_is_carried_out_and_needs_at_least_its_bound(
+    made: tuple[list[Json], list[Json]], policy: str
+) -> None:
+    there = world(*made)
+    found = planned(there, policy)
+    cluster, rules = there.cluster, ruleset("a", policy)
+
+    def host(pod: Any) -> str | None:
+        governing = rules.rules(pod)
+        assert governing is not None
+        return DecisionInputs(pod, cluster, governing, now=1000.0).decide(Cycle()).host
+
+    pending = {pod.key: pod for pod in there.pending()}
+    for seat in found.seats:
+        assert seat.at_least <= seat.moves or not seat.node
+        victims = [move for move in found.moves if move.room_for == seat.pod]
+        assert len(victims) == seat.moves
+        for move in victims:
+            replacement = replacement_of(cluster.pods[move.uid], 1000.0)
+            where = host(replacement)
+            assert where is not None
+            assert where != move.source
+            cluster.place(replacement, where)
+        for move in victims:
+            cluster.displace(move.uid)
+        where = host(pending[seat.pod])
+        assert bool(where) == bool(seat.node)
+        if where:
+            cluster.place(pending[seat.pod], where)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    things = things_of([node("a"), node("b")], [on("a", 1), on("b", 2), waits("3500m")])
+    kinds = {objects.Node: "Node", objects.Pod: "Pod"}
+    items = [{"apiVersion": "v1", "kind": kinds[type(one)], **msgspec.to_builtins(one)} for one in things]
+    Path("c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    Path("a.policy").write_text(FITTING)
+    asked = ["rebalance", "--policies", "a.policy", "--cluster", "c.json"]
+    assert run([*asked, "--pending"]) == 1
+    assert "1 of 1 pending pod gets a place if 1 pod moves" in capsys.readouterr().out
+    assert run([*asked, "--for", "p2", "--format", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [(move["pod"], move["target"], move["roomFor"]) for move in told["moves"]] == [
+        ("default/p0", "b", "default/p2")
+    ]
+    assert run([*asked, "--for", "p0"]) == 2
+    assert run([*asked, "--for", "nobody"]) == 2
+    assert run([*asked, "--for", "p2", "--most", "0"]) == 1
