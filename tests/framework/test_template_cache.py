@@ -87,6 +87,29 @@ def test_templates_that_a_plugin_sees_otherwise_share_nothing_wrong(cluster: Clu
     assert kept.of(frame(first, cluster), profile) is not kept.of(frame(second, cluster), profile)
 
 
+@pytest.mark.parametrize(("limit", "is_kept"), [({}, True), ({"max_bytes": 1}, False)], ids=["default", "one byte"])
+def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: dict[str, int], is_kept: bool) -> None:
+    kept, profile = TemplateCaches(**limit), kubernetes_profile()
+    first, second = (frame(pod(cluster, name, cpu=f"{cpu}m"), cluster) for name, cpu in (("a", 100), ("b", 200)))
+
+    found = [ref(kept.of(first, profile)) for _ in range(3)]  # what comes once may be left out in any case
+    for _ in range(3):
+        kept.of(second, profile)
+
+    assert (found[-1]() is not None) is is_kept
+
+
+def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
+    usual, forgetful, profile = Cycle(), Cycle(cache_bytes=2), kubernetes_profile()
+    for number in range(12):
+        incoming = pod(cluster, f"p{number}", cpu=f"{100 + number % 3}m")
+        expected = usual.decide(frame(incoming, cluster), profile).host
+
+        assert forgetful.decide(frame(incoming, cluster), profile).host == expected
+        assert expected is not None
+        cluster.place(incoming, expected)
+
+
 def test_profiles_share_nothing(cluster: Cluster) -> None:
     kept = TemplateCaches()
     incoming = frame(pod(cluster, "a"), cluster)
