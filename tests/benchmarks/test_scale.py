@@ -16,7 +16,7 @@ from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.__main__ import INTERRUPTED, Run, main, page
 from tests.benchmarks.scale.api import synthetic_api
 from tests.benchmarks.scale.daemon_loop import measure_daemon
-from tests.benchmarks.scale.gang import SIZES, gang_row, measure_gangs
+from tests.benchmarks.scale.gang import SIZES, gang_row, measure_gangs, measure_gangs_in_racks
 from tests.benchmarks.scale.gated import measure_gated
 from tests.benchmarks.scale.growth import Size
 from tests.benchmarks.scale.loads import LOADS, THRESHOLDS
@@ -68,6 +68,12 @@ async def test_gangs_of_any_size_are_bound(tmp_path: Path) -> None:
             found = await measure_gangs(site, Reference(), gangs=3, size=4)
 
             assert (found.name, found.gangs * found.size) == ("gang 3x4", site.hands.bound_pods)
+
+
+async def test_gangs_in_racks_are_bound() -> None:
+    found = await measure_gangs_in_racks(Reference(), gangs=3, size=4, nodes=12, racks=2)
+
+    assert (found.workload, found.decisions) == ("gangs in racks 3x4", 12)
 
 
 async def test_pods_are_bound_beside_gated_ones() -> None:

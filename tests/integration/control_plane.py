@@ -143,7 +143,9 @@ class ControlPlane:
         told = subprocess.run([self._programs / "kube-apiserver", "--help"], capture_output=True, text=True, check=True)
         if "GenericWorkload=" not in told.stdout:
             return ()
-        return ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+        known = (gate for gate in ("GenericWorkload", "TopologyAwareWorkloadScheduling") if f"{gate}=" in told.stdout)
+        gates = ",".join(f"{gate}=true" for gate in known)
+        return (f"--feature-gates={gates}", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
 
     def _run(self, program: str, *arguments: str) -> None:
         with (self._directory / f"{program}.log").open("ab") as log:

@@ -83,10 +83,10 @@ async def throughput(
 ) -> Throughput:
     """Create everything, let a scheduler fill its caches, start it, and wait until all is bound and reported."""
     async with scene() as seen:
-        await together(seen.api.send("POST", *thing) for thing in workload.devices(nodes=nodes, pods=pods))
+        await together(seen.api.send("POST", *thing) for thing in workload.things(nodes=nodes, pods=pods))
         await seen.api.fill(nodes=nodes, pods=(workload.pod(number) for number in range(pods)))
         release = await seen.api.hold_lease(LEASES[kind])
-        with seen.scheduler(kind, policy=policy, profile=profile) as process:
+        with seen.scheduler(kind, policy=policy, profile=profile, groups=bool(workload.gang)) as process:
             await process.idle()
             bound: dict[str, float] = {}
             watching = asyncio.Event()

@@ -27,6 +27,8 @@ from tests.integration.control_plane import ControlPlane, assets
 
 KUBERNETES_SCORES = "filter node.ready\nuse kubernetes scores\n"
 LEASES = {"ours": "policy-scheduler", "kube": "kube-scheduler"}
+GROUP_GATES = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
+"""Of kube-scheduler 1.36; those of 1.37 are two of them."""
 IDLE_SHARE = 0.15
 """Of a core: Go's runtime is never quite idle."""
 IDLE_PATIENCE_SECONDS = 30.0
@@ -51,6 +53,7 @@ class Scene:
         serves: str = SCHEDULER,
         avoids: tuple[str, str] | None = None,
         elects: bool = True,
+        groups: bool = False,
     ) -> Iterator[Process]:
         """Start a scheduler, and end it by its process id.
 
@@ -62,8 +65,11 @@ class Scene:
             serves: the `schedulerName` of kube-scheduler's pods.
             avoids: label and value of the nodes that kube-scheduler leaves alone.
             elects: whether it waits for a lease.
+            groups: whether kube-scheduler knows PodGroups, with their topology.
         """
         command = self._ours(policy, profile, stages) if kind == "ours" else self._kube(serves, avoids, elects)
+        if kind == "kube" and groups:
+            command.append("--feature-gates=" + ",".join(f"{gate}=true" for gate in GROUP_GATES))
         if kind == "ours" and not elects:
             command.append("--no-leader-election")
         log = self.directory / f"{kind}.log"

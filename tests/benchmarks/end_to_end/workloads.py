@@ -15,6 +15,7 @@ from tests.benchmarks.manifests import pod as scheduler_perf_pod
 SCHEDULER = "policy-scheduler"
 NAMESPACE = "default"
 ZONES = 3
+RACK, RACKS = "topology.kubernetes.io/rack", 50
 CPU_MILLIS, MEMORY_MIB, PODS = 4000, 32768, 110
 POD_CPU_MILLIS, POD_MEMORY_MIB = 100, 500
 MAX_SKEW = 5
@@ -24,8 +25,9 @@ Placement = Mapping[str, str]
 
 
 def node(number: int) -> Json:
-    """Return a node of scheduler_perf's size, in one of three zones."""
-    made = scheduler_perf_node(node_name(number), zone=zone_of(node_name(number)))
+    """Return a node of scheduler_perf's size, in one of three zones and of 50 racks."""
+    name = node_name(number)
+    made = scheduler_perf_node(name, zone=zone_of(name), labels={RACK: rack_of(name)})
     del made["metadata"]["uid"]
     return {"apiVersion": "v1", "kind": "Node"} | made
 
@@ -38,6 +40,11 @@ def node_name(number: int) -> str:
 def zone_of(name: str) -> str:
     """Return the zone of a node."""
     return f"zone-{int(name.rpartition('-')[2]) % ZONES}"
+
+
+def rack_of(name: str) -> str:
+    """Return the rack of a node."""
+    return f"rack-{int(name.rpartition('-')[2]) % RACKS:02d}"
 
 
 def pod(name: str, **spec: Any) -> Json:
@@ -60,21 +67,31 @@ class Workload:
     """What is wrong with where the pods are, beside nodes that hold more than they have."""
     claims: bool = False
     """Whether each node has devices, and each pod claims one."""
+    gang: int = 0
+    """Pods of one PodGroup each; 0: without PodGroups."""
+    racks: bool = False
+    """Whether each PodGroup must be in one rack."""
 
     def pod(self, number: int) -> Json:
         """Return one of its pods."""
         name = f"pod-{number:06d}"
+        if self.gang:
+            return pod(name, schedulingGroup={"podGroupName": f"gang-{number // self.gang:05d}"}, **self.spec)
         if not self.claims:
             return pod(name, **self.spec)
         made = pod(name, resourceClaims=[{"name": "gpus", "resourceClaimName": name}], **self.spec)
         made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
         return made
 
-    def devices(self, *, nodes: int, pods: int) -> Iterator[tuple[str, Json]]:
+    def things(self, *, nodes: int, pods: int) -> Iterator[tuple[str, Json]]:
         """Yield what is there before its pods, by the path at which it is created.
 
         The claims are created as the controller of claims does for pods with a template, which does not run here.
         """
+        for number in range(0, pods, self.gang or pods):
+            if self.gang:
+                group = _pod_group(f"gang-{number // self.gang:05d}", min(self.gang, pods - number), racks=self.racks)
+                yield f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups", group
         if not self.claims:
             return
         group = "/apis/resource.k8s.io/v1"
@@ -83,6 +100,14 @@ class Workload:
             yield f"{group}/resourceslices", resource_slice(node_name(number))
         for number in range(pods):
             yield f"{group}/namespaces/{NAMESPACE}/resourceclaims", claim(f"pod-{number:06d}", namespace=NAMESPACE)
+
+
+def _pod_group(name: str, size: int, *, racks: bool) -> Json:
+    spec: Json = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    if racks:
+        spec["schedulingConstraints"] = {"topology": [{"key": RACK}]}
+    kind = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup"}
+    return kind | {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
 def overfull(placement: Placement) -> list[str]:
@@ -112,6 +137,16 @@ def _eight_a_node(placement: Placement) -> list[str]:
     return [f"{name} holds {number} pods" for name, number in per_node.items() if number > PER_NODE]
 
 
+def _scattered(placement: Placement) -> list[str]:
+    racks: dict[int, set[str]] = {}
+    for name, where in placement.items():
+        if where:
+            racks.setdefault(int(name.rpartition("-")[2]) // GANG, set()).add(rack_of(where))
+    return [f"gang {number} is in {len(found)} racks" for number, found in racks.items() if len(found) > 1]
+
+
+GANG = 4
+"""Pods of a gang, as in scheduler_perf."""
 WORKLOADS = (
     Workload("SchedulingBasic", 10_000, {}, 2.0),
     Workload(
@@ -135,4 +170,6 @@ WORKLOADS = (
         3.0,
     ),
     Workload("SchedulingWithResourceClaimTemplate", 5_000, {}, 3.0, _eight_a_node, claims=True),
+    Workload("GangScheduling", 3_000, {}, 2.0, gang=GANG),
+    Workload("TopologyAwareGangScheduling", 3_000, {}, 2.0, _scattered, gang=GANG, racks=True),
 )

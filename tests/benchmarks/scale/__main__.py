@@ -36,7 +36,17 @@ from tests.benchmarks.reference import Reference
 from tests.benchmarks.report import SLOWER, baseline, store_baseline
 from tests.benchmarks.scale.api import synthetic_api
 from tests.benchmarks.scale.daemon_loop import EVENTS, Bound, measure_daemon
-from tests.benchmarks.scale.gang import SIZES, Gangs, gang_row, measure_gangs
+from tests.benchmarks.scale.gang import (
+    RACK_NODES,
+    RACK_PODS_PER_SECOND,
+    RACK_SIZES,
+    SIZES,
+    Gangs,
+    gang_row,
+    measure_gangs,
+    measure_gangs_in_racks,
+    racks_row,
+)
 from tests.benchmarks.scale.gated import NAME as WHILE_GATED
 from tests.benchmarks.scale.gated import measure_gated
 from tests.benchmarks.scale.growth import Size, measure_growth
@@ -64,7 +74,7 @@ START_SECONDS, MEMORY_MB = 10.0, 1_200.0
 START_SECONDS_BEFORE, MEMORY_MB_BEFORE = 26.0, 2_400.0
 AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "pod", "stalls")
 """Rows that need the cluster at full size; `start` is part of each of them."""
-ROWS = ("start", *AT_FULL_SIZE, "daemon", "small", "thresholds", "shards", "growth")
+ROWS = ("start", *AT_FULL_SIZE, "daemon", "racks", "small", "thresholds", "shards", "growth")
 DAEMON_PLACED, DAEMON_PODS = 50_000, 3_000
 """Pods that are on nodes when the daemon starts, at most, and pods that come."""
 GROWTH_SECONDS = 270.0
@@ -77,6 +87,7 @@ rows: {", ".join(ROWS)}
 examples:
   make bench ARGS='--scale'                                   # all rows: 130,000 nodes, 500,000 pods
   make bench ARGS='--scale --only rules,card,clauses,own'     # only these rows of the table
+  make bench ARGS='--scale --only racks'                      # gangs in one rack each, 5,000 nodes
   make bench ARGS='--scale --only stalls --causes relist,scrape'
   make bench ARGS='--scale --nodes 5000 --pods 20000'         # about two minutes
   make bench ARGS='--scale --store'                           # make this run the baseline
@@ -295,6 +306,12 @@ def _measure(run: Run, options: argparse.Namespace, reference: Reference, progre
         progress.found(
             f"the daemon: {run.daemon.cpu_us:,.0f} µs of CPU time a pod, {run.daemon.per_second:,.0f} pods/s"
         )
+    for gangs, size in RACK_SIZES if "racks" in rows else ():
+        progress.say(f"{racks_row(gangs, size)}, {RACK_NODES:,} nodes")
+        with _noise(run, reference, f"{racks_row(gangs, size)}/{RACK_NODES}"):
+            run.workloads.append(asyncio.run(measure_gangs_in_racks(reference, gangs=gangs, size=size)))
+        reached = run.workloads[-1].per_second
+        progress.found(f"{racks_row(gangs, size)}: {reached:,.0f} pods/s, goal {RACK_PODS_PER_SECOND:,.0f}/s")
     wanted = {(name, 5_000) for name, _ in AT_5000} if "small" in rows else set()
     if "thresholds" in rows:
         wanted |= {(ours, size) for *_, ours, size in THRESHOLDS if size}
