@@ -184,6 +184,8 @@ def test_a_block_in_which_only_some_groups_fit_is_left_again() -> None:
         await calm.after(60)
         assert {place[0] for place in nodes_of(calm).values()} == {"b"}
         assert len(calm.on_nodes()) == 8
+        counts = calm.process.scheduler.waiting_pods.domain_counts
+        assert counts.started == {BLOCK: 1, RACK: 2}
 
     story("domains by roomiest", tell, cpus=())
 

@@ -180,9 +180,17 @@ def test_a_group_that_no_domain_holds_says_what_is_missing_in_the_best_one() -> 
         assert (calm.on_nodes(), calm.waiting()) == ([], [])
         missing = "b (topology.kubernetes.io/rack) has room for 4 of 5 pods; 1 more request"
         assert missing in calm.told.why["p"]
+        waiting_pods = calm.process.scheduler.waiting_pods
+        assert waiting_pods.shortfalls() == {"topology.kubernetes.io/rack": (1, 1)}
         racks(calm, b2="b")
         await calm.after(20)
         assert len(calm.on_nodes()) == 5
+        assert waiting_pods.shortfalls() == {}
+        assert waiting_pods.domain_counts.started == {"topology.kubernetes.io/rack": 1}
+        pods(calm, "near", "late")
+        await calm.after(10)
+        assert len(calm.on_nodes()) == 6
+        assert waiting_pods.domain_counts.started.total() == 1, "one more member is not one more gang"
 
     story("", tell, cpus=())
 

@@ -499,6 +499,9 @@ class Daemon:
             devices=self._devices(),
             unschedulable_pods=self._census.rejections(),
             queues=usage.states()[:MAX_QUEUES] if (usage := scheduler.cluster.queue_usage) is not None else (),
+            gangs_started=scheduler.waiting_pods.domain_counts.started,
+            gang_domains_left=scheduler.waiting_pods.domain_counts.left,
+            gangs_without_domain=scheduler.waiting_pods.shortfalls(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={

@@ -141,6 +141,32 @@ class Shortfall:
     message: str
     best: tuple[DomainRoom, ...] = ()
     """The domains with the most room, for people; empty where nobody asked for them."""
+    key: str = ""
+    """The topology of the domain that lacks room for the fewest members; "" if there is no domain."""
+    missing: int = 0
+    """How many members that domain lacks room for."""
+
+
+ANY_DOMAIN = "any"
+"""In metrics: gangs that were placed on any nodes, because no topology had a domain for them."""
+OTHER_TOPOLOGY = "other"
+"""In metrics: topologies beyond the first `MOST_TOPOLOGIES`."""
+MOST_TOPOLOGIES = 50
+
+
+class DomainCounts:
+    """How gangs got their domains since the start, by topology."""
+
+    def __init__(self) -> None:
+        self.started = Counter[str]()
+        """Gangs that started in a domain."""
+        self.left = Counter[str]()
+        """Domains that a gang left because not all of its members fit there, though there was room by resources."""
+
+    def count(self, counts: Counter[str], domain: Domain | None) -> None:
+        """Count one more."""
+        key = domain.key if domain is not None else ANY_DOMAIN
+        counts[key if key in counts or len(counts) < MOST_TOPOLOGIES else OTHER_TOPOLOGY] += 1
 
 
 FreeOf = Callable[[str], IntArray]
@@ -234,7 +260,10 @@ def choose(
         best = names.first(among[room[among] == room[among].max()])
         there = int(room[best])
         nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members)))
-    return Shortfall(min(nearest)[2] if nearest else "there is no topology to choose from")
+    if not nearest:
+        return Shortfall("there is no topology to choose from")
+    missing, number, message = min(nearest)
+    return Shortfall(message, key=levels[number] or "", missing=missing)
 
 
 def roomiest(

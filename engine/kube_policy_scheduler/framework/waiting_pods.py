@@ -22,7 +22,10 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gang_domains import (
+    MOST_TOPOLOGIES,
+    OTHER_TOPOLOGY,
     Domain,
+    DomainCounts,
     Members,
     Preference,
     Shortfall,
@@ -133,6 +136,7 @@ class WaitingPods(Generic[AssumedT]):
         """By group: domains in which not all members fit, and until when others are tried first."""
         self._shortfalls: dict[Group, tuple[Hashable, Shortfall]] = {}
         """Groups for which no domain has room, and the state of everything for which that is so."""
+        self.domain_counts = DomainCounts()
         self._reclaim_again: dict[Group, float] = {}
         """When it is tried again to evict pods of other queues for a gang, Unix seconds."""
         self._gathered_at: dict[Group, float] = {}
@@ -481,6 +485,20 @@ class WaitingPods(Generic[AssumedT]):
             self._shortfalls[group] = state, found
             if failed:
                 self.pacing.look_at(group, now + DOMAIN_RETRY_SECONDS)
+        else:
+            self._shortfalls.pop(group, None)
+        return found
+
+    def shortfalls(self) -> dict[str, tuple[int, int]]:
+        """Return by topology: how many pending gangs have no domain, and how many members their best domains lack."""
+        found: dict[str, tuple[int, int]] = {}
+        for group, (_, shortfall) in self._shortfalls.items():
+            if self._queue.without_place(group):
+                key = shortfall.key
+                if key not in found and len(found) >= MOST_TOPOLOGIES:
+                    key = OTHER_TOPOLOGY
+                gangs, missing = found.get(key, (0, 0))
+                found[key] = gangs + 1, missing + shortfall.missing
         return found
 
     def _preference(self, queued: QueuedPod) -> Preference:
@@ -520,6 +538,7 @@ class WaitingPods(Generic[AssumedT]):
         domain = self._algorithm.domain(group)
         if domain is not None:
             now = self._clock()
+            self.domain_counts.count(self.domain_counts.left, domain)
             if len(self._failed_domains) >= MOST_SHORTFALLS:
                 self._failed_domains.clear()
             failed = {each: until for each, until in self._failed_domains.get(group, {}).items() if until > now}
@@ -610,6 +629,7 @@ class WaitingPods(Generic[AssumedT]):
         self.permit.wait(uid, assumed.requirements, now)
         self._queue.wait(queued)
         released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
+        self._count_domains(released)
         for each in released:
             self._queue.resume(each.queued)
             for requirement in each.requirements:
@@ -620,6 +640,14 @@ class WaitingPods(Generic[AssumedT]):
         if not released and not self._next:
             self._gather(assumed.requirements, now)
         return released
+
+    def _count_domains(self, released: Sequence[AssumedT]) -> None:
+        """Count the domains of the gangs that start now."""
+        confined = {each.group: each for pod in released for each in pod.requirements if each.levels}
+        for group, requirement in confined.items():
+            new = sum(any(each.group == group for each in pod.requirements) for pod in released)
+            if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
+                self.domain_counts.count(self.domain_counts.started, self._algorithm.domain(group))
 
     def _gather(self, requirements: Sequence[GangRequirement], now: float) -> None:
         """Have the others of some groups decided out of turn."""

@@ -146,6 +146,12 @@ class LiveState:
     """That pods can claim, by state: published, allocated; empty if drivers publish none."""
     unschedulable_pods: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By (plugin, profile) that rejected them."""
+    gangs_started: Mapping[str, int] = field(default_factory=dict)
+    """Gangs that started in a domain, by topology."""
+    gang_domains_left: Mapping[str, int] = field(default_factory=dict)
+    """Domains that a gang left again, by topology."""
+    gangs_without_domain: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
     new_nodes: Mapping[str, int] = field(default_factory=dict)
     """Unschedulable pods by whether new nodes would help them: help, do_not_help."""
     watches: Sequence[WatchRow] = ()
@@ -253,6 +259,35 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Dominant share of a queue: what it borrows, by what the nodes offer and by its weight.",
         ("queue",),
         lambda live: (((queue.name,), queue.share) for queue in live.queues),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_gangs_started_in_domain",
+        "Number of gangs that started in a topology domain, by the topology that was taken; any: on any nodes.",
+        ("topology",),
+        lambda live: _by_label(live.gangs_started),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_gang_domains_left",
+        "Number of domains that a gang left because not all of its members fit there, though there was room by"
+        " resources.",
+        ("topology",),
+        lambda live: _by_label(live.gang_domains_left),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_gangs_without_domain",
+        "Number of pending gangs for which no domain has enough room, by the topology of their best domain.",
+        ("topology",),
+        lambda live: (((key,), gangs) for key, (gangs, _) in live.gangs_without_domain.items()),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_gang_members_missing",
+        "Number of members for which the best domains of these gangs have no room.",
+        ("topology",),
+        lambda live: (((key,), missing) for key, (_, missing) in live.gangs_without_domain.items()),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
