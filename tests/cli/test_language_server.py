@@ -248,3 +248,13 @@ async def test_a_clause_is_renamed_in_tests(client: LanguageClient, folder: Path
     assert edit is not None
     changes = {uri.rpartition("/")[2]: [each.new_text for each in edits] for uri, edits in (edit.changes or {}).items()}
     assert changes == {"card.policy": ["cool"], "card.test.yaml": ["cool"]}
+
+
+async def test_a_queue_is_renamed_in_tests(client: LanguageClient, folder: Path) -> None:
+    (folder / "card.policy").write_text("queue top by pod.label.team min cpu 1\nfilter node.ready\n")
+    (folder / "card.test.yaml").write_text(TESTS.replace("{node: a1}", "{queue: {'top/red': 0, other: 1}}"))
+    editor = Editor(client, folder / "card.policy")
+    edit = await client.text_document_rename_async(lsp.RenameParams(editor.id, editor.at("top"), "team"))
+    assert edit is not None
+    changes = {uri.rpartition("/")[2]: [each.new_text for each in edits] for uri, edits in (edit.changes or {}).items()}
+    assert changes == {"card.policy": ["team"], "card.test.yaml": ["team/red"]}

@@ -77,6 +77,7 @@ def test_an_empty_line_takes_every_statement() -> None:
         ("let x = 3\ndef f(a) = a\nmetric m = promql(\"q\")\nscore |", {"x", "f", "m"}),
         ("let broken = 3 +\nscore |", {"broken"}),
         ("canary of |", {"stable"}),
+        ("queue top\nqueue a of |", {"top"}),
     ],
 )  # fmt: skip
 def test_what_is_possible_is_offered(text: str, some: set[str]) -> None:

@@ -30,6 +30,9 @@ def places(text: str, **others: str) -> list[str]:
         ("filter node.ready as al|ive", ["test.policy:1:22"]),
         ('use "|common.policy"', ["common.policy:1:1", "test.policy:1:5"]),
         ("canary of st|able for 10%", ["stable.policy:1:8", "test.policy:1:11"]),
+        ("queue to|p\nqueue a of top\nqueue b of top",
+         ["test.policy:1:7", "test.policy:2:12", "test.policy:3:12"]),
+        ("queue a of to|p\nqueue top", ["test.policy:2:7", "test.policy:1:12"]),
         ("score count(p in node.pods where |p.priority > 1)", []),
         ("score node.|free.cpu", []),
         ("score cl|amp(1, 2, 3)", []),
@@ -105,3 +108,15 @@ def test_kinds() -> None:
         for word in ("a ", "m ", "f(", "ok")
     }
     assert list(kinds.values()) == [NameKind.LET, NameKind.METRIC, NameKind.DEF, NameKind.CLAUSE]
+
+
+def test_a_queue_is_renamed_with_its_children_in_all_policies() -> None:
+    before, name, offset = at_cursor("queue to|p\nqueue a of top", other="queue b of top")
+    symbol, edits = renamed(before, name, offset, "company")
+    assert symbol.kind is NameKind.QUEUE
+    after = applied(before, edits)
+    assert [source.text for source in after.sources.values()] == [
+        "queue company\nqueue a of company", "queue b of company"
+    ]  # fmt: skip
+    with pytest.raises(RenameError, match="taken"):
+        renamed(before, name, offset, "b")

@@ -16,7 +16,7 @@ from kube_policy_scheduler.editor.documents import (
     queries_of,
     templates_of,
 )
-from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, scalars
+from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, keys_below, scalars
 from tests.editor.cursor import NAME, project
 
 HEAD = "policy: card.policy\nnodes:\n- {name: a1, cpu: 4}\n"
@@ -26,6 +26,7 @@ NAMES = {
     "clause": ["calm", "node.ready", "fits(cpu, mem)"],
     "query": ["cpu_usage", 'up{job="x"}'],
     "template": ["small"],
+    "queue": ["research"],
     "policy file": ["card.policy"],
     "code": ["P0102"],
 }
@@ -62,6 +63,7 @@ def offered(text: str, name: str = "card.test.yaml") -> dict[str, str]:
         (f"{HEAD}cases:\n- name: x\n  pod: {{cpu: 1}}\n  expect: {{filtered: {{|}}}}\n", {"a1", "b1"}),
         (f"{HEAD}cases:\n- name: x\n  expect: {{filtered: {{a1: {{clause: |}}}}}}\n", {"calm", "fits(cpu, mem)"}),
         (f"{HEAD}cases:\n- name: x\n  expect: {{unschedulable: {{clause: n|", {"node.ready"}),
+        (f"{HEAD}cases:\n- name: x\n  expect: {{queue: {{|}}}}", {"research"}),
         (f"{HEAD}metrics: {{|}}", {"cpu_usage", "series", "outages"}),
         (f"{HEAD}metrics: {{cpu_usage: {{|}}}}", {"a1"}),
         (f"{HEAD}tie: |", {"ok", "fail"}),
@@ -140,6 +142,11 @@ def test_what_a_test_names() -> None:
     assert templates_of(Source("x.test.yaml", text)) == ("small", "big")
     found = project('metric load = promql("cpu_usage") default 50\nscore load + promql("other")\n')
     assert set(queries_of(found, NAME)) == {"cpu_usage", "other"}
+
+
+def test_keys_below_a_key() -> None:
+    source = Source("x.yaml", "a: {queue: {x: 1, 'y/z': 2}}\nqueue: 3\n")
+    assert [(text, span.text) for text, span in keys_below(source, key="queue")] == [("x", "x"), ("y/z", "y/z")]
 
 
 def test_scalars_behind_a_key() -> None:

@@ -39,7 +39,7 @@ from kube_policy_scheduler.editor.hover import builtin_text, hover
 from kube_policy_scheduler.editor.positions import Encoding, Lines
 from kube_policy_scheduler.editor.project import Project, look_at
 from kube_policy_scheduler.editor.trials import Trial, hints, shown_end, shown_summary
-from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, scalars
+from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, keys_below, scalars
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.lang.owner import Owner
@@ -160,6 +160,7 @@ class PolicyServer(LanguageServer):
         return {
             "node": sorted(words.nodes),
             "clause": [*sorted(clauses), *sorted(plugins)],
+            "queue": sorted(names.queue_names(project)),
             "query": sorted(queries),
             "template": sorted(templates_of(source)),
             "policy file": sorted(name.rpartition("/")[2] for name in files),
@@ -454,7 +455,7 @@ def _writing(server: PolicyServer) -> None:
         except names.RenameError as error:
             server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, str(error)))
             return None
-        if symbol.kind is names.NameKind.CLAUSE:
+        if symbol.kind in (names.NameKind.CLAUSE, names.NameKind.QUEUE):
             edits = (*edits, *_in_tests(server, symbol, params.new_name))
         return _workspace_edit(server, edits)
 
@@ -490,13 +491,19 @@ def _writing(server: PolicyServer) -> None:
 
 
 def _in_tests(server: PolicyServer, symbol: names.Symbol, new: str) -> Iterator[tuple[Span, str]]:
-    """Yield the places of test files that name a clause of their policies."""
+    """Yield the places of test files that name a clause or a queue of their policies."""
     sources = {each.span.source.name for each in symbol.places}
     for folder in sorted({folder_of(name) for name in sources}):
         files = {name.rpartition("/")[2] for name in sources if folder_of(name) == folder}
         for test in server.files.tests(folder):
             if files & policies_of(test):
-                yield from ((span, new) for text, span in scalars(test, key="clause") if text == symbol.name)
+                if symbol.kind is names.NameKind.CLAUSE:
+                    yield from ((span, new) for text, span in scalars(test, key="clause") if text == symbol.name)
+                    continue
+                for text, span in keys_below(test, key="queue"):
+                    name, _, key = text.partition("/")  # one of several by key is NAME/KEY
+                    if name == symbol.name:
+                        yield span, f"{new}/{key}" if key else new
 
 
 def _fix_all(server: PolicyServer, project: Project, source: Source) -> lsp.CodeAction:

@@ -147,7 +147,8 @@ def _items(at: _Place) -> Iterator[Item]:
         case "LABEL_VALUE":
             yield from _label_values(at)
         case "OBJECT_NAME" if at.last() == "OF":
-            yield from (Item(each, ItemKind.VALUE, at.start) for each in names.policy_names(at.project))
+            known = names.queue_names if at.before[0].kind == "QUEUE" else names.policy_names
+            yield from (Item(each, ItemKind.VALUE, at.start) for each in known(at.project))
         case _:
             return
 

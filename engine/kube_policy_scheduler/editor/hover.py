@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.editor import names
 from kube_policy_scheduler.editor.project import Project
-from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of
+from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.environment import Environment, Field
 from kube_policy_scheduler.lang.reading.parse_tokens import Token, keywords, tokens
 from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, Statement
 from kube_policy_scheduler.lang.types import Info, Kind
-from kube_policy_scheduler.wording import one_line
+from kube_policy_scheduler.wording import one_line, plural, some
 
 _UNBOUNDED = 1e12
 """Ranges that are wider say nothing to people."""
@@ -82,6 +83,23 @@ def definition_text(project: Project, source: str, name: str, definition: names.
     return f"{code(line)}{kind}{file}"
 
 
+def queue_text(project: Project, name: str, statement: syntax.Statement) -> str:
+    """Return a declaration, the queues above it, and those directly below it."""
+    queues = {queue.name: queue for queue in declared_queues(project.checked.policies)}
+    above: list[str] = []
+    queue = queues.get(name)
+    while queue is not None and queue.tree.parent is not None and queue.tree.parent not in above:
+        above.append(queue.tree.parent)
+        queue = queues.get(queue.tree.parent)
+    below = [each.name for each in queues.values() if each.tree.parent == name]
+    parts = [code(statement.span.text)]
+    if above:
+        parts.append(f"below {', '.join(f'`{each}`' for each in above)}")
+    if below:
+        parts.append(f"{plural(len(below), 'queue')} below it: {some([f'`{each}`' for each in below])}")
+    return "\n\n".join(parts)
+
+
 def hover(project: Project, name: str, offset: int) -> Hover | None:
     """Return what is known of the word at an offset of a source; None where no word is."""
     source = project.sources.get(name)
@@ -106,6 +124,8 @@ def _text(project: Project, name: str, words: tuple[Token, ...], index: int) -> 
             return definition_text(project, name, symbol.name, symbol.definitions[0])
         if symbol.kind is names.NameKind.CLAUSE and symbol.definitions[0].statement is not None:
             return code(symbol.definitions[0].statement.span.text)
+        if symbol.kind is names.NameKind.QUEUE and symbol.definitions[0].statement is not None:
+            return queue_text(project, symbol.name, symbol.definitions[0].statement)
         if symbol.kind is names.NameKind.POLICY:
             return f"the policy `{symbol.name}`"
     if token.kind in keywords() and token.text in BY_KEYWORD and _begins(project, name, token):

@@ -28,6 +28,7 @@ class NameKind(Enum):
     METRIC = "metric"
     CLAUSE = "clause"
     POLICY = "policy"
+    QUEUE = "queue"
     FILE = "file"
     """The path of a `use`."""
     LOCAL = "variable"
@@ -108,6 +109,10 @@ def _of_statement(statement: syntax.Statement, words: list[Token]) -> Iterator[O
             at = next((word for word in words if word.kind == "OBJECT_NAME"), None)
             if at is not None:
                 yield Occurrence(statement.name, NameKind.POLICY, Span(source, at.start, at.end), True, statement)
+        case syntax.Queue():
+            yield Occurrence(statement.name, NameKind.QUEUE, statement.name_span, True, statement)
+            if statement.parent is not None:
+                yield Occurrence(statement.parent, NameKind.QUEUE, statement.parent_span)
         case syntax.Canary():
             yield Occurrence(statement.of, NameKind.POLICY, statement.of_span)
         case syntax.UseFile():
@@ -168,6 +173,16 @@ def policy_names(project: Project) -> tuple[str, ...]:
     return tuple(sorted({policy.name for policy in project.checked.policies}))
 
 
+def queue_names(project: Project) -> tuple[str, ...]:
+    """Return the names of all queues: those of all policies form one tree."""
+    named = (each.name for file in project.files.values() for each in occurrences(file) if _declares_queue(each))
+    return tuple(dict.fromkeys(named))
+
+
+def _declares_queue(each: Occurrence) -> bool:
+    return each.kind is NameKind.QUEUE and each.defines
+
+
 def symbol_at(project: Project, name: str, offset: int) -> Symbol | None:
     """Return the symbol at an offset of a source; None where no name stands, or one of a field or builtin."""
     file = project.files.get(name)
@@ -183,6 +198,8 @@ def symbol_at(project: Project, name: str, offset: int) -> Symbol | None:
             return _file(project, at)
         case NameKind.POLICY:
             return _policy(project, at)
+        case NameKind.QUEUE:
+            return _queue(project, at)
         case NameKind.CLAUSE:
             return _everywhere(project, name, at, clause=True)
         case _:
@@ -215,6 +232,17 @@ def _policy(project: Project, at: Occurrence) -> Symbol:
         if not written and policy_name(source.name) == at.name
     ]
     return Symbol(at.name, NameKind.POLICY, (*written, *by_file), tuple(each for each in found if not each.defines))
+
+
+def _queue(project: Project, at: Occurrence) -> Symbol:
+    found = [
+        each
+        for file in project.files.values()
+        for each in occurrences(file)
+        if each.kind is NameKind.QUEUE and each.name == at.name
+    ]
+    defined, uses = ([each for each in found if each.defines is defines] for defines in (True, False))
+    return Symbol(at.name, NameKind.QUEUE, tuple(defined), tuple(uses))
 
 
 def _everywhere(project: Project, name: str, at: Occurrence, *, clause: bool) -> Symbol | None:
@@ -258,7 +286,7 @@ def renamed(project: Project, name: str, offset: int, new: str) -> tuple[Symbol,
     """
     symbol = symbol_at(project, name, offset)
     if symbol is None or symbol.kind is NameKind.FILE:
-        raise RenameError("only names of `let`, `def`, `metric`, clauses and policies can be renamed")
+        raise RenameError("only names of `let`, `def`, `metric`, clauses, queues and policies can be renamed")
     if symbol.kind is NameKind.POLICY and not all(each.span.text for each in symbol.definitions):
         raise RenameError("the policy has the name of its file: write `policy NAME` first")
     pattern = _VALUE_NAME if symbol.kind.is_value else _OBJECT_NAME
@@ -281,6 +309,8 @@ def _refuse_taken(project: Project, symbol: Symbol, new: str) -> None:
             known |= {path.partition(".")[0] for path in project.environment.fields}
         elif symbol.kind is NameKind.CLAUSE:
             known = set(clause_names(project, source))
+        elif symbol.kind is NameKind.QUEUE:
+            known = set(queue_names(project))
         else:
             known = set(policy_names(project))
         if new in known:

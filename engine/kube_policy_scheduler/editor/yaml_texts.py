@@ -72,6 +72,25 @@ def scalars(source: Source, *, key: str) -> Iterator[tuple[str, Span]]:
                         yield str(value.value), Span(source, value.start_mark.index, value.end_mark.index)
 
 
+def keys_below(source: Source, *, key: str) -> Iterator[tuple[str, Span]]:
+    """Yield the keys of the mappings behind a key, wherever it stands, with their places, without quotes."""
+    for root in _compose(source.text):
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, yaml.SequenceNode):
+                stack.extend(node.value)
+            elif isinstance(node, yaml.MappingNode):
+                for name, value in node.value:
+                    stack.append(value)
+                    if isinstance(value, yaml.MappingNode) and getattr(name, "value", None) == key:
+                        for one, _ in value.value:
+                            if isinstance(one, yaml.ScalarNode):
+                                inside = len(one.style or "") if one.style in ("'", '"') else 0
+                                start, end = one.start_mark.index + inside, one.end_mark.index - inside
+                                yield str(one.value), Span(source, start, end)
+
+
 def _compose(text: str) -> list[Any]:
     if len(text) > MOST_CHARACTERS or too_deep_at(text) is not None:
         return []

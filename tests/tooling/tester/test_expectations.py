@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kube_policy_scheduler.tooling.tester.run import State
+from tests.tooling.suites import suite
 from tests.tooling.tester.plain_policies import run_text
 
 HEAD = """
@@ -151,6 +154,51 @@ def test_evictions_are_named(evicts: str, state: State) -> None:
     there += "  - {name: other, node: b2, cpu: 2, priority: 9}\n"
     (result,) = run_text(case(f"evicts: {evicts}\n{there}", "{cpu: 3, priority: 5}")).cases
     assert result.state is state
+
+
+QUEUES = """queue a for pods where pod.label.q == "a" max cpu 2
+queue team by pod.label.team
+filter true
+"""
+
+
+@pytest.mark.parametrize(
+    ("expect", "state", "said"),
+    [
+        ("queue: {a: 2, 'team/red': 1}", State.PASSED, ""),
+        ("queue: {a: '<= 2'}", State.PASSED, ""),
+        ("queue: {a: 3}", State.FAILED, "expected 3, got 2"),
+        ("queue: {'team/red': 0}", State.FAILED, "expected 0, got 1"),
+        ("queue: {'team/blue': 0}", State.PASSED, ""),
+        ("queue: {b: 1}", State.FAILED, "expected queue b, got there is no such queue: the queues are a, team/red"),
+    ],
+)
+def test_pods_of_queues_are_counted(tmp_path: Path, expect: str, state: State, said: str) -> None:
+    cases = f"""
+- name: x
+  pods: [{{name: one, node: n1, cpu: 1, labels: {{q: a}}}}, {{name: red, node: n1, cpu: 1, labels: {{team: red}}}}]
+  sequence: {{pod: {{cpu: 1, labels: {{q: a}}}}, count: 2}}
+  expect: {{{expect}}}
+"""
+    (result,) = suite(tmp_path, QUEUES, cases).run().results()
+    assert result.state is state
+    assert [f"expected {each.mismatch.expected}, got {each.mismatch.got}" for each in result.failures] == (
+        [said] if said else []
+    )
+
+
+RACK = "gang by pod.label.job size 2 within one rack if pod.label.job is not missing\n"
+
+
+@pytest.mark.parametrize(("domain", "state"), [("r1", State.PASSED), ("r2", State.FAILED)])
+def test_the_domain_of_a_gang(tmp_path: Path, domain: str, state: State) -> None:
+    nodes = "nodes: [{name: n1, cpu: 4, labels: {rack: r1}}, {name: n2, cpu: 1, labels: {rack: r2}}]"
+    cases = f"- {{name: x, sequence: {{pod: {{cpu: 1, labels: {{job: j}}}}, count: 2}}, expect: {{domain: {domain}}}}}"
+    (result,) = suite(tmp_path, RACK, cases, more=nodes).run().results()
+    assert result.state is state
+    if state is State.FAILED:
+        assert {each.mismatch.expected for each in result.failures} == {"domain: r2"}
+        assert all("r1" in each.mismatch.got for each in result.failures)
 
 
 class TestTies:

@@ -270,6 +270,15 @@ def repair(forest: Forest) -> None:
         for resource in list(queue.lend):
             if queue.lend[resource] >= guaranteed[queue.name].get(resource, 0):
                 del queue.lend[resource]  # all of it, as without the word
+    limits: dict[str, Amounts] = {"": {}}
+    for queue in _top_down(children):
+        above = limits[queue.parent]
+        for resource, most in list(queue.maximum.items()):
+            if most > above.get(resource, most):
+                del queue.maximum[resource]  # that of a queue above it is reached first
+        limits[queue.name] = above | queue.maximum
+    if forest.reclaim is not None and not forest.reclaim.startswith("reclaim fair") and not any(guaranteed.values()):
+        forest.reclaim = None  # nothing is guaranteed
 
 
 def _top_down(children: Mapping[str, Sequence[ForeignQueue]]) -> list[ForeignQueue]:
