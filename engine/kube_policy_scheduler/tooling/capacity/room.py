@@ -5,8 +5,10 @@ Shapes: `int64[nodes]` in column units (cpu in millicores, others in units).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -69,15 +71,30 @@ def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo]) -> int:
 def least_nodes(pods: Sequence[PodInfo], offered: Mapping[str, int]) -> int:
     """Return how many nodes that offer this much some pods need at least.
 
-    The volume bound (the sum over the capacity), and the number of pods that take more than half of a node: no two of
-    them share one (Martello and Toth, Knapsack Problems, 1990, section 8.3).
+    Each resource on its own, by the bound L2 of Martello and Toth (Knapsack Problems, 1990, 8.3): pods that take
+    more than half of a node need one each, and what these leave takes only so much of the others.
     """
     least = 1 if pods else 0
     for resource, amount in total(pods).items():
         room = offered.get(resource, 0)
         if amount > 0 and room > 0:
-            large = sum(2 * requests_of(pod).get(resource, 0) > room for pod in pods)
-            least = max(least, -(-amount // room), large)
+            least = max(least, _bins([requests_of(pod).get(resource, 0) for pod in pods], room))
+    return least
+
+
+def _bins(sizes: Sequence[int], room: int) -> int:
+    """Return how many bins of a size some items need at least: the bound L2."""
+    sizes = sorted(size for size in sizes if size > 0)
+    sums = [0, *accumulate(sizes)]
+    half, count = bisect_right(sizes, room // 2), len(sizes)
+    least = -(-sums[count] // room)
+    for small in sorted({0, *sizes[:half]}):  # items smaller than this are left out
+        medium = max(half, bisect_right(sizes, room - small))
+        alone = count - medium  # nothing that is not left out fits beside them
+        first = bisect_left(sizes, small)
+        spare = (medium - half) * room - (sums[medium] - sums[half])
+        rest = max(0, sums[half] - sums[first] - spare)
+        least = max(least, alone + (medium - half) + -(-rest // room))
     return least
 
 
