@@ -7,7 +7,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz soak moves faults reference vsix lock clean
+.PHONY: help demo test lint format bench record fuzz soak moves faults reference vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -31,6 +31,10 @@ format: $(VENV)/.dev ## ruff's fixes and formatting
 
 bench: $(VENV)/.dev ## run the benchmarks
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+record: $(VENV)/.dev ## repeat the record on the GPU trace: NODES=openb_node_list_all_node.csv PODS=openb_pod_list_default.csv
+	@$(BIN)/policyctl simulate policies/gpu/fgd-balanced.policy policies/gpu/fgd-reserve.policy --until 130% --seeds 10 \
+	  --cluster $(NODES) --pods $(PODS) $(ARGS)
 
 fuzz: $(VENV)/.dev ## fuzz each parser of untrusted input for ten minutes; ARGS='yaml --minutes 1' for less
 	@$(BIN)/python -m tests.fuzz $(ARGS)
