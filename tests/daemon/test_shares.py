@@ -80,6 +80,8 @@ def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -
         ("gang by pod.label.job size 3 within 60s if pod.label.job\n", True, "namespace/team"),
         ("filter count(p in zone.pods) < 5\n", False, "counted"),
         ("spread by pod.label.tenant over zone max skew 1\n", False, "counted"),
+        ("queue team by pod.namespace max cpu 5\n", True, "counted"),
+        ('queue others for pods where pod.label.tenant == "nobody" max cpu 5\n', False, "namespace/team"),
     ],
 )
 def test_pods_that_are_counted_together_are_one_unit(policy: str, by_pod: bool, unit: str) -> None:

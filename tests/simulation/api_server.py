@@ -48,6 +48,8 @@ class ApiServer:
         """Whether a watch may begin in the past; otherwise each that is not up to date gets 410."""
         self.bound: dict[str, str] = {}
         """Node by uid of every pod ever bound."""
+        self.stuck: set[str] = set()
+        """Names of pods that do not end when they are deleted: their containers hang, or they have a finalizer."""
         self.quota: dict[str, int] = {}
         self.denials: dict[str, int] = {}
         """By name, of pods about which no write is allowed by a webhook: the status it answers with."""
@@ -205,8 +207,19 @@ class ApiServer:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
             self._tell("pods", "MODIFIED", pod)
             uid = pod["metadata"]["uid"]
+            if name in self.stuck:
+                self.met["pod that does not end"] += 1
+                return
             loop = asyncio.get_running_loop()
             loop.call_later(5 * self.random.random(), lambda: self._remove(name, uid=uid))
+
+    def release(self, name: str) -> None:
+        """Let a pod end, if it should have ended and did not."""
+        if name in self.stuck:
+            self.stuck.discard(name)
+            pod = self.pods.get(name)
+            if pod is not None and "deletionTimestamp" in pod["metadata"]:
+                self._remove(name)
 
     def bind_pod(self, name: str, node: str) -> None:
         """Let another client bind a pod."""
@@ -291,6 +304,8 @@ class ApiServer:
             raise refusal(403, "not allowed yet")
         if verb != "GET" and name in self.denials:
             self.met[f"{subresource or 'deletion'}: {self.denials[name]} by a webhook"] += 1
+            if pod["spec"].get("nodeName"):
+                self.met[f"eviction: {self.denials[name]} by a webhook"] += 1
             raise denial(self.denials[name])
         match verb, subresource:
             case "POST", "binding":

@@ -21,11 +21,18 @@ from tests.simulation.watch_stream import WATCH_FAULTS
 
 NAMES = frozenset({"policy-scheduler"})
 QUOTA = {"a": 5, "b": 3}
-BASE = """
+GANGS = """
 gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod label job and not pod label near
 gang by pod.label.job size number(pod.label.size) ?? 1 within 40s within one rack if pod label near
+"""
+BASE = f"""{GANGS}\
 limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
 """
+QUEUED = f"""{GANGS}\
+queue a for pods where pod.label.tenant == "a" min pods 2 max pods 5
+queue b for pods where pod.label.tenant == "b" max pods 3
+"""
+"""The limits of tenants as queues."""
 WIDE = 64
 """More nodes than this are more than columns have room for at first (`_FIRST_CAPACITY` in `cluster`)."""
 SETTLE_SECONDS = 900.0
@@ -127,6 +134,8 @@ class Chaos(ABC):
             (1, self._storm),
             (3, self._faults),
             (2, self._deny),
+            (2, self._deny_evictions),
+            (2, self._hang),
             (1, self._restart),
             (1, self._slow_link),
             (1, self._others_fill),
@@ -185,7 +194,7 @@ class Chaos(ABC):
             self.server.delete_pod(name)
 
     def _finish(self) -> None:
-        running = [n for n, p in self.server.pods.items() if p["status"]["phase"] == "Running"]
+        running = self._running()
         for name in self.random.sample(running, min(len(running), self.random.choice((1, 1, 4)))):
             self.server.finish_pod(name)
 
@@ -224,8 +233,24 @@ class Chaos(ABC):
 
     def _deny(self) -> None:
         """For a while, let a webhook allow no write about some pods that wait."""
-        waiting = [name for name, pod in self.server.pods.items() if not pod["spec"].get("nodeName")]
-        for name in self.random.sample(waiting, min(len(waiting), 5)):
+        self._deny_writes([name for name, pod in self.server.pods.items() if not pod["spec"].get("nodeName")])
+
+    def _deny_evictions(self) -> None:
+        """For a while, let a webhook allow no write about some running pods."""
+        self._deny_writes(self._running())
+
+    def _running(self) -> list[str]:
+        return [name for name, pod in self.server.pods.items() if pod["status"]["phase"] == "Running"]
+
+    def _hang(self) -> None:
+        """For a while, let some running pods not end when they are deleted."""
+        running, loop = self._running(), asyncio.get_running_loop()
+        for name in self.random.sample(running, min(len(running), 4)):
+            self.server.stuck.add(name)
+            loop.call_later(self.random.choice((20.0, 120.0, 400.0)), self.server.release, name)
+
+    def _deny_writes(self, names: list[str]) -> None:
+        for name in self.random.sample(names, min(len(names), 5)):
             self.server.denials[name] = self.random.choice((409, 429, 500, 503))
             loop = asyncio.get_running_loop()
             loop.call_later(self.random.choice((5.0, 60.0)), self.server.denials.pop, name, None)
@@ -343,6 +368,8 @@ class Chaos(ABC):
         server, loop = self.server, asyncio.get_running_loop()
         server.fault_rate, server.lag_seconds = 0.0, 0.01
         server.denials.clear()
+        for name in list(server.stuck):
+            server.release(name)
         server.is_down, server.knows_roles, server.remembers = False, True, True
         for replica in self.replicas:
             replica.connection.is_cut = replica.connection.is_slow = False

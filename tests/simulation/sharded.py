@@ -7,7 +7,7 @@ from collections import Counter
 
 from kube_policy_scheduler.adapters.kube.shard_leases import KNOWS
 from tests.simulation.api_server import cpu_millis
-from tests.simulation.chaos import BASE, Action, Chaos, policies_of
+from tests.simulation.chaos import BASE, QUEUED, Action, Chaos, policies_of
 from tests.simulation.replica import Replica
 
 TRACE_SECONDS = 16.0
@@ -23,7 +23,8 @@ class SharedSimulation(Chaos):
 
     def _begin(self) -> None:
         self.server.lag_seconds = 0.05
-        self.policies = policies_of(BASE)
+        lends = "queue rest by pod.namespace min cpu 2\nreclaim after 5s\n"
+        self.policies = policies_of(self.random.choice((BASE, QUEUED + lends)))
         self._lives = 0
         for number in range(self.random.randint(3, 7)):
             self._node(f"n{number}")

@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
-from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of, rack_of
+from tests.simulation.chaos import BASE, QUEUED, WIDE, Action, Chaos, compiled, policies_of, rack_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 
 QUEUES = """\
@@ -26,8 +26,10 @@ POLICIES = (
     BASE
     + 'order by pod.priority desc, pod.label.app\npreempt if pod.priority > 5 evict where victim.label.app == "db"\n',
     BASE + 'hold if pod.label.app == "held" and pod.waiting < 20s\n',
-    BASE + QUEUES + "reclaim after 5s\n",
-    BASE + QUEUES + "order by queue.share, pod.priority desc\nreclaim fair after 2s evict where victim.priority < 10\n",
+    QUEUED + QUEUES + "reclaim after 5s\n",
+    QUEUED
+    + QUEUES
+    + "order by queue.share, pod.priority desc\nreclaim fair after 2s evict where victim.priority < 10\n",
 )
 NOTICE_SECONDS = 15.0
 """After which every replica has noticed that the Lease was deleted: its holder has made it again, or is gone."""
@@ -220,6 +222,8 @@ class Simulation(Chaos):
                 jobs.setdefault(pod.labels["job"], []).append(pod)
             elif self._fits(pod, cluster, cycle) is not None:
                 lost.append(pod.name)
+            elif others := self._gives_way(pod, cluster, cycle):
+                lost.append(f"{pod.name} (in the place of {' '.join(others)})")
         for members in jobs.values():
             job, size = members[0].labels["job"], int(members[0].labels["size"])
             count = sum(p.labels.get("job") == job and not p.terminating for p in cluster.pods.values())
@@ -235,6 +239,13 @@ class Simulation(Chaos):
                 for pod in placed:
                     cluster.displace(pod.uid)
         return lost
+
+    def _gives_way(self, pod: Any, cluster: Cluster, cycle: Cycle) -> list[str]:
+        """Return the pods that are to be evicted for a pod."""
+        profile = self.policies.profile(pod)
+        assert profile is not None
+        found = cycle.decide(Frame(pod, cluster, self.server.now()), profile).preemption
+        return [victim.name for victim in found.victims] if found is not None else []
 
     def _racks_of(self, job: str, cluster: Cluster) -> list[str]:
         """Return the racks that a gang may be in: where its members run, or any."""

@@ -13,7 +13,8 @@ from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL
 from kube_policy_scheduler.policy.policy import Policy
 
 COUNTED = "counted"
-"""The unit of all pods whose policy looks at pods of any namespace: one replica decides them all."""
+"""The unit of all pods whose policy looks at pods of any namespace, and of all pods of queues: one replica decides them
+all."""
 _BY_NAMESPACE = re.compile(r"\bby pod\.namespace to\b")
 _HARD = (ClauseKind.REQUIRE, ClauseKind.FILTER)
 
@@ -21,7 +22,8 @@ _HARD = (ClauseKind.REQUIRE, ClauseKind.FILTER)
 def unit_of(pod: PodInfo, policy: Policy | None, *, by_pod: bool) -> str:
     """Return the name of the unit that a pod belongs to.
 
-    A pod's namespace, as spread, affinity, gangs and most else look no further; COUNTED, where its policy does.
+    A pod's namespace, as spread, affinity, gangs and most else look no further; COUNTED, where its policy does, or
+    where the pod belongs to a queue: queues lend to each other, so what one may use depends on all of them.
 
     Args:
         pod: a pending pod.
@@ -29,6 +31,9 @@ def unit_of(pod: PodInfo, policy: Policy | None, *, by_pod: bool) -> str:
         by_pod: whether pods that no rule relates to others may be units of their own.
     """
     if policy is not None and any(_crosses_namespaces(clause) for clause in policy.clauses):
+        return COUNTED
+    rules = policy.profile.queues if policy is not None else None
+    if rules is not None and rules.tree.find(pod.template) is not None:
         return COUNTED
     if (
         by_pod
