@@ -205,6 +205,21 @@ async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_sho
         assert await writer.pass_on(web(version="7"), node="n2") == PassedOn(8)
 
 
+async def test_a_pod_is_not_taken_for_passed_on_because_a_webhook_answers_conflict_after_a_lost_answer() -> None:
+    api = Api()
+
+    def conflict(_: Request, peer: Peer) -> None:
+        peer.refuse(409, "Conflict", "denied by a webhook")
+
+    def show(_: Request, peer: Peer) -> None:
+        peer.answer(200, api.now)
+
+    api.faults = [lambda _, peer: peer.abort(), *[conflict, show] * 6]
+    async with writer_for(api) as (writer, _):
+        assert await writer.pass_on(web(), node="n2") == PassedOn(7)
+    assert len(api.patches) == 1, "it is said to be passed on, and nothing says so of the pod"
+
+
 async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> None:
     api = Api()
     async with writer_for(api, fence=Fence(lambda: False)) as (writer, server):

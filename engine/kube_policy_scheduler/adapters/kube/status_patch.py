@@ -29,6 +29,7 @@ async def patch_status(
     read: Callable[[bytes], View | None],
     fence: Fence,
     content_type: str = STRATEGIC_MERGE_PATCH,
+    insists: bool = False,
 ) -> View | None:
     """Send a patch that carries the version it was made for; where the object has changed, read it again first.
 
@@ -42,6 +43,7 @@ async def patch_status(
         read: what an answer says, None where the object is not to be written to any more; raises DecodeError.
         fence: asked right before each patch goes out.
         content_type: of the patch; custom resources take no strategic merge patch.
+        insists: raise the Conflict if each try ends with one, instead of giving up.
 
     Returns:
         The object as it is now, None where it cannot be had as wanted any more.
@@ -51,6 +53,7 @@ async def patch_status(
     """
     path = partial(resource.path, name, namespace=namespace)
     now: View | None = known
+    conflict: Conflict | None = None
     for _ in range(CONFLICT_RETRIES):
         if now is None or (body := patch(now)) is None:
             return now
@@ -66,12 +69,14 @@ async def patch_status(
             return _read(answer, read, resource)
         except NotFound:
             return None
-        except Conflict:
-            pass
+        except Conflict as error:
+            conflict = error
         try:
             now = _read(await transport.request("GET", path(), resource=resource.plural), read, resource)
         except NotFound:
             return None
+    if insists and conflict is not None and now is not None:
+        raise conflict
     return None
 
 
