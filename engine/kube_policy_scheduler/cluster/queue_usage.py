@@ -78,8 +78,14 @@ class QueueTree:
         return best
 
     def amounts(self, pod: PodInfo) -> Amounts:
-        """Return what a pod counts for."""
-        return self.amounts_of(pod.demand.requests)
+        """Return what a pod counts for; computed once for all pods of a template, unless they were resized."""
+        demand, memo = pod.demand, pod.template.memo.get("queue amounts")
+        if memo is not None and memo[0] is self and memo[1] is demand:
+            found: Amounts = memo[2]
+            return found
+        found = self.amounts_of(demand.requests)
+        pod.template.memo["queue amounts"] = self, demand, found
+        return found
 
     def amounts_of(self, requests: Mapping[str, int]) -> Amounts:
         """Return what requests by resource, in column units, count for."""
@@ -476,9 +482,10 @@ class QueueUsage:
 
         more: what the next pod of the queue asks for, which counts as if it was there.
         """
-        return tuple(self._order_share(each, more) for each in queue.path())[::-1]
+        return tuple(self.order_share(each, more) for each in queue.path())[::-1]
 
-    def _order_share(self, queue: Queue, more: Amounts) -> float:
+    def order_share(self, queue: Queue, more: Amounts) -> float:
+        """Return the part of one queue in `order`."""
         used = list(queue.used if queue.remembered is None else queue.remembered)
         for resource, amount in more:
             used[resource] += amount

@@ -2,6 +2,7 @@
 
 The share of a queue changes with each pod that gets a node, and is the same for all pods of the queue. So the order
 within a queue stays as it is, and only the heaps below queues whose usage changed take part in the tournament again.
+What they have in common, the shares of the queues above them, is computed once.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage, Share, Touched
+from kube_policy_scheduler.cluster.queue_usage import Amounts, QueueUsage, Share, Touched
 from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition
 
 Entry = tuple[Any, int, QueuedPod]
 _NO_QUEUE = ""
 """The name of the heap of pods that belong to no queue."""
+_MOST_SHARES = 16
+"""Shares that are kept of one queue: one for each request of the first pods below it."""
 
 
 class FairLine:
@@ -33,6 +36,8 @@ class FairLine:
         """Keys with the present shares, numbers of the first pods, stamps, and heaps; stale if the stamp is older."""
         self._stamps: dict[str, int] = {}
         self._stamp = 0
+        self._shares: dict[str, dict[Amounts, float]] = {}
+        """By queue and by what the next pod requests, since its usage changed."""
         self._touched: Touched = self.usage.follow()
 
     def tickets(self) -> set[int]:
@@ -52,7 +57,7 @@ class FairLine:
         if heap is None:
             heap = self._heaps[name] = []
             path = tuple(each.name for each in queue.path()) if queue is not None else ()
-            self._paths[name] = path
+            self._paths[name] = path = path[::-1][self.usage.common_levels :]
             for each in path:
                 self._below.setdefault(each, set()).add(name)
         heapq.heappush(heap, (turn.key, queued.ticket, queued))
@@ -101,10 +106,13 @@ class FairLine:
         touched = self._touched
         if self.usage.remember(now) or touched.all:
             again = set(self._heaps)
+            self._shares.clear()
         elif touched.queues:
             common = self.usage.common_levels
             nodes = {each.name for queue in touched.queues for each in queue.path() if each.depth > common}
             again = set().union(*(self._below.get(each, ()) for each in nodes))
+            for each in nodes:
+                self._shares.pop(each, None)
         else:
             return
         touched.clear()
@@ -115,9 +123,7 @@ class FairLine:
     def _enter(self, name: str) -> None:
         """Let a heap that is not empty take part with its first pod and its present share."""
         key, number, queued = self._heaps[name][0]
-        queue = self.usage.queue_of(queued.pod.template)
-        share = self._share(queue, queued) if queue is not None else ()
-        parts = (*key[0][: self._place], share, *key[0][self._place + 1 :])
+        parts = (*key[0][: self._place], self._share(name, queued), *key[0][self._place + 1 :])
         self._stamp += 1
         self._stamps[name] = self._stamp
         heapq.heappush(self._tournament, ((parts, *key[1:]), number, self._stamp, name))
@@ -125,9 +131,23 @@ class FairLine:
             self._tournament = [entry for entry in self._tournament if self._stamps.get(entry[3]) == entry[2]]
             heapq.heapify(self._tournament)
 
-    def _share(self, queue: Queue, queued: QueuedPod) -> Share:
-        more = self.usage.tree.amounts(queued.pod)
-        return self.usage.order(queue, more)[self.usage.common_levels :]
+    def _share(self, name: str, queued: QueuedPod) -> Share:
+        """Return the present shares of a heap's queue and of those above it, with its first pod."""
+        path = self._paths[name]
+        if not path:
+            return ()
+        more, shares = self.usage.tree.amounts(queued.pod), self._shares
+        if any(more not in shares.get(each, ()) for each in path):
+            queue = self.usage.queue_of(queued.pod.template)
+            assert queue is not None
+            for above in queue.path():
+                if above.depth > self.usage.common_levels:
+                    kept = shares.setdefault(above.name, {})
+                    if len(kept) >= _MOST_SHARES:
+                        kept.clear()
+                    if more not in kept:
+                        kept[more] = self.usage.order_share(above, more)
+        return tuple([shares[each][more] for each in path])
 
     def _leave(self, name: str) -> None:
         """Forget a heap that is empty."""
