@@ -135,3 +135,63 @@ def test_a_freed_quota_wakes_those_who_wait_for_it() -> None:
         assert team(calm) == {"a": 4}
 
     story(CAPPED, tell, cpus=(8,))
+
+
+def attempts(calm: Calm, prefix: str) -> int:
+    """Return how often pods were decided that still wait."""
+    return sum(queued.attempts for queued in calm.process.scheduler.queue if queued.pod.name.startswith(prefix))
+
+
+TWO_TREES = (
+    'queue a for pods where pod.label.team == "a" max cpu 2\n'
+    'queue both max cpu 4\nqueue b of both for pods where pod.label.team == "b" max cpu 2\nqueue c of both max cpu 3\n'
+)
+
+
+def test_pods_that_wait_for_their_queue_are_woken_by_its_tree_only() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "a", 4)
+        several(calm, "b", 4)
+        await calm.after(20)
+        assert team(calm) == {"a": 2, "b": 2}
+        before = attempts(calm, "a")
+        for at in range(2):
+            calm.server.finish_pod(f"b-{at}")
+            await calm.after(15)
+        assert team(calm) == {"a": 2, "b": 2}, "those of b are woken"
+        assert attempts(calm, "a") == before, "those of a are not"
+        calm.server.finish_pod("a-0")
+        await calm.after(15)
+        assert team(calm) == {"a": 2, "b": 2}
+
+    story(TWO_TREES, tell, cpus=(16,))
+
+
+def test_a_limit_above_wakes_pods_of_other_queues_below_it() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "c", 3)
+        await calm.after(5)
+        several(calm, "b", 2)
+        await calm.after(15)
+        assert team(calm) == {"c": 3, "b": 1}
+        calm.server.finish_pod("c-0")
+        await calm.after(15)
+        assert team(calm) == {"c": 2, "b": 2}
+
+    story(TWO_TREES, tell, cpus=(16,))
+
+
+def test_pods_of_one_queue_come_within_a_guarantee_when_others_of_it_end() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "b", 2)
+        several(calm, "a", 2)
+        await calm.after(10)
+        assert team(calm) == {"a": 2, "b": 2}
+        calm.pod("late", team="a", millis=2000)
+        await calm.after(20)
+        calm.server.finish_pod("a-0")
+        calm.server.finish_pod("a-1")
+        await calm.after(30)
+        assert "late" in calm.on_nodes()
+
+    story(CAPPED + "reclaim\n", tell, cpus=(8,))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster import queue_usage
+from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
 
 
@@ -217,8 +220,6 @@ def test_a_spared_pod_and_a_pod_that_never_preempts() -> None:
 
 
 def test_terminating_pods_count_until_they_are_gone_and_nobody_else_goes_meanwhile() -> None:
-    import msgspec
-
     world = World.of(queues("a min 1", "b min 2"), 3)
     world.runs("a", 1, 1, 1)
     (first, *_) = world.cluster.pods.values()
@@ -305,3 +306,78 @@ def test_the_fair_order_shares_by_weight_within_one_pod(
     for name, other, weight in (("a", "b", weights[1]), ("b", "a", weights[0])):
         if waiting[other]:
             assert by_weight[name] <= by_weight[other] + 1 / weight + 1e-9
+
+
+# --- past usage --------------------------------------------------------------------------------------------
+
+HOUR = 3600.0
+REMEMBERED = f"""\
+queue a for pods where pod.label.q == "a" max {GPU} 8000 remember 1h
+queue team by pod.label.q
+order by queue.share
+"""
+
+
+def order(world: World, *names: str) -> list[str]:
+    """Return queues by the share of their next pod, the first one first."""
+
+    def share(name: str) -> tuple[float, ...]:
+        queue = world.usage.queue_of(world.pod(name).template)
+        assert queue is not None
+        return world.usage.order(queue, ())
+
+    return sorted(names, key=share)
+
+
+def running(world: World, name: str, gpus: float, *, started: float) -> None:
+    pod = msgspec.structs.replace(world.pod(name, gpus), started=started)
+    world.cluster.place(pod, "n0")
+
+
+def test_past_usage_fades_and_that_of_a_queue_by_key_outlives_its_pods() -> None:
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    for name, gpus in (("a", 4), ("red", 4)):
+        running(world, name, gpus, started=NOW)
+    for hour in (1, 2):
+        world.usage.remember(NOW + hour * HOUR)
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    assert order(world, "a", "red", "blue") == ["blue", "a", "red"], "both used 4 for two hours: 3 each"
+    world.usage.remember(NOW + 3 * HOUR)
+    running(world, "blue", 2, started=NOW + 3 * HOUR)
+    assert order(world, "blue", "red") == ["red", "blue"], "of 3 GPUs, half counts after an hour"
+
+
+def test_present_usage_counts_at_once_whatever_is_remembered() -> None:
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    running(world, "a", 1, started=NOW)
+    assert order(world, "a", "blue") == ["blue", "a"]
+
+
+def test_a_restart_recollects_the_usage_of_pods_that_run() -> None:
+    worlds = [World.of(REMEMBERED, 8), World.of(REMEMBERED, 8)]
+    first, restarted = worlds
+    first.usage.remember(NOW)
+    running(first, "a", 4, started=NOW)
+    first.usage.remember(NOW + 1.5 * HOUR)
+    running(restarted, "a", 4, started=NOW)
+    restarted.usage.remember(NOW + 1.5 * HOUR)
+    remembered = [world.queue("a").remembered for world in worlds]
+    assert remembered[0] == pytest.approx(remembered[1])
+    assert remembered[0] is not None
+    assert max(remembered[0]) > 0
+
+
+def test_the_memory_of_queues_by_key_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_usage, "MOST_FADED", 5)
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    names = [f"x{number}" for number in range(7)]
+    for name in names:
+        running(world, name, 1, started=NOW)
+    world.usage.remember(NOW + HOUR)
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    assert set(order(world, *names)[:2]) == {"x0", "x1"}, "those that ended first are forgotten"

@@ -48,7 +48,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.timeout(300)
 def test_replicas_that_come_go_and_die_bind_nothing_wrongly_and_forget_nothing() -> None:
     met: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(16):
         met += SharedSimulation(seed, steps=180).run()
     assert FAULTS - met.keys() == set(), "never happened"
 

@@ -18,6 +18,10 @@ from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
 NO_LIMIT = 2**63 - 1
+MOST_FADED = 1000
+"""Queues by a key without pods whose past usage is kept."""
+FADED = 0.01
+"""Past usage below this, in column units, is forgotten."""
 CLUSTER_QUEUE = "(cluster)"
 """The name of the top of the tree."""
 Amounts = tuple[tuple[int, int], ...]
@@ -108,6 +112,7 @@ class Queue:
         "minimum",
         "name",
         "parent",
+        "priorities",
         "remembered",
         "used",
         "weight",
@@ -134,6 +139,8 @@ class Queue:
         """Usage with the memory of a half-life; None without one."""
         self.members: dict[str, PodInfo] = {}
         """Its own pods, by uid."""
+        self.priorities: Counter[int] = Counter()
+        """How many of its own pods have a priority."""
         self.children: dict[str, Queue] = {}
 
     def path(self) -> Iterator[Queue]:
@@ -234,6 +241,8 @@ class QueueUsage:
         self.common_levels = _common_levels(tree)
         """Levels at the top that all queues have in common: their shares decide nothing."""
         self._remembered_at: float | None = None
+        self._faded: dict[str, list[float]] = {}
+        """By name, the past usage of queues by a key that have no pods on nodes; those that went last at the end."""
         self._keeps = any(any(spec.kept) for spec in tree.queues)
         self._capacity: tuple[int, ...] | None = None
         for spec in tree.queues:
@@ -262,7 +271,10 @@ class QueueUsage:
     def _new(self, place: int, key: str) -> Queue:
         """Return a queue of one key that has no pods on nodes; it is known from its first pod on."""
         spec, like = self.tree.queues[place], self._static[place]
-        return Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+        queue = Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+        if self._remembered_at is not None:
+            queue.remembered = self._faded.get(queue.name, [0.0] * self._size)
+        return queue
 
     def queues(self) -> Iterator[Queue]:
         """Yield all queues, parents before their children; of those by key, the ones that have pods."""
@@ -292,9 +304,11 @@ class QueueUsage:
                 known = self._keyed[place, key] = self._new(place, key)
                 assert known.parent is not None
                 known.parent.children[known.name] = known
+                self._faded.pop(known.name, None)
                 self._keep(known, 1)
             queue = known
         queue.members[pod.uid] = pod
+        queue.priorities[pod.priority] += 1
         self._add(queue, self.tree.amounts(pod), 1)
 
     def displace(self, pod: PodInfo) -> None:
@@ -304,12 +318,19 @@ class QueueUsage:
             return
         place, key = found
         queue = self._static[place] if key is None else self._keyed[place, key]
-        del queue.members[pod.uid]
+        priority = queue.members.pop(pod.uid).priority
+        queue.priorities[priority] -= 1
+        if not queue.priorities[priority]:
+            del queue.priorities[priority]
         self._add(queue, self.tree.amounts(pod), -1)
         if key is not None and not queue.members:
             del self._keyed[place, key]
             assert queue.parent is not None
             del queue.parent.children[queue.name]
+            if queue.remembered is not None:
+                if len(self._faded) >= MOST_FADED:
+                    del self._faded[next(iter(self._faded))]
+                self._faded[queue.name] = queue.remembered
             self._keep(queue, -1)
 
     def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
@@ -486,7 +507,9 @@ class QueueUsage:
 
     def order_share(self, queue: Queue, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
-        used = list(queue.used if queue.remembered is None else queue.remembered)
+        used: list[float] = list(queue.used)
+        if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
+            used = [max(each) for each in zip(used, queue.remembered, strict=True)]
         for resource, amount in more:
             used[resource] += amount
         return self._dominant(queue, used)
@@ -495,7 +518,8 @@ class QueueUsage:
         """Bring the memory of past usage up to a time, Unix seconds; return whether shares may have changed.
 
         u = (1 - A) * u + A * usage, A = 1 - 0.5 ** (seconds / half-life), as in Kueue (KKEP-4136); at most 64 times in
-        a half-life, so that the order is not computed for each pod.
+        a half-life, so that the order is not computed for each pod. The memory begins with the pods that run, as if
+        their starts had been seen: after a restart only that of pods that have ended is lost.
         """
         half_life = self.tree.half_life_seconds
         if half_life is None:
@@ -504,11 +528,34 @@ class QueueUsage:
         if before is not None and 0 <= now - before < half_life / 64:
             return False
         self._remembered_at = now
-        keep = math.pow(0.5, max(0.0, now - before) / half_life) if before is not None else 0.0
+        if before is None:
+            self._recollect(now, half_life)
+            return True
+        keep = math.pow(0.5, max(0.0, now - before) / half_life)
         for queue in self.queues():
-            old = queue.remembered if queue.remembered is not None else list(map(float, queue.used))
+            old = queue.remembered if queue.remembered is not None else [0.0] * self._size
             queue.remembered = [keep * was + (1.0 - keep) * now for was, now in zip(old, queue.used, strict=True)]
+        for name, left in list(self._faded.items()):
+            self._faded[name] = rest = [keep * was for was in left]
+            if max(rest) < FADED:
+                del self._faded[name]
         return True
+
+    def _recollect(self, now: float, half_life: float) -> None:
+        """Begin the memory with the pods that run: each counts since its start."""
+        queues = list(self.queues())
+        for queue in queues:
+            queue.remembered = [0.0] * self._size
+        for queue in queues:
+            own = [0.0] * self._size
+            for pod in queue.members.values():
+                if pod.started is not None:
+                    part = 1.0 - math.pow(0.5, max(0.0, now - pod.started) / half_life)
+                    for resource, amount in self.tree.amounts(pod):
+                        own[resource] += part * amount
+            for above in queue.path() if any(own) else ():
+                assert above.remembered is not None
+                above.remembered = [was + more for was, more in zip(above.remembered, own, strict=True)]
 
     def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
         """Return how many of some pods belong to each queue, or to one below it."""

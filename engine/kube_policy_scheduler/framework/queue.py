@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
+from kube_policy_scheduler.framework.pods_over_quota import PodsOverQuota, QuotaWait
 from kube_policy_scheduler.framework.queued_groups import GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
@@ -258,11 +259,17 @@ class SchedulingQueue:
         now: float,
         *,
         wakes: Mapping[str, frozenset[ClusterEvent]] | None = None,
+        quota: QuotaWait | None = None,
     ) -> None:
         """Put back an unschedulable pod. It waits for an event, or is in backoff if one arrived meanwhile.
 
-        wakes: by the name of a rejector, the events that may help; one that is not there, any event may
-            (`Profile.wakes`).
+        Args:
+            queued: the pod.
+            rejectors: what rejected it.
+            now: Unix seconds.
+            wakes: by the name of a rejector, the events that may help; one that is not there, any event may
+                (`Profile.wakes`).
+            quota: what it waits for, if pods that end help it only by that.
         """
         if not self._land(queued, now):
             return
@@ -273,7 +280,7 @@ class SchedulingQueue:
         if self._events.may_help(queued):
             self._back_off(queued)
         else:
-            self._unschedulable.add(queued)
+            self._unschedulable.add(queued, quota)
             self._keep_line(queued)
 
     def wait(self, queued: QueuedPod) -> None:
@@ -565,39 +572,50 @@ class UnschedulablePods:
         self._pods: dict[str, QueuedPod] = {}
         self._by_event: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
         """Under None: pods that any event may help."""
+        self._over_quota = PodsOverQuota()
+        """Those that the event POD_DELETE helps only by their quota: they are not under it."""
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(self._pods.values())
 
-    def add(self, queued: QueuedPod) -> None:
-        """Add a pod with the events that may help it."""
+    def add(self, queued: QueuedPod, quota: QuotaWait | None = None) -> None:
+        """Add a pod with the events that may help it; quota: what it waits for, if pods that end help only by that."""
         queued.place = Place.UNSCHEDULABLE
         self._pods[queued.pod.uid] = queued
-        for event in _wake_keys(queued):
+        if quota is not None and queued.wake_events is not None:
+            self._over_quota.add(queued, quota)
+        for event in self._wake_keys(queued):
             self._by_event.setdefault(event, {})[queued.pod.uid] = queued
 
     def remove(self, queued: QueuedPod) -> None:
         """Remove a pod."""
         uid = queued.pod.uid
         del self._pods[uid]
-        for event in _wake_keys(queued):
+        for event in self._wake_keys(queued):
             del self._by_event[event][uid]
+        self._over_quota.remove(uid)
 
     def helped_by(self, event: ClusterEvent) -> list[QueuedPod]:
         """Return the pods that an event may help."""
         if event in ALWAYS:
             return list(self._pods.values())
-        return [queued for key in (event, None) for queued in self._by_event.get(key, _NOBODY).values()]
+        found = [queued for key in (event, None) for queued in self._by_event.get(key, _NOBODY).values()]
+        return found + self._over_quota.helped() if event is ClusterEvent.POD_DELETE else found
 
     def would_be_found(self, queued: QueuedPod) -> bool:
         """Return whether a pod waits here and is found by each event that may help it."""
         uid = queued.pod.uid
-        return self._pods.get(uid) is queued and all(uid in self._by_event.get(e, ()) for e in _wake_keys(queued))
+        return self._pods.get(uid) is queued and all(
+            uid in self._by_event.get(event, ()) for event in self._wake_keys(queued)
+        )
 
     def uids(self) -> set[str]:
         """Return the pods that wait here."""
         return set(self._pods)
 
-
-def _wake_keys(queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
-    return (None,) if queued.wake_events is None else tuple(queued.wake_events)
+    def _wake_keys(self, queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
+        if queued.wake_events is None:
+            return (None,)
+        if queued.pod.uid in self._over_quota:
+            return tuple(queued.wake_events - {ClusterEvent.POD_DELETE})
+        return tuple(queued.wake_events)

@@ -15,10 +15,18 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueTree, QueueUsage, QuotaRefusal
+from kube_policy_scheduler.cluster.queue_usage import (
+    CLUSTER_QUEUE,
+    Amounts,
+    Queue,
+    QueueTree,
+    QueueUsage,
+    QuotaRefusal,
+)
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Scope
+from kube_policy_scheduler.framework.pods_over_quota import QuotaWait
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 QUOTA = "QueueQuota"
@@ -179,11 +187,30 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
 def any_evictable(usage: QueueUsage, queue: Queue, priority: int) -> bool:
     """Return whether a queue, or one that borrows, has a pod of lower priority."""
     return any(
-        pod.priority < priority
+        min(other.priorities) < priority
         for other in usage.queues()
         if other.members and (other is queue or any(other.over(r) > 0 for r in range(len(usage.tree.resources))))
-        for pod in other.members.values()
     )
+
+
+def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait | None:
+    """Return what a pod waits for that only its queue rejected; None: something else may help it, too.
+
+    Pods that may be evicted for it, and nominated pods that keep the quota, are something else.
+    """
+    usage = cluster.usage_of(rules.tree)
+    queue = usage.queue_of(pod.template)
+    if queue is None or any_evictable(usage, queue, pod.priority):
+        return None
+    amounts = rules.tree.amounts(pod)
+    found = usage.refusal(queue, amounts)
+    if found is None:
+        return None
+    watched = found.at
+    if rules.reclaims and watched != CLUSTER_QUEUE:
+        *_, top = queue.path()
+        watched = top.name
+    return QuotaWait(usage, watched, queue.name, amounts, exact=not rules.reclaims)
 
 
 def protects(cluster: Cluster, tree: QueueTree, pod: PodInfo) -> Callable[[PodInfo], bool]:

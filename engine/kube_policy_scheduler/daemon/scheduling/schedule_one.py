@@ -42,6 +42,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
+from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
@@ -174,6 +175,8 @@ class Scheduler:
         if not 0 <= now - self._flushed_at < FLUSH_EVERY_SECONDS:
             self._flushed_at = now
             self.queue.flush_leftovers(now)
+            if self.cluster.queue_usage is not None:  # a standby keeps the memory of past usage for when it leads
+                self.cluster.queue_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either
             self.gated_pods.look(now)
         self.waiting_pods.expire(now)
@@ -540,7 +543,10 @@ class Scheduler:
         if profile is None:
             self.queue.rejected(queued, frozenset((NO_POLICY,)), self._clock(), wakes=NOTHING_WAKES)
         else:
-            self.queue.rejected(queued, rejectors, self._clock(), wakes=profile.wakes)
+            quota = None
+            if profile.queues is not None and rejectors == {QUOTA}:
+                quota = quota_wait(self.cluster, profile.queues, queued.pod)
+            self.queue.rejected(queued, rejectors, self._clock(), wakes=profile.wakes, quota=quota)
 
     def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
         """Reject victims that wait at Permit; return a preemption with the others, which must be evicted."""
