@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus
 from tests.simulation.calm import Calm, story
 
 QUEUES = """\
@@ -41,10 +42,24 @@ def test_a_queue_borrows_and_gives_back_after_the_patience() -> None:
         assert team(calm) == {"research": 8}, "not before the patience has passed"
         await calm.after(120)
         assert team(calm) == {"research": 4, "production": 4}
+        assert calm.process.scheduler.reclaimed == {"research": 4}
         await calm.after(300)
         assert team(calm) == {"research": 4, "production": 4}
 
     story(QUEUES, tell, cpus=(4, 4))
+
+
+def test_pending_pods_are_counted_by_queue() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "a", 5)
+        several(calm, "b", 3)
+        await calm.after(20)
+        scheduler = calm.process.scheduler
+        census = PendingCensus(scheduler.queue, scheduler.cluster)
+        assert list(census.steps()) == [None, None]
+        assert census.by_queue() == {"all": 4, "a": 3, "b": 1} or census.by_queue() == {"all": 4, "a": 1, "b": 3}
+
+    story(CAPPED, tell, cpus=(8,))
 
 
 def test_pods_are_served_fairly_whoever_comes_first() -> None:

@@ -263,6 +263,8 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_queue_used": lives("{queue=research,resource=cpu}", 5.5, queues=[QUEUE]),
     "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),
     "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
+    "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),
+    "policy_scheduler_queue_reclaimed_pods": lives("_total{queue=research}", 2, queue_reclaimed={"research": 2}),
     "policy_scheduler_queue_share": lives("{queue=research}", 0.25, queues=[QUEUE]),
     # decisions and policies
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),

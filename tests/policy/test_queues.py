@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import queue_usage
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import AwaitedPods
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
 
@@ -381,3 +383,28 @@ def test_the_memory_of_queues_by_key_is_bounded(monkeypatch: pytest.MonkeyPatch)
     for pod in list(world.cluster.pods.values()):
         world.ends(pod.uid)
     assert set(order(world, *names)[:2]) == {"x0", "x1"}, "those that ended first are forgotten"
+
+
+# --- pods that new nodes are wanted for --------------------------------------------------------------------
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abxy"), st.integers(0, 3)), max_size=30))
+def test_pods_that_wait_for_nodes_are_counted_by_queue_as_a_recount_says(steps: list[tuple[bool, str, int]]) -> None:
+    text = f'queue top max {GPU} 9\nqueue a of top for pods where pod.label.q == "a"\nqueue k of top by pod.label.q\n'
+    world = World.of(text, 8)
+    kept, placed = AwaitedPods(), list[PodInfo]()
+    kept.by_queue(world.usage)
+    for comes, name, gpus in steps:
+        if comes or not placed:
+            placed.append(world.pod(name, gpus))
+            kept.place(placed[-1], 0)
+        else:
+            kept.displace(placed.pop(gpus % len(placed)), 0)
+    fresh = AwaitedPods()
+    for pod in placed:
+        fresh.place(pod, 0)
+
+    def shown(pods: AwaitedPods) -> dict[str, dict[int, int]]:
+        return {queue.name: dict(amounts) for queue, amounts in pods.by_queue(world.usage)}
+
+    assert shown(kept) == shown(fresh)

@@ -305,7 +305,7 @@ class ApiServer:
         if verb != "GET" and name in self.denials:
             self.met[f"{subresource or 'deletion'}: {self.denials[name]} by a webhook"] += 1
             if pod["spec"].get("nodeName"):
-                self.met[f"eviction: {self.denials[name]} by a webhook"] += 1
+                self.met["eviction refused by a webhook"] += 1
             raise denial(self.denials[name])
         match verb, subresource:
             case "POST", "binding":

@@ -21,7 +21,7 @@ FAULTS = {
     "watch: slow link",
     *(f"{asked}: {fault}" for fault in (*REQUEST_FAULTS, *OUR_FAULTS) for asked in ("binding", "pod")),
     *(f"{written}: {status} by a webhook" for status in (409, 429, 500, 503) for written in ("binding", "status")),
-    *(f"eviction: {status} by a webhook" for status in (409, 429, 500, 503)),
+    "eviction refused by a webhook",
     "pod that does not end",
     *(f"watch: {fault}" for fault in (*WATCH_FAULTS, "410", "429")),
     "binding in doubt for minutes",

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakSet
 
+from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
@@ -260,9 +261,10 @@ class QueueUsage:
     def queue_of(self, template: PodTemplate) -> Queue | None:
         """Return the queue that pods of a template belong to; None: no quota applies to them."""
         found = self.tree.find(template)
-        if found is None:
-            return None
-        place, key = found
+        return self.queue_at(*found) if found is not None else None
+
+    def queue_at(self, place: int, key: str | None) -> Queue:
+        """Return the queue at a place of the tree, with its key."""
         if key is None:
             return self._static[place]
         known = self._keyed.get((place, key))
@@ -604,6 +606,49 @@ class QueueUsage:
             elif (right.used, right.charged, right.members.keys()) != (queue.used, queue.charged, queue.members.keys()):
                 found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
         return found + [f"queue {name} is not known" for name in fresh]
+
+
+class AwaitedPods(PodCounters):
+    """Pods that new nodes are wanted for, counted by queue, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tree: QueueTree | None = None
+        self._amounts: dict[tuple[int, str | None], Counter[int]] = {}
+
+    def place(self, pod: PodInfo, row: int) -> None:
+        """Count a pod."""
+        super().place(pod, row)
+        if self._tree is not None:
+            self._tally(pod.template, 1)
+
+    def displace(self, pod: PodInfo, row: int) -> None:
+        """Count a pod no longer."""
+        super().displace(pod, row)
+        if self._tree is not None:
+            self._tally(pod.template, -1)
+
+    def by_queue(self, usage: QueueUsage) -> list[tuple[Queue, Amounts]]:
+        """Return what they request together, by queue; costs as much as there are queues with such pods."""
+        if self._tree is not usage.tree:
+            self._tree = usage.tree
+            self._amounts.clear()
+            for template, rows in self.placements(terminating=True):
+                self._tally(template, sum(rows.values()))
+        return [(usage.queue_at(*at), tuple(amounts.items())) for at, amounts in self._amounts.items()]
+
+    def _tally(self, template: PodTemplate, pods: int) -> None:
+        assert self._tree is not None
+        at = self._tree.find(template)
+        if at is None:
+            return
+        amounts = self._amounts.setdefault(at, Counter())
+        for resource, amount in self._tree.amounts_of(template.requests):
+            amounts[resource] += pods * amount
+            if not amounts[resource]:
+                del amounts[resource]
+        if not amounts:
+            del self._amounts[at]
 
 
 def _common_levels(tree: QueueTree) -> int:

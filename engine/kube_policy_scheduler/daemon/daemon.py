@@ -141,7 +141,7 @@ class Daemon:
             else "not in use: `scheduling.compiledKernels` is false"
         )
         self._queue = SchedulingQueue()
-        self._census = PendingCensus(self._queue)
+        self._census = PendingCensus(self._queue, cluster)
         clock = SettableClock()
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
         context = SchedulerContext(
@@ -502,6 +502,8 @@ class Daemon:
             gangs_started=scheduler.waiting_pods.domain_counts.started,
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
+            queue_pending=self._census.by_queue(),
+            queue_reclaimed=scheduler.reclaimed,
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={

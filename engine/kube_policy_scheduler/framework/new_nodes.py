@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import AwaitedPods
 from kube_policy_scheduler.framework.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
@@ -29,7 +29,7 @@ PINNED = "the pod names its nodes"
 MOST_TOGETHER = 10_000
 """Pods of one gang that are counted as waiting for new nodes."""
 
-RejectsNewNodes: TypeAlias = Callable[[Frame, int, PodCounters | None], str | None]
+RejectsNewNodes: TypeAlias = Callable[[Frame, int, AwaitedPods | None], str | None]
 """The optional method `rejects_new_nodes(frame, together, awaiting)` of a filter plugin.
 
 It returns why the plugin would reject the pod on every node that could be added, None if it might accept one.
@@ -73,7 +73,7 @@ def judge(
     diagnosis: Diagnosis | None = None,
     *,
     together: int = 1,
-    awaiting: PodCounters | None = None,
+    awaiting: AwaitedPods | None = None,
 ) -> NewNodes:
     """Return whether new nodes would help a pod that no node takes.
 
@@ -130,7 +130,7 @@ class AwaitingNodes:
     """
 
     def __init__(self) -> None:
-        self._counters = PodCounters()
+        self._counters = AwaitedPods()
         self._units: dict[Hashable, _Unit] = {}
         """By the uid of a pod, or the name of a gang."""
         self._unit_of: dict[str, Hashable] = {}
@@ -222,6 +222,6 @@ class AwaitingNodes:
 
     def clear(self) -> None:
         """Forget all pods: the policies have changed, and each pod is decided again."""
-        self._counters = PodCounters()
+        self._counters = AwaitedPods()
         for kept in (self._units, self._unit_of, self._without, self._behind):
             kept.clear()

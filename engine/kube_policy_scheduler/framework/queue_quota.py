@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import (
     CLUSTER_QUEUE,
     Amounts,
+    AwaitedPods,
     Queue,
     QueueTree,
     QueueUsage,
@@ -91,18 +91,13 @@ class QueueQuota:
         code = Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code, self.name, (quota_message(refused),))
 
-    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
         """Return why the pod would be rejected on any new node: its queue has no quota; see `framework.new_nodes`."""
         usage = frame.cluster.usage_of(self.tree)
         queue = usage.queue_of(frame.template)
         if queue is None:
             return None
-        counted = []
-        for template, rows in awaiting.placements(terminating=True) if awaiting is not None else ():
-            theirs = usage.queue_of(template)
-            if theirs is not None:
-                pods = sum(rows.values())
-                counted.append((theirs, tuple((r, pods * a) for r, a in self.tree.amounts_of(template.requests))))
+        counted = awaiting.by_queue(usage) if awaiting is not None else []
         wanted = tuple((r, together * amount) for r, amount in self.tree.amounts(frame.pod))
         with usage.counting(counted):
             found = usage.refusal(queue, wanted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,8 +17,9 @@ from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.queue_usage import QueueState
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
+from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
@@ -171,6 +173,10 @@ class LiveState:
     signals: Sequence[SignalRow] = ()
     queues: Sequence[QueueState] = ()
     """Quotas that lend; at most `MAX_QUEUES` of them."""
+    queue_pending: Mapping[str, int] = field(default_factory=dict)
+    """By queue: pods that wait, those of the queues below included; at most `MAX_QUEUES`."""
+    queue_reclaimed: Mapping[str, int] = field(default_factory=dict)
+    """By queue: pods of it that were evicted for other queues since the start; at most `MAX_QUEUES`."""
     lease: LeaseState | None = None
     """None without leader election."""
     shard: ShardState | None = None
@@ -180,13 +186,25 @@ class LiveState:
 class PendingCensus:
     """How many pods wait where, and why: counted in steps before a scrape, as there may be 100,000 of them."""
 
-    def __init__(self, queue: SchedulingQueue) -> None:
-        self._queue = queue
+    def __init__(self, queue: SchedulingQueue, cluster: Cluster) -> None:
+        self._queue, self._cluster = queue, cluster
         self._standings: Mapping[Standing, int] = {}
+        self._by_queue: Mapping[str, int] = {}
 
     def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""
         self._standings = yield from self._queue.standings()
+        counts: Counter[str] = Counter()
+        pods = iter([queued.pod for queued in self._queue] if self._cluster.queue_usage is not None else ())
+        while chunk := list(islice(pods, COUNTED_AT_ONCE)):
+            if self._cluster.queue_usage is not None:
+                counts.update(self._cluster.queue_usage.count(chunk))
+            yield
+        self._by_queue = dict(counts.most_common(MAX_QUEUES))
+
+    def by_queue(self) -> Mapping[str, int]:
+        """Return how many pods wait, by queue of quotas that lend; those with most pods, if there are very many."""
+        return self._by_queue
 
     def places(self) -> dict[str, int]:
         """Return how many pods wait, by place."""
@@ -288,6 +306,20 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of members for which the best domains of these gangs have no room.",
         ("topology",),
         lambda live: (((key,), missing) for key, (_, missing) in live.gangs_without_domain.items()),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_pending_pods",
+        "Number of pending pods of a queue of quotas, those of the queues below it included.",
+        ("queue",),
+        lambda live: _by_label(live.queue_pending),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_queue_reclaimed_pods",
+        "Number of pods of a queue that were evicted for pods of other queues.",
+        ("queue",),
+        lambda live: _by_label(live.queue_reclaimed),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -58,6 +59,9 @@ BATCH_SECONDS = 0.002
 """Longest batch of scheduling cycles before the event loop runs. It limits the delay of watch events and bindings."""
 FLUSH_EVERY_SECONDS = 30.0
 """Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
+MOST_QUEUES_COUNTED = 1000
+"""Queues for which evicted pods are counted: queues by a key can be as many as the texts in labels."""
+MOST_RECLAIMED_KNOWN = 4096
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
 
@@ -83,6 +87,10 @@ class Scheduler:
         )
         self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
         self.reservations = Reservations(context, self.algorithm)
+        self.reclaimed: Counter[str] = Counter()
+        """By queue: pods that were evicted for pods of other queues."""
+        self._reclaimed_pods: dict[str, None] = {}
+        """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
 
     # --- inputs of decisions ---------------------------------------------------------------------------
@@ -574,8 +582,22 @@ class Scheduler:
         results = await asyncio.gather(*(self._evict(pod, victim) for victim in victims))
         for victim, gone in zip(victims, results, strict=True):
             if gone:
+                self._count_reclaimed(pod, victim)
                 self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
         return all(results)
+
+    def _count_reclaimed(self, pod: PodInfo, victim: PodInfo) -> None:
+        usage = self.cluster.queue_usage
+        queue = usage.queue_of(victim.template) if usage is not None else None
+        if usage is None or queue is None or queue is usage.queue_of(pod.template):
+            return
+        if victim.uid in self._reclaimed_pods:
+            return
+        if len(self._reclaimed_pods) >= MOST_RECLAIMED_KNOWN:
+            del self._reclaimed_pods[next(iter(self._reclaimed_pods))]
+        self._reclaimed_pods[victim.uid] = None
+        if queue.name in self.reclaimed or len(self.reclaimed) < MOST_QUEUES_COUNTED:
+            self.reclaimed[queue.name] += 1
 
     async def _evict(self, pod: PodInfo, victim: PodInfo) -> bool:
         fields = {"pod": pod.key, "victim": victim.key}
