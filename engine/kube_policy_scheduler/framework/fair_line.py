@@ -137,17 +137,22 @@ class FairLine:
         if not path:
             return ()
         more, shares = self.usage.tree.amounts(queued.pod), self._shares
-        if any(more not in shares.get(each, ()) for each in path):
-            queue = self.usage.queue_of(queued.pod.template)
-            assert queue is not None
-            for above in queue.path():
-                if above.depth > self.usage.common_levels:
-                    kept = shares.setdefault(above.name, {})
+        try:
+            return tuple([shares[each][more] for each in path])
+        except KeyError:  # at least one has changed
+            self._compute_shares(queued, more)
+        return tuple([shares[each][more] for each in path])
+
+    def _compute_shares(self, queued: QueuedPod, more: Amounts) -> None:
+        queue = self.usage.queue_of(queued.pod.template)
+        assert queue is not None
+        for above in queue.path():
+            if above.depth > self.usage.common_levels:
+                kept = self._shares.setdefault(above.name, {})
+                if more not in kept:
                     if len(kept) >= _MOST_SHARES:
                         kept.clear()
-                    if more not in kept:
-                        kept[more] = self.usage.order_share(above, more)
-        return tuple([shares[each][more] for each in path])
+                    kept[more] = self.usage.order_share(above, more)
 
     def _leave(self, name: str) -> None:
         """Forget a heap that is empty."""
