@@ -7,7 +7,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench record fuzz soak moves faults reference vsix lock clean
+.PHONY: help demo test lint format bench record fuzz soak moves faults reference docs vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -57,6 +57,9 @@ reference: $(VENV)/.dev ## regenerate the language reference and the parser's ta
 	@$(BIN)/python -m tests.daemon.test_configuration_schema
 	@$(BIN)/python -m tests.editor.test_textmate
 	@$(BIN)/python -m tests.deploy.chart
+
+docs: $(VENV)/.dev ## build the site into build/docs, without a network; open build/docs/index.html
+	@$(BIN)/sphinx-build -q -W -b html -c docs . build/docs
 
 vsix: ## test and build the VS Code extension into editors/vscode/dist; needs Node 20 and npm
 	@cp LICENSE editors/vscode/LICENSE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,10 @@ PAGES = [
         "deploy/OWNERS.md",
         "deploy/README.md",
         "deploy/SECURITY.md",
+        "deploy/VERSIONING.md",
+        "docs/index.md",
+        "docs/start/from-another-scheduler.md",
+        "docs/start/pending-pod.md",
         "grammar/README.md",
         "policies/TESTING.md",
         "policies/CANARY.md",
@@ -36,6 +42,7 @@ PAGES = [
         "policies/EXPLAINING.md",
         "policies/EXTENDING.md",
         "policies/PRICES.md",
+        "policies/QUEUES.md",
         "policies/REBALANCING.md",
         "policies/SIMULATING.md",
         "policies/TUNING.md",
@@ -130,5 +137,20 @@ def test_each_line_of_the_first_policy_is_a_policy_on_its_own(tmp_path: Path) ->
 
 def test_the_makefile_has_the_targets_that_are_named() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {target for page in PAGES for target in re.findall(r"\bmake ([a-z]+)\b", page.read_text())}
+    named = {target for page in PAGES for target in re.findall(r"(?m)(?:`|^ {4})make ([a-z]+)\b", page.read_text())}
     assert named <= targets
+
+
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-c", "docs", "-d", str(tmp_path / "trees"), "."]
+    done = subprocess.run([*build, str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = (tmp_path / "site/llms.txt").read_text(encoding="utf-8")
+    for page in PAGES:
+        address = name(page).removesuffix(".md") + ".html"
+        assert (tmp_path / "site" / address).exists()
+        assert f"({address})" in listed
+    loaded = re.findall(
+        r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', (tmp_path / "site/README.html").read_text()
+    )
+    assert loaded == [], "the site needs no network"
