@@ -210,3 +210,27 @@ def test_pods_of_one_queue_come_within_a_guarantee_when_others_of_it_end() -> No
         assert "late" in calm.on_nodes()
 
     story(CAPPED + "reclaim\n", tell, cpus=(8,))
+
+
+def test_a_gang_with_a_member_in_the_queue_that_asks_is_not_evicted_in_part() -> None:
+    async def tell(calm: Calm) -> None:
+        for team_, name in (("a", "mixed-0"), ("b", "mixed-1")):
+            calm.pod(name, team=team_, job="mixed", size="2")
+        several(calm, "b", 2)
+        await calm.after(10)
+        assert team(calm) == {"a": 1, "b": 3}
+        calm.pod("asks", team="a", millis=2000)
+        await calm.after(60)
+        there = calm.on_nodes()
+        assert ("mixed-0" in there) == ("mixed-1" in there), there
+        calm.pod("asks-again", team="a")
+        await calm.after(60)
+        there = calm.on_nodes()
+        assert ("mixed-0" in there) == ("mixed-1" in there), there
+
+    story(
+        'queue all max cpu 4\nqueue a of all for pods where pod.label.team == "a" min cpu 4\nqueue b of all\nreclaim\n'
+        + GANG,
+        tell,
+        cpus=(4,),
+    )

@@ -493,12 +493,13 @@ class QueueUsage:
         return self._dominant(queue, used)
 
     def _dominant(self, queue: Queue, used: Sequence[float]) -> float:
+        # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
         capacity, highest = self.capacity(), 0.0
         for resource, amount in enumerate(used):
             borrowed = amount - queue.minimum[resource]
             if borrowed > 0:
-                highest = max(highest, borrowed / max(capacity[resource], 1))
-        return highest / queue.weight
+                highest = max(highest, borrowed / (max(capacity[resource], 1) * queue.weight))
+        return highest
 
     def order(self, queue: Queue, more: Amounts) -> Share:
         """Return the shares that decide the fair order, from below the cluster down to a queue.

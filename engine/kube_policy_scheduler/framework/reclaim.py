@@ -282,6 +282,12 @@ def units_of(
             by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
             if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
                 spared.add(key)
+    for pod in cluster.pods.values():  # a gang with members in the queue that asks, or in none, stays as a whole
+        theirs = usage.queue_of(pod.template)
+        if theirs is None or theirs is queue:
+            groups = rules.groups_of(Frame(pod, cluster, frame.now))
+            if groups:
+                spared.add(groups[0])
     found: dict[Queue, list[Unit]] = {}
     for key, pods in gangs.items():
         queues = {usage.queue_of(pod.template) for pod in pods}
