@@ -271,6 +271,7 @@ def units_of(
     is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
     gangs: dict[Hashable, list[PodInfo]] = {}
     spared: set[Hashable] = set()
+    has_groups = False
     for other in [other for other in usage.queues() if other.members and other is not queue]:
         for pod in other.members.values():
             of_pod = Frame(pod, cluster, frame.now)
@@ -278,11 +279,13 @@ def units_of(
             key: Hashable = groups[0] if groups else pod.uid
             if key in own:
                 continue
+            has_groups = has_groups or bool(groups)
             gangs.setdefault(key, []).append(pod)
             by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
             if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
                 spared.add(key)
-    for pod in cluster.pods.values():  # a gang with members in the queue that asks, or in none, stays as a whole
+    # a gang with members in the queue that asks, or in none, stays as a whole
+    for pod in cluster.pods.values() if has_groups else ():
         theirs = usage.queue_of(pod.template)
         if theirs is None or theirs is queue:
             groups = rules.groups_of(Frame(pod, cluster, frame.now))
