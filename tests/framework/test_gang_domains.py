@@ -136,7 +136,7 @@ def test_members_of_several_kinds_share_the_room() -> None:
     kinds = [members(cluster, 2, cpu=2), members(cluster, 2, cpu=1)]
     assert choose(cluster, (RACK,), kinds, needed=4) == Domain(RACK, "r2"), "r1 is full with the two large ones"
     found = choose(cluster, (RACK,), [members(cluster, 7, cpu=2), members(cluster, 1)], needed=8)
-    assert found == Shortfall("r2 (rack) has room for 3 of 8 pods")
+    assert found == Shortfall("r2 (rack) has room for 3 of 8 pods", key=RACK, missing=5)
 
 
 @settings(max_examples=60)

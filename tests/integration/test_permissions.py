@@ -112,6 +112,9 @@ def test_what_is_granted_is_what_is_used(
     # a client that may list can see each of them: `get` in addition reveals nothing, and a role without it looks broken
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
+    # an alpha of 1.37
+    optional |= {("scheduling.k8s.io", "compositepodgroups", "watch")}
+    optional |= {("scheduling.k8s.io", "compositepodgroups/status", "patch")}
     optional |= {("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("list", "watch")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
     optional |= {("policy-scheduler.dev", "deviceannotations", "write")}  # asked by the API server's own admission

@@ -44,7 +44,18 @@ def test_every_field_function_and_statement_is_in_an_example() -> None:
 def test_every_statements_example_can_be_read(form: object) -> None:
     example = form.example  # type: ignore[attr-defined]
 
-    assert set(codes(example)) <= {"P0203", "P0213", "P0308", "P0321", "P0343", "P0344", "P0348"}, example
+    alone = {
+        "P0203",
+        "P0213",
+        "P0308",
+        "P0321",
+        "P0343",
+        "P0344",
+        "P0348",
+        "P0374",
+        "P0376",
+    }  # other lines would cure it
+    assert set(codes(example)) <= alone, example
 
 
 @pytest.mark.parametrize("name", sorted(environment().builtins))

@@ -24,9 +24,10 @@ NOT_VARIED = (
     "gpu-drivers.policy",
     "inference-evicted-first.policy",
     "nvlink-groups.policy",
+    "research-and-production.policy",
     "smallest-gpu.policy",
 )
-"""Policies about what `--init` does not vary: devices that pods claim, and pods that may be evicted."""
+"""Policies about what `--init` does not vary: devices that pods claim, quotas, and pods that may be evicted."""
 SHIPPED = sorted(path for path in (ROOT / "policies").rglob("*.policy") if path.name not in NOT_VARIED)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledScore,
     CompiledTest,
 )
+from kube_policy_scheduler.lang.compiling.expressions import Evaluate
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
@@ -124,7 +125,7 @@ class FilterClause:
         self.scope = scope_of(clause)
         self._code = _code(clause.depends)
         self._queries = queries(clause.inputs)
-        self.filter_one = self._filter_one if clause.of_row is not None else None
+        self.filter_one = _filter_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""
@@ -134,10 +135,6 @@ class FilterClause:
         """Return `bool[rows]`: the nodes that pass."""
         result: BoolArray = full(self.clause.evaluate(frame), frame.size)
         return result
-
-    def _filter_one(self, frame: Frame, state: Any, row: int) -> bool:
-        assert self.clause.of_row is not None
-        return bool(self.clause.of_row(frame))
 
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""
@@ -326,7 +323,7 @@ class ScoreClause:
         self.name = clause.name
         self.scope = scope_of(clause)
         self._queries = queries(clause.inputs)
-        self.score_one = self._score_one if clause.of_row is not None else None
+        self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
@@ -340,11 +337,6 @@ class ScoreClause:
         missing = np.isnan(values)
         return np.where(missing, 0.0, values) if missing.any() else values
 
-    def _score_one(self, frame: Frame, state: Any, row: int) -> float:
-        assert self.clause.of_row is not None
-        value: float = self.clause.of_row(frame)
-        return value if value == value else 0.0
-
     def readings(self, frame: Frame) -> list[object]:
         """Return what are the same objects again while the metrics that it reads have the same values."""
         return reading_states(self._queries, frame)
@@ -357,6 +349,24 @@ class ScoreClause:
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return the raw scores: they are final."""
         return raw
+
+
+# functions, not methods: a plugin that held its own bound method would be a cycle, and would wait for the collector
+
+
+def _filter_one(of_row: Evaluate) -> Callable[[Frame, Any, int], bool]:
+    def filter_one(frame: Frame, state: Any, row: int) -> bool:
+        return bool(of_row(frame))
+
+    return filter_one
+
+
+def _score_one(of_row: Evaluate) -> Callable[[Frame, Any, int], float]:
+    def score_one(frame: Frame, state: Any, row: int) -> float:
+        value: float = of_row(frame)
+        return value if value == value else 0.0
+
+    return score_one
 
 
 def worth(measure: Members, template: PodTemplate) -> float:

@@ -248,7 +248,8 @@ async def test_every_resource_can_be_listed_and_watched(cluster: Cluster) -> Non
         def changed(self, changes: Sequence[Change[Any]], /) -> None: ...
 
     defined = {"scheduling.x-k8s.io", "topology.node.k8s.io"}  # CustomResourceDefinitions
-    found = [resource for resource in resources.RESOURCES if resource.group not in defined]
+    newer = {"compositepodgroups"}  # an alpha of 1.37
+    found = [each for each in resources.RESOURCES if each.group not in defined and each.plural not in newer]
     assert len(found) > 15
     reflectors = [
         Reflector(cluster.transport, resource, Ignore(), optional=resource not in (PODS, NODES), random=Random(1))
