@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Span, closest
 from kube_policy_scheduler.lang import syntax, typed
@@ -75,6 +76,10 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
                 break
 
 
+_MOST_RIVALS = 10
+"""So many are counted: if all policies overlap, counting all of them would take the square of their number."""
+
+
 @set_rule("P0342")
 def undecided_overlap(checked: Checked) -> Iterator[Finding]:
     """Two policies of one scheduler can match the same pod and have the same priority. The first by name wins, which is
@@ -101,7 +106,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
     """
     policies, facts, met = _compared(checked.policies)
     for at, (other, others) in enumerate(zip(policies, met, strict=True)):
-        rivals = [
+        found = (
             one
             for one, known in ((policies[before], facts[before]) for before in others if before < at)
             if one.scheduler == other.scheduler
@@ -110,9 +115,12 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             and known is not None
             and (other.governs is None or not never(other.governs, given=known))
             and not known.effort.is_spent
-        ]
+        )
+        rivals = list(islice(found, _MOST_RIVALS + 1))
         if rivals:
             more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
+            if len(rivals) > _MOST_RIVALS:
+                more = f" and {_MOST_RIVALS} or more others"
             names = f"`{other.name}` and `{rivals[0].name}`{more}"
             message = f"policies {names} can match the same pod, and have the same priority"
             by = "by its name" if rivals[0].owner == other.owner else "if its owner is listed first"
