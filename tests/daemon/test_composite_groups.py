@@ -240,7 +240,7 @@ def test_evictions_make_room_for_enough_groups_or_do_not_happen() -> None:
         numbered(calm, "a", 2)
         numbered(calm, "b", 2)
         await calm.after(60)
-        assert calm.on_nodes() == ["low0", "low1", "low2"], "three nodes are too few whoever goes"
+        assert calm.on_nodes() == ["low0", "low1", "low2"], "three nodes are too few, even if pods are evicted"
         calm.server.set_node("n9", cpu=1, labels={})
         await calm.after(60)
         assert calm.on_nodes() == ["a0", "a1", "b0", "b1"]

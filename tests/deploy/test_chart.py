@@ -121,7 +121,7 @@ def test_its_configuration_and_policies_are_taken(tmp_path: Path) -> None:
         assert load_settings(tmp_path / "config.yaml").policies.config_map == "here/policies"
         for name, text in named("ConfigMap", "policies", among=made)["data"].items():
             (tmp_path / name).write_text(text)
-            assert run(["lint", str(tmp_path / name)]) in (0, 1)
+            assert run(["lint", str(tmp_path / name)]) == 0
     assert VALUES["policies"] == {"default.policy": (BASE / "policies/default.policy").read_text(encoding="utf-8")}
     spec = pod_spec(named("Deployment", "policy-scheduler", among=rendered("own")))
     assert spec["containers"][0]["image"] == "registry.example.com/scheduler:0.1.0-fast"

@@ -154,6 +154,12 @@ def test_scalars_behind_a_key() -> None:
     assert [(text, span.text) for text, span in scalars(source, key="clause")] == [("y", "'y'"), ("x", "x")]
 
 
+def test_what_aliases_repeat_is_read_once() -> None:
+    lines = ["a0: &a0 {clause: x}", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60))]
+    source = Source("x.yaml", "\n".join(lines) + "\n")  # 2**59 times, if each alias were followed
+    assert [text for text, _ in scalars(source, key="clause")] == ["x"]
+
+
 TEXTS = [file.read_text() for file in sorted((Path(__file__).parents[2] / "policies").rglob("*.test.yaml"))[:8]]
 PIECES = st.sampled_from(
     ["{", "}", "[", "]", ":", ": ", "\n", "\n  ", "- ", "'", '"', "#", "\t", "*a", "&a ", "é", "\x00"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -153,3 +157,19 @@ def test_a_token_request_gives_a_token_of_the_service_account(cluster: SecureClu
     answer = admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts/robot/token", {"spec": {}})
     robot = Asker(cluster, token=answer.body["status"]["token"])
     assert "kube-system:robot" in robot.send("GET", "/api/v1/pods").body["message"]
+
+
+@pytest.mark.parametrize("handshake", [True, False], ids=["idle", "in the middle of the handshake"])
+def test_connections_end_with_the_server_even_if_the_client_does_nothing(handshake: bool) -> None:
+    with SecureCluster(kubelets=None).in_thread() as cluster:
+        parts = urlsplit(cluster.url)
+        connection = socket.create_connection((parts.hostname, parts.port), timeout=5)
+        context = ssl.create_default_context(cadata=cluster.certificate_authority.decode())
+        if handshake:
+            connection = context.wrap_socket(connection, server_hostname=parts.hostname)
+            connection.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(8) == b"HTTP/1.1"
+    with connection, suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass  # the rest of the answer
+    gc.collect()  # an open connection would be reported here

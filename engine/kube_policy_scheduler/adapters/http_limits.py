@@ -220,6 +220,12 @@ class ConnectionLimits:
                 if connection.handler is None:
                     connection.end()
 
+    async def end_all(self) -> None:
+        """End every connection; after a close, TLS would wait 30 s for the client's side of it."""
+        for connection in self._connections:
+            connection.end()
+        await asyncio.sleep(0)
+
     def protocol(self) -> asyncio.Protocol:
         """Return what a new connection speaks to; for `loop.create_server`, without TLS: that comes here."""
         return _Connection(self)

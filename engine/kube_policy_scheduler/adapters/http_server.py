@@ -147,6 +147,7 @@ class HttpServer:
         async with contextlib.AsyncExitStack() as stack:
             self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await self._runner.setup()
+            stack.push_async_callback(self._limits.end_all)
             stack.push_async_callback(self._runner.cleanup)
             assert self._runner.server is not None
             context = self._certificate.context if self._certificate is not None else None

@@ -134,6 +134,12 @@ def _measured_prices(url: str, nodes: Sequence[objects.Node]) -> dict[str, float
     return {name: float(price) for name, price in zip(table.names, column.tolist(), strict=True) if price == price}
 
 
+_METRICS_OPTION = click.option(
+    "--metrics", type=click.Path(path_type=Path), metavar="FILE",
+    help="Metrics, in the format of `metrics` in policy tests.",
+)  # fmt: skip
+
+
 def cluster_options(command: _CommandT) -> _CommandT:
     """Add `--cluster` (as `clusters`), `--kubeconfig`, `--context` and `--prices`."""
     command = price_option(command)
@@ -169,9 +175,24 @@ def decision_options(command: _CommandT) -> _CommandT:
         click.option(
             "--prometheus-url", type=Url(), help="Query metrics from this Prometheus, instead of --metrics."
         ),
+        _METRICS_OPTION,
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def arrival_options(command: _CommandT) -> _CommandT:
+    """Add `--cluster` (as `clusters`), `--pods`, `--metrics` and `--now` of commands in which pods arrive."""
+    for option in (
+        click.option("--now", type=Moment(), default=0.0, help="Start time.  [default: 1970]"),
+        _METRICS_OPTION,
         click.option(
-            "--metrics", type=click.Path(path_type=Path), metavar="FILE",
-            help="Metrics, in the format of `metrics` in policy tests.",
+            "--pods", type=click.Path(path_type=Path), metavar="FILE",
+            help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
+        ),
+        click.option(
+            "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
+            help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
         ),
     ):  # fmt: skip
         command = option(command)

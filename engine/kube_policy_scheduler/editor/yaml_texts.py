@@ -59,36 +59,37 @@ def place_at(source: Source, offset: int) -> YamlPlace | None:
 
 def scalars(source: Source, *, key: str) -> Iterator[tuple[str, Span]]:
     """Yield the texts behind a key, wherever it stands, with their places."""
-    for root in _compose(source.text):
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, yaml.SequenceNode):
-                stack.extend(node.value)
-            elif isinstance(node, yaml.MappingNode):
-                for name, value in node.value:
-                    stack.append(value)
-                    if isinstance(value, yaml.ScalarNode) and getattr(name, "value", None) == key:
-                        yield str(value.value), Span(source, value.start_mark.index, value.end_mark.index)
+    for value in _behind(source.text, key):
+        if isinstance(value, yaml.ScalarNode):
+            yield str(value.value), Span(source, value.start_mark.index, value.end_mark.index)
 
 
 def keys_below(source: Source, *, key: str) -> Iterator[tuple[str, Span]]:
     """Yield the keys of the mappings behind a key, wherever it stands, with their places, without quotes."""
-    for root in _compose(source.text):
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, yaml.SequenceNode):
-                stack.extend(node.value)
-            elif isinstance(node, yaml.MappingNode):
-                for name, value in node.value:
-                    stack.append(value)
-                    if isinstance(value, yaml.MappingNode) and getattr(name, "value", None) == key:
-                        for one, _ in value.value:
-                            if isinstance(one, yaml.ScalarNode):
-                                inside = len(one.style or "") if one.style in ("'", '"') else 0
-                                start, end = one.start_mark.index + inside, one.end_mark.index - inside
-                                yield str(one.value), Span(source, start, end)
+    for value in _behind(source.text, key):
+        for one, _ in value.value if isinstance(value, yaml.MappingNode) else ():
+            if isinstance(one, yaml.ScalarNode):
+                inside = len(one.style or "") if one.style in ("'", '"') else 0
+                start, end = one.start_mark.index + inside, one.end_mark.index - inside
+                yield str(one.value), Span(source, start, end)
+
+
+def _behind(text: str, key: str) -> Iterator[Any]:
+    """Yield the nodes behind a key, wherever it stands; what aliases repeat only once."""
+    stack = _compose(text)
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            stack.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                stack.append(value)
+                if getattr(name, "value", None) == key:
+                    yield value
 
 
 def _compose(text: str) -> list[Any]:

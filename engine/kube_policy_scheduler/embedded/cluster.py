@@ -153,10 +153,18 @@ class ClusterThread:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._cluster.close(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        await self._cluster.close()
+        accepting = asyncio.all_tasks() - {asyncio.current_task()}  # connections in the middle of a TLS handshake
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 def kubeconfig_text(path: Path | None, *, cluster: Json, user: Json, namespace: str) -> str:

@@ -86,7 +86,13 @@ class Server:
         for task in tuple(self._watches):
             task.cancel()
         if self._runner is not None:
+            assert self._runner.server is not None
+            secured = [each.transport for each in self._runner.server.connections if each.transport is not None]
             await self._runner.cleanup()
+            if self._ssl_context is not None:  # a close waits 30 s for the client's side of it
+                for transport in secured:
+                    transport.abort()
+                await asyncio.sleep(0)
             self._runner = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -58,14 +58,7 @@ class Share(click.ParamType[float]):
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
-@click.option(
-    "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--pods", type=click.Path(path_type=Path), metavar="FILE",
-    help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
-)  # fmt: skip
+@cluster_sources.arrival_options
 @click.option(
     "--until", type=Share(),
     help="Run the experiment with a trace: pods arrive one by one in random order until they request this share of"
@@ -80,13 +73,6 @@ class Share(click.ParamType[float]):
     type=click.IntRange(1, 1000),
     help="Number of runs, each with a different seed.",
 )
-@click.option(
-    "--metrics",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Metrics, in the format of `metrics` in policy tests.",
-)
-@click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
 @click.option(
     "--shares", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write what each queue uses over time to this file: .csv, or a plot as .svg.",

@@ -56,14 +56,7 @@ _OBJECTIVES = ("unplaced", "wait", "unused", "fragmentation", "nodes", "moves", 
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="POLICY...")
-@click.option(
-    "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--pods", type=click.Path(path_type=Path), metavar="FILE",
-    help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
-)  # fmt: skip
+@cluster_sources.arrival_options
 @click.option(
     "--objective", required=True, type=click.Choice(_OBJECTIVES),
     help="What to improve; less is better. unplaced: pods without a node; wait: mean time to binding; unused: capacity"
@@ -82,11 +75,6 @@ _OBJECTIVES = ("unplaced", "wait", "unused", "fragmentation", "nodes", "moves", 
     "--seeds", default=2, show_default=True, type=click.IntRange(1, 100),
     help="Runs of each window, each with another seed. With --until: seeds for the search; judging uses twice as many.",
 )  # fmt: skip
-@click.option(
-    "--metrics", type=click.Path(path_type=Path), metavar="FILE",
-    help="Metrics, in the format of `metrics` in policy tests.",
-)  # fmt: skip
-@click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
 @click.option(
     "--record", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Keep each trial in this file; the same command with the same file goes on where it stopped.",

@@ -6,7 +6,7 @@ import platform
 
 import click
 
-from kube_policy_scheduler.cli.terminal import say_json, say_lines
+from kube_policy_scheduler.cli.terminal import format_option, say_json, say_lines
 
 EPILOG = """
 \b
@@ -14,11 +14,14 @@ Examples:
   policyctl version
   policyctl version --format json | jq .compiledKernels
   kubectl -n policy-scheduler exec deployment/policy-scheduler -- policyctl version
+
+\b
+Exit codes: 0 success.
 """
 
 
 @click.command(epilog=EPILOG)
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Default: text.")
+@format_option()
 def command(form: str) -> int:
     """Show the version, and whether compiled kernels are available.
 

@@ -107,7 +107,7 @@ class Rebalancer(Observer):
                 await self.one_pass()
 
     def state(self) -> RebalancingState | None:
-        """Return what there is to show; None where no policy has a `rebalance`."""
+        """Return what the status page and the metrics show; None if no policy has a `rebalance`."""
         if self._current() is None:
             return None
         return RebalancingState(
@@ -145,9 +145,7 @@ class Rebalancer(Observer):
         context, signals, now = self._context, self._scheduler.algorithm.signals, self._context.clock()
         ruleset = Ruleset("policies", policies)
         limits = self._settings
-        budgets = MoveBudgets(
-            limits.most, limits.most_per_node, limits.most_per_workload, limits.most_per_namespace
-        )  # fmt: skip
+        budgets = MoveBudgets(limits.most, limits.most_per_node, limits.most_per_workload, limits.most_per_namespace)
         at = _now()
         options = RebalanceOptions(
             ruleset, None, now, signals, self._seed, budgets,

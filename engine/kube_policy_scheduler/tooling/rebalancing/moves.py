@@ -22,7 +22,7 @@ class MoveBudgets:
 
 @dataclass(frozen=True, slots=True)
 class MoveRule:
-    """When pods of a kind move: what `rebalance` says in their policy, or what the command was told."""
+    """When the pods of a policy move: by its `rebalance` statement, or by the options of the command."""
 
     margin: float | None
     """Points by which another node must lead, more than this; None: only pods that their nodes would reject move."""
