@@ -11,10 +11,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import trustme
 
+from kube_policy_scheduler.adapters import prometheus
 from kube_policy_scheduler.adapters.prometheus import (
     PrometheusClient,
     PrometheusEndpoint,
@@ -449,3 +451,33 @@ def test_without_the_debian_package_tests_are_left_out_but_fail_in_ci(
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="apt-get install --no-install-recommends prometheus"):
         PrometheusServer(tmp_path)
+
+
+def test_a_range_is_asked_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "MAX_ANSWER_BYTES", 3000)
+    asked: list[tuple[int, int]] = []
+
+    def reply(handler: http.server.BaseHTTPRequestHandler) -> Answer:
+        query = parse_qs(urlsplit(handler.path).query)
+        assert urlsplit(handler.path).path == "/api/v1/query_range"
+        start, end, step = (int(query[key][0]) for key in ("start", "end", "step"))
+        values = [[at, "12345678"] for at in range(start, end + 1, step)]
+        asked.append((start, end))
+        return 200, "application/json", json.dumps({"data": {"resultType": "matrix", "result": [{"values": values}]}})
+
+    with answering(reply) as url:
+        client = PrometheusClient(PrometheusEndpoint(url))
+        answers = [json.loads(body) for body in client.fetch_range(Query("x"), start=1000, end=7000, step=10)]
+        client.close()
+    times = [at for answer in answers for at, _ in answer["data"]["result"][0]["values"]]
+    assert times == list(range(1000, 7001, 10)), "each step once"
+    assert len(answers) > 1
+    assert len(asked) < 2 * len(answers) + 10
+
+
+def test_a_range_query_fails_as_an_instant_one_does() -> None:
+    with answering(lambda _: (400, "application/json", '{"errorType": "bad_data", "error": "parse error"}')) as url:
+        client = PrometheusClient(PrometheusEndpoint(url))
+        with pytest.raises(QueryRefusedError, match="parse error"):
+            list(client.fetch_range(Query("x("), start=0, end=10, step=5))
+        client.close()

@@ -8,7 +8,9 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ MAX_ANSWER_BYTES = 64 * 2**20
 """Of one answer, unpacked: 130,000 series with ten labels take 45 MB."""
 MAX_KEPT_BYTES = 256 * 2**20
 """Of the labels in the answers to all queries together."""
+MAX_RANGE_STEPS = 1000
+"""Of a range query that is asked at once; Prometheus answers at most 11,000."""
 MAX_FAILURE_BYTES = 2**16
 """Of an answer that says that a query failed; what comes behind is not read."""
 PAUSE_SECONDS = 0.0005
@@ -77,6 +81,10 @@ class QueryRefusedError(PrometheusError):
     """The query itself is wrong: asking again gives the same until someone changes it."""
 
 
+class AnswerTooLongError(QueryRefusedError):
+    """The answer is longer than is read."""
+
+
 class QueryFailedError(PrometheusError):
     """This query gave no usable answer this time."""
 
@@ -92,7 +100,7 @@ class PrometheusClient:
         self._endpoint = endpoint
         self._clock = clock
         self._response: requests.Response | None = None
-        self._decode: Callable[[bytes], Scalar | Vector] = decode_answer
+        self._decode: Callable[[bytes], Any] = decode_answer
         self._labels: WeakValueDictionary[str, LabelSets] = WeakValueDictionary()
         """Of the last answer to each query, while it is in use."""
         self._session = requests.Session()
@@ -157,6 +165,39 @@ class PrometheusClient:
             warnings=answer.warnings,
         )
 
+    def fetch_range(self, query: Query, *, start: float, end: float, step: float) -> Iterator[bytes]:
+        """Ask one range query; yield its answers as they come, each for a part of the time.
+
+        Args:
+            query: what to ask.
+            start: Unix seconds, whole ones.
+            end: Unix seconds; the last step is at or before it.
+            step: seconds between two samples.
+
+        Raises:
+            PrometheusError: as for `fetch`; the parts before are good.
+        """
+        last = int((end - start) // step)
+        first, most = 0, MAX_RANGE_STEPS
+        while first <= last:
+            steps = min(most, last - first + 1)
+            times = (datetime.fromtimestamp(start + at * step, UTC) for at in (first, first + steps - 1))
+            try:
+                yield self._ask_range(query.promql, *times, step=f"{step:g}")
+            except AnswerTooLongError:
+                if steps == 1:
+                    raise
+                most = max(1, steps // 2)
+                continue
+            first += steps
+
+    def _ask_range(self, promql: str, start: datetime, end: datetime, *, step: str) -> bytes:
+        self._response, self._decode = None, bytes
+        params = {"timeout": f"{self._endpoint.timeout_seconds:g}s"}
+        with self._explaining():
+            body: bytes = self._connect.custom_query_range(promql, start, end, step, params=params)
+        return body
+
     def _keep(self, promql: str, labels: LabelSets) -> None:
         self._labels.pop(promql, None)
         kept = labels.nbytes + sum(other.nbytes for other in self._labels.values())
@@ -185,7 +226,7 @@ class PrometheusClient:
                 response.close()
                 if not successful:
                     break
-                raise QueryRefusedError(
+                raise AnswerTooLongError(
                     f"the answer is longer than {MAX_ANSWER_BYTES >> 20} MiB: aggregate, for example by (node)"
                 )
         self._response = _Answer(response, b"".join(parts), self._decode)
@@ -197,9 +238,15 @@ class PrometheusClient:
         self._response = None
         self._decode = partial(decode_answer, known=known, nameless=nameless, pause=partial(time.sleep, PAUSE_SECONDS))
         server_side = {"timeout": f"{self._endpoint.timeout_seconds:g}s"}
-        try:
+        with self._explaining():
             found: Scalar | Vector = self._connect.custom_query(promql, params={**server_side, **params})
-            return found
+        return found
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise what goes wrong with a request as one of our errors."""
+        try:
+            yield
         except PrometheusApiClientException as error:
             raise self._explained() from error
         except WrongResultError as error:
@@ -250,12 +297,12 @@ class PrometheusClient:
 class _Answer(requests.Response):
     """A response whose JSON is decoded here: the library takes `data.result` from it."""
 
-    def __init__(self, response: requests.Response, content: bytes, decode: Callable[[bytes], Scalar | Vector]) -> None:
+    def __init__(self, response: requests.Response, content: bytes, decode: Callable[[bytes], Any]) -> None:
         super().__init__()
         self.__dict__.update(response.__dict__, _content=content, _content_consumed=True)
         self._decode = decode
 
-    def json(self, **_: object) -> dict[str, dict[str, Scalar | Vector]]:
+    def json(self, **_: object) -> dict[str, dict[str, Any]]:
         """Return the decoded result where the library looks for it.
 
         Raises:

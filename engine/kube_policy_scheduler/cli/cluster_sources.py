@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -69,6 +70,20 @@ class Url(click.ParamType):  # type: ignore[type-arg]  # older clicks know no ar
         return str(value)
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
+    """A duration such as 30min."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        from kube_policy_scheduler.times import parse_duration
+
+        if not re.fullmatch(r"([0-9]{1,6}(s|min|h|d)){1,4}", str(value)):
+            self.fail(f"expected a duration such as 10min or 1h30min, got {value!r}", param, ctx)
+        return parse_duration(str(value))
+
+
 def price_option(command: _CommandT) -> _CommandT:
     """Add `--prices`; `with_prices` uses them."""
     option = click.option(
@@ -134,7 +149,7 @@ def _measured_prices(url: str, nodes: Sequence[objects.Node]) -> dict[str, float
     return {name: float(price) for name, price in zip(table.names, column.tolist(), strict=True) if price == price}
 
 
-_METRICS_OPTION = click.option(
+METRICS_OPTION = click.option(
     "--metrics", type=click.Path(path_type=Path), metavar="FILE",
     help="Metrics, in the format of `metrics` in policy tests.",
 )  # fmt: skip
@@ -175,25 +190,7 @@ def decision_options(command: _CommandT) -> _CommandT:
         click.option(
             "--prometheus-url", type=Url(), help="Query metrics from this Prometheus, instead of --metrics."
         ),
-        _METRICS_OPTION,
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def arrival_options(command: _CommandT) -> _CommandT:
-    """Add `--cluster` (as `clusters`), `--pods`, `--metrics` and `--now` of commands in which pods arrive."""
-    for option in (
-        click.option("--now", type=Moment(), default=0.0, help="Start time.  [default: 1970]"),
-        _METRICS_OPTION,
-        click.option(
-            "--pods", type=click.Path(path_type=Path), metavar="FILE",
-            help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
-        ),
-        click.option(
-            "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
-            help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
-        ),
+        METRICS_OPTION,
     ):  # fmt: skip
         command = option(command)
     return command

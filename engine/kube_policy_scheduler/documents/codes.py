@@ -63,3 +63,11 @@ BAD_TRACE = Code(
     bad="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,1.5",
     good="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,500",
 )
+NOT_METRICS = Code(
+    "D0032",
+    "not-metrics-over-time",
+    "Metrics over time are a CSV table or saved answers of Prometheus' /api/v1/query_range. The first line of a table"
+    " names its columns: `time` (RFC 3339 or Unix seconds), labels such as `node`, and a column for each query.",
+    bad="node,cpu_usage\na1,90",
+    good="time,node,cpu_usage\n0,a1,90\n60,a1,40",
+)

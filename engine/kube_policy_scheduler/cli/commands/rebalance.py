@@ -59,22 +59,6 @@ be evicted; 2 the command could not run; 130 Ctrl-C.
 """
 
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
-    """A duration such as 30min."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        import re
-
-        from kube_policy_scheduler.times import parse_duration
-
-        if not re.fullmatch(r"([0-9]{1,6}(s|min|h|d)){1,4}", str(value)):
-            self.fail(f"expected a duration such as 10min or 1h30min, got {value!r}", param, ctx)
-        return parse_duration(str(value))
-
-
 @click.command(epilog=EPILOG)
 @cluster_sources.cluster_options
 @cluster_sources.policies_option(more=" Only pods that they govern move.", required=True)
@@ -99,7 +83,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older clicks know
     "--most-per-namespace", type=click.IntRange(0), default=5, show_default=True, help="Of one namespace, at most."
 )
 @click.option(
-    "--rest", type=_Duration(), default=None,
+    "--rest", type=cluster_sources.Duration(), default=None,
     help="Leave a workload alone while one of its pods is younger: it rests after each move.  [default: what"
     " `rebalance` in its policy says; 10min without one]",
 )  # fmt: skip

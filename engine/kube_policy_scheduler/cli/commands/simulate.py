@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import Run
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
@@ -29,6 +29,9 @@ Examples:
   policyctl simulate kubernetes policies/ --cluster cluster.yaml --pods pods.yaml --html report.html
   policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace with its own times
   policyctl simulate policies/gpu/*.policy --cluster nodes.csv --pods pods.csv --until 130% --seeds 10
+  policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv   # metrics over time
+  policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --prometheus-url http://127.0.0.1:9090 \\
+    --from 2026-11-16T00:00:00Z --to 2026-11-17T00:00:00Z --step 1min
   policyctl simulate lends.policy fixed.policy --cluster cluster.yaml --pods pods.yaml --shares shares.svg   # queues
 
 \b
@@ -58,7 +61,7 @@ class Share(click.ParamType[float]):
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
-@cluster_sources.arrival_options
+@arrival_options
 @click.option(
     "--until", type=Share(),
     help="Run the experiment with a trace: pods arrive one by one in random order until they request this share of"
@@ -82,14 +85,11 @@ class Share(click.ParamType[float]):
 @owner_options
 def command(
     policies: tuple[str, ...],
-    clusters: tuple[Path, ...],
-    pods: Path | None,
+    sources: ArrivalSources,
     until: float | None,
     all_nodes: bool,
     seed: int,
     seeds: int,
-    metrics: Path | None,
-    now: float,
     shares: Path | None,
     form: str,
     html: Path | None,
@@ -110,8 +110,8 @@ def command(
     if shares is not None and shares.suffix.lower() not in (".csv", ".svg"):
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     try:
-        variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
-        made = scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
+        variants, sources = with_metrics(_variants(policies or (_KUBERNETES,)), sources)
+        made = scenarios(sources, until=until, all_nodes=all_nodes)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
             say(f"policyctl: {note}", err=True)
@@ -160,7 +160,7 @@ def _write_shares(path: Path, results: Sequence[Result], scenario: Scenario) -> 
     files.replace_file(path, shares_drawing(data(results, scenario)))
 
 
-def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list[PolicyVariant]:
+def _variants(names: Sequence[str]) -> list[PolicyVariant]:
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
@@ -170,85 +170,11 @@ def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list
             found.append(PolicyVariant(name))
             continue
         policy_set = compiled(cluster_sources.policies_in([Path(name)]))
-        signals: Signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
         only = policy_set.policies[0].name if len(policy_set.policies) == 1 else name
         taken = {variant.name for variant in found}
-        found.append(PolicyVariant(name if only in taken else only, policy_set, signals))
+        found.append(PolicyVariant(name if only in taken else only, policy_set))
     tree = next((variant.tree for variant in found if variant.tree is not None), None)
     return [replace(variant, compared_by=tree) for variant in found]
-
-
-def scenarios(
-    clusters: Sequence[Path], pods: Path | None, *, until: float | None, all_nodes: bool, now: float
-) -> Callable[[int], Scenario]:
-    """Return what makes the scenario of a seed.
-
-    Raises:
-        DocumentError: a file cannot be read.
-        click.ClickException: what is asked for cannot be done.
-    """
-    if any(_is_csv(path) for path in clusters):
-        if len(clusters) > 1:
-            raise click.UsageError("the nodes of a trace are one file: use --cluster once")
-        if pods is None or not _is_csv(pods):
-            raise click.UsageError("--cluster is a trace: also specify its pods, --pods FILE.csv")
-        return _traced(clusters[0], pods, until=until, all_nodes=all_nodes)
-    if until is not None:
-        raise click.UsageError("--until requires a trace: --cluster NODES.csv --pods PODS.csv")
-    if pods is not None and _is_csv(pods):
-        raise click.UsageError("--pods is a trace: also specify its nodes, --cluster FILE.csv")
-    scenario = _recorded(clusters, pods, now=now)
-    return lambda seed: scenario
-
-
-def _is_csv(path: Path) -> bool:
-    return path.name.lower().endswith((".csv", ".csv.gz"))
-
-
-def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool) -> Callable[[int], Scenario]:
-    from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
-    from kube_policy_scheduler.tooling.simulation.trace import Experiment, TraceError, replayed
-
-    listed = parse_nodes(files.source(nodes))
-    coming = parse_pods(files.source(pods))
-    if until is None:
-        scenario = replayed(listed, coming.pods, notes=coming.notes)
-        return lambda seed: scenario
-    taking_part = [node for node in listed if node.gpus or all_nodes]
-    try:
-        return Experiment(taking_part, coming.pods, until=until, notes=coming.notes).scenario
-    except TraceError as error:
-        raise click.ClickException(f"{nodes}, {pods}: {error}") from error
-
-
-def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
-    from kube_policy_scheduler.cluster import objects
-    from kube_policy_scheduler.documents.fixtures import parse_objects
-    from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
-    from kube_policy_scheduler.tooling.simulation.scenario import Scenario
-    from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
-
-    found = [one for path in clusters for one in parse_objects(files.source(path))]
-    things = cluster_sources.with_prices(stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER))
-    waiting = [
-        thing
-        for thing in things
-        if isinstance(thing, objects.Pod)
-        and not thing.spec.node_name
-        and thing.status.phase not in ("Succeeded", "Failed")
-    ]
-    if not any(isinstance(thing, objects.Node) for thing in things):
-        raise click.ClickException(f"{', '.join(map(str, clusters))}: the cluster has no nodes")
-    arrivals = [*arrivals_of(waiting)]
-    if pods is not None:
-        coming = files.source(pods)
-        arrivals += parse_stream(coming, classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER)
-        things += groups_in(coming, scheduler=cluster_sources.DEFAULT_SCHEDULER)
-    if not arrivals:
-        raise click.ClickException("no pods arrive: the cluster has no pending pods; specify --pods FILE")
-    arrivals.sort(key=lambda arrival: arrival.at)
-    standing = [thing for thing in things if not any(thing is pod for pod in waiting)]
-    return Scenario(standing, arrivals, starts_at=now)
 
 
 def _run_all(variants: Sequence[PolicyVariant], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.commands import simulate
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.optimizer import Optimizer
     from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
     from kube_policy_scheduler.tooling.tuning.judging import Trial
     from kube_policy_scheduler.tooling.tuning.parameters import Parameter
     from kube_policy_scheduler.tooling.tuning.samples import Purpose, Sample
@@ -56,7 +58,7 @@ _OBJECTIVES = ("unplaced", "wait", "unused", "fragmentation", "nodes", "moves", 
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="POLICY...")
-@cluster_sources.arrival_options
+@arrival_options
 @click.option(
     "--objective", required=True, type=click.Choice(_OBJECTIVES),
     help="What to improve; less is better. unplaced: pods without a node; wait: mean time to binding; unused: capacity"
@@ -93,15 +95,12 @@ _OBJECTIVES = ("unplaced", "wait", "unused", "fragmentation", "nodes", "moves", 
 @cluster_sources.output_options
 def command(
     policies: tuple[Path, ...],
-    clusters: tuple[Path, ...],
-    pods: Path | None,
+    sources: ArrivalSources,
     objective: str,
     trials: int,
     until: float | None,
     seed: int,
     seeds: int,
-    metrics: Path | None,
-    now: float,
     record: Path | None,
     output: Path | None,
     jobs: int,
@@ -119,6 +118,7 @@ def command(
     from kube_policy_scheduler.adapters.parallel import ParallelError, workers
     from kube_policy_scheduler.cli.policies import beside, compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
     from kube_policy_scheduler.tooling.tuning.samples import TooShortError, by_seed, by_time
 
     if jobs == 0 or jobs < -1:
@@ -126,12 +126,11 @@ def command(
     if address is not None and backend == "processes":
         raise click.UsageError("--address names a cluster: also specify --backend ray or --backend dask")
     try:
-        sources = cluster_sources.policies_in(policies)
-        library = tuple(beside(sources))
-        policy_set = compiled(sources)
-        signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
-        made = simulate.scenarios(clusters, pods, until=until, all_nodes=False, now=now)
-        parameters = _parameters(sources, library)
+        texts = cluster_sources.policies_in(policies)
+        library = tuple(beside(texts))
+        (variant,), sources = with_metrics([PolicyVariant("tuned", compiled(texts))], sources)
+        made = scenarios(sources, until=until, all_nodes=False)
+        parameters = _parameters(texts, library)
         chosen_seeds = range(seed, seed + seeds)
         samples = by_seed(made, chosen_seeds) if until is not None else by_time(made(seed), chosen_seeds)
     except DocumentError as error:
@@ -146,14 +145,14 @@ def command(
             seed=seed,
             rounded=lambda name, value: by_name[name].rounded(value),
             file=record,
-            fingerprint=_fingerprint(sources, [*clusters, *([pods] if pods else [])], objective, until, seed, seeds),
+            fingerprint=_fingerprint(texts, sources, objective, until, seed, seeds),
         )
         with (
             workers(backend, jobs=jobs, address=address) as run_all,
             status_line() as show,
             interruptible() as stop,
         ):
-            search = _Search(sources, library, parameters, samples, signals, objective, run_all, show, stop)
+            search = _Search(texts, library, parameters, samples, variant, objective, run_all, show, stop)
             found = search.run(optimizer, trials=trials)
             interrupted = stop()
     except (OptimizerError, ParallelError) as error:
@@ -196,9 +195,10 @@ def _parameters(sources: Sequence[Source], library: Sequence[Source]) -> tuple[P
     return parameters
 
 
-def _fingerprint(sources: Sequence[Source], traces: Sequence[Path], *options: object) -> str:
-    digest = hashlib.sha256(repr(options).encode())
-    for source in (*sources, *(files.source(path) for path in traces)):
+def _fingerprint(texts: Sequence[Source], sources: ArrivalSources, *options: object) -> str:
+    asked = (sources.prometheus_url, sources.begin, sources.end, sources.step, sources.now)
+    digest = hashlib.sha256(repr((options, asked)).encode())
+    for source in (*texts, *(files.source(path) for path in sources.paths)):
         digest.update(hashlib.sha256(source.text.encode()).digest())
     return digest.hexdigest()
 
@@ -219,14 +219,14 @@ class _Search:
         library: tuple[Source, ...],
         parameters: tuple[Parameter, ...],
         samples: list[Sample],
-        signals: Any,
+        variant: PolicyVariant,
         objective: str,
         run_all: Callable[..., Iterator[Any]],
         show: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
         self._sources, self._library, self._parameters = sources, library, parameters
-        self._samples, self._signals, self._objective = samples, signals, objective
+        self._samples, self._variant, self._objective = samples, variant, objective
         self._run_all, self._show, self._stop = run_all, show, stop
 
     def run(self, optimizer: Optimizer, *, trials: int) -> Tuned:
@@ -306,7 +306,7 @@ class _Search:
 
         samples = [each for each in self._samples if each.purpose is purpose]
         work = [
-            Evaluation(self.tuned_sources(values), self._library, sample, self._signals)
+            Evaluation(self.tuned_sources(values), self._library, sample, self._variant.signals, self._variant.metrics)
             for values in choices
             for sample in samples
         ]

@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.cost import in_use
+from kube_policy_scheduler.tooling.simulation.metrics_over_time import Playback
 from kube_policy_scheduler.tooling.simulation.queue_shares import QueueMeasures, QueueRun
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
@@ -276,9 +277,13 @@ class SimulatedCluster:
         self.changes = 0
         """How often something happened to the cluster."""
         rules = Rules(variant, preempts=not scenario.drops)
-        self.algorithm = SimulatedAlgorithm(
-            self.cluster, Cycle(seed=seed), self, rules, variant.signals.held(at=scenario.starts_at)
-        )
+        signals = variant.signals.held(at=scenario.starts_at)
+        self.playback: Playback | None = None
+        """The metrics that change; None: they do not."""
+        if variant.metrics is not None and variant.policy_set is not None:
+            self.playback = Playback(variant.metrics, variant.policy_set.queries)
+            signals = self.playback.advance(scenario.starts_at) or Signals.EMPTY
+        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, signals)
         self.queue = SchedulingQueue()
         self._infos: dict[int, PodInfo] = {}
         resources = resources_of(self.cluster)
@@ -301,6 +306,13 @@ class SimulatedCluster:
         """Move the pods that an event may help."""
         self.changes += 1
         self.queue.move_on_event(event, self.now)
+
+    def read_metrics(self) -> None:
+        """Use what the metrics say now."""
+        signals = self.playback.advance(self.now) if self.playback is not None else None
+        if signals is not None:
+            self.algorithm.signals = signals
+            self.move_on_event(ClusterEvent.SIGNALS)
 
     def devices_freed(self) -> None:
         """Move pods that wait for devices."""
@@ -469,6 +481,7 @@ class Waiting:
                 self._sample(next_sample)
                 next_sample = max(next_sample + every, now - every) if every else now
             simulated.now = now
+            simulated.read_metrics()
             self._end_due()
             while following < len(arrivals) and start + arrivals[following].at <= now:
                 arrival = arrivals[following]
@@ -493,6 +506,8 @@ class Waiting:
             times.append(self._looks[0][0])
         if now < self._last_event + GANG_WAITS_AT_MOST * self._longest_wait:
             times.append(self._waiting_pods.next_due())
+        if self._simulated.playback is not None and len(self._queue):
+            times.append(self._simulated.playback.next_change())
         return min((at for at in times if at is not None), default=None)
 
     def _why_pending(self, queued: QueuedPod) -> str:

@@ -16,6 +16,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
+from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,9 @@ class PolicyVariant:
     policy_set: PolicySet | None = None
     """None: Kubernetes' own rules."""
     signals: Signals = Signals.EMPTY
+    """What metrics say all the time."""
+    metrics: MetricsOverTime | None = None
+    """What they say over time, in place of `signals`."""
     compared_by: QueueTree | None = None
     """The queues by which a variant without queues is measured, to compare it with one that has some."""
 
@@ -100,10 +104,20 @@ class PolicyVariant:
         return self.tree or self.compared_by
 
     def notes(self, scenario: Scenario) -> tuple[str, ...]:
-        """Return what of its policies a simulation of a scenario does not do."""
-        policies = self.policy_set.policies if self.policy_set is not None and scenario.drops else ()
-        gangs = sorted(policy.name for policy in policies if policy.gangs)
-        return (f"{', '.join(gangs)}: no pod waits, so members of a `gang` are placed one by one",) if gangs else ()
+        """Return what people should know about how a simulation of a scenario does its policies."""
+        if self.policy_set is None:
+            return ()
+        found = []
+        if not scenario.drops:
+            ends = scenario.starts_at + max((arrival.at for arrival in scenario.arrivals), default=0.0)
+            missed = covers(self.metrics, begins=scenario.starts_at, ends=ends) if self.metrics is not None else ""
+            return (f"{self.name}: {missed}",) if missed else ()
+        gangs = sorted(policy.name for policy in self.policy_set.policies if policy.gangs)
+        if gangs:
+            found.append(f"{', '.join(gangs)}: no pod waits, so members of a `gang` are placed one by one")
+        if self.metrics is not None and self.metrics.recorded:
+            found.append(f"{self.name}: no time passes, so metrics are as they are at the beginning")
+        return tuple(found)
 
 
 class Rules:

@@ -9,6 +9,7 @@ from typing import Any
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
 from kube_policy_scheduler.tooling.simulation.run import Stopwatch, run
 from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 from kube_policy_scheduler.tooling.tuning.judging import MEASURES, Comparison, Trial, measured
@@ -26,13 +27,14 @@ class Evaluation:
     """Files that they may use."""
     sample: Sample
     signals: Signals
+    metrics: MetricsOverTime | None
 
 
 def evaluate(what: Evaluation, *, stopwatch: Stopwatch) -> dict[str, float]:
     """Return the measures of a sample under policies, which were checked before."""
     made = load(what.sources, library=what.library)
     assert made.policy_set is not None, "the checker accepted the policies with today's numbers only"
-    variant = PolicyVariant("tuned", made.policy_set, what.signals)
+    variant = PolicyVariant("tuned", made.policy_set, what.signals, what.metrics)
     done = run(what.sample.scenario, variant, seed=what.sample.seed, stopwatch=stopwatch)
     return measured(done, what.sample.scenario)
 

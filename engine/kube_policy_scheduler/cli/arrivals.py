@@ -1,0 +1,282 @@
+"""Where simulations get their cluster, their pods and their metrics from, and the options that say so."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.terminal import say, status_line
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.signals import Query
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
+    from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
+
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalSources:
+    """What the options of a command in which pods arrive say."""
+
+    clusters: tuple[Path, ...]
+    pods: Path | None
+    metrics: Path | None
+    prometheus_url: str | None
+    begin: float | None
+    """Of the range that Prometheus is asked for, Unix seconds."""
+    end: float | None
+    step: float | None
+    now: float | None
+    """When the simulation starts; None: as its metrics do."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """Return the files that are read."""
+        return [*self.clusters, *(path for path in (self.pods, self.metrics) if path is not None)]
+
+
+def arrival_options(command: _CommandT) -> _CommandT:
+    """Add the options of commands in which pods arrive; the command gets them as `sources`."""
+
+    @functools.wraps(command)
+    def with_sources(*args: Any, **kwargs: Any) -> Any:
+        given = {each.name: kwargs.pop(each.name) for each in fields(ArrivalSources)}
+        return command(*args, sources=ArrivalSources(**given), **kwargs)
+
+    result: Any = with_sources
+    for option in (
+        click.option(
+            "--now", type=cluster_sources.Moment(),
+            help="Start time.  [default: of the first sample of --metrics, if these have dates; or 1970]",
+        ),
+        click.option(
+            "--step", type=cluster_sources.Duration(), metavar="DURATION",
+            help="With --prometheus-url: time between two samples.  [default: a 500th of the range, at least 15s]",
+        ),
+        click.option("--to", "end", type=cluster_sources.Moment(), help="With --prometheus-url: end of the metrics."),
+        click.option(
+            "--from", "begin", type=cluster_sources.Moment(), help="With --prometheus-url: start of the metrics."
+        ),
+        click.option(
+            "--prometheus-url", type=cluster_sources.Url(),
+            help="Query metrics from --from to --to from this Prometheus, instead of --metrics.",
+        ),
+        click.option(
+            "--metrics", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
+            help="Metrics: over time as CSV, or as saved answers of /api/v1/query_range (.json); or in the format of"
+            " `metrics` in policy tests.",
+        ),
+        click.option(
+            "--pods", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
+            help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
+        ),
+        click.option(
+            "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
+            shell_complete=files.complete_path,
+            help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
+        ),
+    ):  # fmt: skip
+        result = option(result)
+    made: _CommandT = result
+    return made
+
+
+# --- metrics ---------------------------------------------------------------------------------------------
+
+
+def with_metrics(
+    variants: Sequence[PolicyVariant], sources: ArrivalSources
+) -> tuple[tuple[PolicyVariant, ...], ArrivalSources]:
+    """Return variants with the metrics that their policies read; and the sources with the time of the start.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: Prometheus does not answer, or not with samples.
+        click.UsageError: options contradict each other.
+    """
+    sets = [variant.policy_set for variant in variants if variant.policy_set is not None]
+    queries = {query.promql: query for policy_set in sets for query in policy_set.queries}
+    found = _over_time(tuple(queries.values()), sources)
+    if found is None:
+        now = sources.now or 0.0
+        constant = [
+            replace(variant, signals=_constant(variant.policy_set, sources, now=now))
+            if variant.policy_set is not None
+            else variant
+            for variant in variants
+        ]
+        return tuple(constant), replace(sources, now=now)
+    missing = sorted(queries.keys() - found.names())
+    if missing:
+        say(f"policyctl: without samples, these have no value: {', '.join(missing)}", err=True)
+    begins = 0.0 if found.is_relative else found.first
+    now = begins if sources.now is None else sources.now
+    metrics = found.beginning(now)
+    done = [
+        replace(variant, metrics=metrics.only(variant.policy_set.queries))
+        if variant.policy_set is not None
+        else variant
+        for variant in variants
+    ]
+    return tuple(done), replace(sources, now=now)
+
+
+def _constant(policy_set: PolicySet, sources: ArrivalSources, *, now: float) -> Any:
+    return cluster_sources.signals_of([policy_set], metrics=sources.metrics, prometheus_url=None, now=now)
+
+
+def _over_time(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime | None:
+    """Return metrics that change; None where the file has values that hold throughout, or there is none."""
+    from kube_policy_scheduler.tooling.simulation.metrics_over_time import (
+        is_range_answer,
+        is_table,
+        parse_answers,
+        parse_table,
+    )
+
+    if sources.prometheus_url is None:
+        for name, value in (("--from", sources.begin), ("--to", sources.end), ("--step", sources.step)):
+            if value is not None:
+                raise click.UsageError(f"{name} is about the metrics of --prometheus-url: also specify it")
+    else:
+        if sources.metrics is not None:
+            raise click.UsageError("use --metrics or --prometheus-url, not both")
+        return _fetched(queries, sources)
+    if sources.metrics is None:
+        return None
+    if is_table(sources.metrics.name):
+        return parse_table(files.source(sources.metrics), queries)
+    text = files.source(sources.metrics)
+    return parse_answers(text, queries) if is_range_answer(text.text) else None
+
+
+def _fetched(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime:
+    from kube_policy_scheduler.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
+    from kube_policy_scheduler.tooling.simulation.metrics_over_time import TooMuchError, WrongAnswerError, of_answers
+
+    begin, end, url = sources.begin, sources.end, sources.prometheus_url
+    assert url is not None
+    if begin is None or end is None:
+        raise click.UsageError("--prometheus-url: also specify the time of the metrics, --from TIME --to TIME")
+    if end <= begin:
+        raise click.UsageError("--to must be later than --from")
+    begin = float(int(begin))
+    step = sources.step if sources.step is not None else max(_LEAST_STEP, float(int((end - begin) / _STEPS)))
+    if (end - begin) / step > _MOST_STEPS:
+        raise click.UsageError(f"--step: the range has more than {_MOST_STEPS:,} steps; use a longer step")
+    client = PrometheusClient(PrometheusEndpoint(url, timeout_seconds=_PATIENCE_SECONDS))
+
+    def answers() -> Iterator[tuple[Query, bytes]]:
+        for query in queries:
+            for number in itertools.count(1):
+                show(f"metric: {query.promql}, part {number}")
+                try:
+                    body = next(parts[query.promql])
+                except StopIteration:
+                    break
+                yield query, body
+
+    parts = {query.promql: client.fetch_range(query, start=begin, end=end, step=step) for query in queries}
+    try:
+        with status_line() as show:
+            return of_answers(answers())
+    except (PrometheusError, WrongAnswerError, TooMuchError) as error:
+        raise click.ClickException(f"--prometheus-url {url}: {error}") from error
+    finally:
+        client.close()
+
+
+_STEPS = 500
+_LEAST_STEP = 15.0
+_MOST_STEPS = 100_000
+_PATIENCE_SECONDS = 60.0
+"""For one answer: range queries take longer than the instant ones of the scheduler."""
+
+
+# --- clusters and pods -----------------------------------------------------------------------------------
+
+
+def scenarios(sources: ArrivalSources, *, until: float | None, all_nodes: bool) -> Callable[[int], Scenario]:
+    """Return what makes the scenario of a seed.
+
+    Args:
+        sources: what the options say, as `with_metrics` returned it.
+        until: share of the cluster's GPUs whose arrival ends the experiment; None: pods come and go.
+        all_nodes: whether nodes without GPUs take part in the experiment.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: what is asked for cannot be done.
+    """
+    clusters, pods, now = sources.clusters, sources.pods, sources.now or 0.0
+    if any(_is_csv(path) for path in clusters):
+        if len(clusters) > 1:
+            raise click.UsageError("the nodes of a trace are one file: use --cluster once")
+        if pods is None or not _is_csv(pods):
+            raise click.UsageError("--cluster is a trace: also specify its pods, --pods FILE.csv")
+        return _traced(clusters[0], pods, until=until, all_nodes=all_nodes, now=now)
+    if until is not None:
+        raise click.UsageError("--until requires a trace: --cluster NODES.csv --pods PODS.csv")
+    if pods is not None and _is_csv(pods):
+        raise click.UsageError("--pods is a trace: also specify its nodes, --cluster FILE.csv")
+    scenario = _recorded(clusters, pods, now=now)
+    return lambda seed: scenario
+
+
+def _is_csv(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool, now: float) -> Callable[[int], Scenario]:
+    from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
+    from kube_policy_scheduler.tooling.simulation.trace import Experiment, TraceError, replayed
+
+    listed = parse_nodes(files.source(nodes))
+    coming = parse_pods(files.source(pods))
+    if until is None:
+        scenario = replace(replayed(listed, coming.pods, notes=coming.notes), starts_at=now)
+        return lambda seed: scenario
+    taking_part = [node for node in listed if node.gpus or all_nodes]
+    try:
+        return Experiment(taking_part, coming.pods, until=until, notes=coming.notes).scenario
+    except TraceError as error:
+        raise click.ClickException(f"{nodes}, {pods}: {error}") from error
+
+
+def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.documents.fixtures import parse_objects
+    from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
+    from kube_policy_scheduler.tooling.simulation.scenario import Scenario
+    from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
+
+    found = [one for path in clusters for one in parse_objects(files.source(path))]
+    things = cluster_sources.with_prices(stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER))
+    waiting = [
+        thing
+        for thing in things
+        if isinstance(thing, objects.Pod)
+        and not thing.spec.node_name
+        and thing.status.phase not in ("Succeeded", "Failed")
+    ]
+    if not any(isinstance(thing, objects.Node) for thing in things):
+        raise click.ClickException(f"{', '.join(map(str, clusters))}: the cluster has no nodes")
+    arrivals = [*arrivals_of(waiting)]
+    if pods is not None:
+        coming = files.source(pods)
+        arrivals += parse_stream(coming, classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER)
+        things += groups_in(coming, scheduler=cluster_sources.DEFAULT_SCHEDULER)
+    if not arrivals:
+        raise click.ClickException("no pods arrive: the cluster has no pending pods; specify --pods FILE")
+    arrivals.sort(key=lambda arrival: arrival.at)
+    standing = [thing for thing in things if not any(thing is pod for pod in waiting)]
+    return Scenario(standing, arrivals, starts_at=now)
