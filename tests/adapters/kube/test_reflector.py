@@ -510,12 +510,18 @@ async def test_of_a_watch_of_few_objects_that_says_nothing_the_list_is_read_agai
         assert mirror.replacements == 1
 
 
-async def test_a_list_that_takes_longer_than_a_gap_may_last_is_not_read_again_and_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("promised", [False, True])
+async def test_a_first_list_that_takes_longer_than_a_gap_may_last_is_not_read_again_and_again(
+    promised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the time at which its watch is open it is too old, and on a busy API server the next one is, too."""
+    """By the time at which its watch is open it is too old, and on a busy API server the next one is, too.
+
+    A watch that says nothing after that is believed, except by a caller that needs more certainty.
+    """
     monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "GAP_SECONDS", 0.05)
     api = Api()
+
+    while_listed: list[Callable[[], None]] = []
 
     async def bookmark(peer: Peer) -> None:
         peer.begin_stream()
@@ -526,14 +532,22 @@ async def test_a_list_that_takes_longer_than_a_gap_may_last_is_not_read_again_an
         api.version = str(int(api.version) + 1)  # other objects change
         if request.query.get("timeoutSeconds") == str(SHORT_WATCH_SECONDS):
             api.watches = [bookmark]
-        elif "watch" not in request.query and request.query["limit"] != "1":
+        elif "watch" in request.query:
+            api.watches = [serve(("ADDED", pod("meanwhile", resourceVersion="12")))]
+        elif request.query["limit"] != "1":
+            for call in while_listed:
+                call()
             await asyncio.sleep(0.1)
         if (answering := api(request, peer)) is not None:
             await answering
 
-    async with mirrored(slowly, few_objects=500) as (_, reflector, __):
+    async with mirrored(slowly, few_objects=500) as (mirror, reflector, __):
+        if promised:
+            while_listed.append(reflector.prove)
         await until(lambda: reflector.is_current)
+        assert mirror.log == ["+meanwhile"]
         assert api.lists == 1
+        assert (SHORT_WATCH_SECONDS in api.watched_for) is promised
 
 
 async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:

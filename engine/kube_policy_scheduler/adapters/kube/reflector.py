@@ -69,6 +69,7 @@ SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is
 HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
 GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is restarted as a routine
 QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
+FIRST_QUIET_SECONDS = 0.02  # the same for the watch after the first list; the server sends at once what it owes
 QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
 FEW_OBJECTS = 500  # are listed at once where a watch says nothing
 SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
@@ -375,7 +376,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> float:
         loop = asyncio.get_running_loop()
         self._enter(Phase.CONNECTING)
-        is_short = self._short_watches > 0
+        is_short, is_first = self._short_watches > 0, self.counts.watches == 0
         seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
         query = {
             "watch": "1",
@@ -396,7 +397,7 @@ class Reflector(Generic[T]):
         self._refused_at = None
         self._recency.require(began - GAP_SECONDS)
         self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
-        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short))
+        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, is_first=is_first))
         catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
         try:
             async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
@@ -447,15 +448,27 @@ class Reflector(Generic[T]):
             if self.status.phase is Phase.CATCHING_UP:
                 self._look_how_new()
 
-    async def _catch_up(self, stream: Stream, *, is_short: bool) -> None:
-        """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it."""
+    async def _catch_up(self, stream: Stream, *, is_short: bool, is_first: bool) -> None:
+        """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it.
+
+        A first list that took long is too old when its watch opens. Other schedulers begin all the same. Here the
+        watch must have said nothing for a moment after the answer to a question, unless a caller needs more certainty.
+        """
         loop = asyncio.get_running_loop()
+        pause = (FIRST_QUIET_SECONDS if is_first else QUIET_SECONDS) / 3
         while True:
             if self._recency.is_met:
                 self._proof_wanted.clear()
                 await self._proof_wanted.wait()
             elif self._recency.target is None:
                 await self._ask_how_new(stream)
+            elif (
+                is_first
+                and self._recency.keeps_promise
+                and loop.time() - max(self.last_contact, self._recency.asked) >= FIRST_QUIET_SECONDS
+            ):
+                self._recency.reach(self._recency.target)
+                self._look_how_new()
             elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
                 # a list that takes long is too old again when its watch is open
                 if len(self._known) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
@@ -465,7 +478,7 @@ class Reflector(Generic[T]):
                 stream.close()
                 return
             else:
-                await asyncio.sleep(QUIET_SECONDS / 3)
+                await asyncio.sleep(pause)
 
     async def _ask_how_new(self, stream: Stream) -> None:
         """Ask for the version that the collection has now."""
