@@ -1,0 +1,1 @@
+"""`policyctl playground`: policies tried on a cluster while they are written. `session` answers, `server` carries."""

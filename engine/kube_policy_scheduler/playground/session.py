@@ -1,0 +1,705 @@
+"""What the playground's page asks: policies, a pod and a cluster in; diagnostics, verdicts and explanations out. Pure.
+
+Knows no rules itself: the compiler, the editor package, the scheduling cycle, `why` and `capture` answer. Offsets are
+characters of a text. Arrays are NumPy arrays, one value per node in the order of `names`; NaN where there is none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.defaulting import AdmissionError
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+from kube_policy_scheduler.cluster.quantity import QuantityError
+from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Severity, Source, errors
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.editor import completion
+from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
+from kube_policy_scheduler.editor.fixes import fixes
+from kube_policy_scheduler.editor.hover import hover
+from kube_policy_scheduler.editor.project import Project, look_at
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.probe import probe
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
+from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
+from kube_policy_scheduler.lang.load import SUFFIX
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.cluster_state import (
+    UnknownPod,
+    cluster_state,
+    pod_in,
+    stored_objects,
+    waiting,
+)
+from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.tooling.why.explain import explain
+from kube_policy_scheduler.tooling.why.filters import near_misses, refusals
+from kube_policy_scheduler.tooling.why.report import lines
+from kube_policy_scheduler.tooling.why.scores import amount_text
+from kube_policy_scheduler.wording import plural, signed
+
+MOST_FILES = 100
+MOST_TEXT = 512 * 1024
+"""Characters of all policies of a request together."""
+MOST_POD_TEXT = 64 * 1024
+"""Characters of a pod's YAML."""
+MOST_NAME = 300
+MOST_PODS = 2000
+"""Pods in the list of the page, those that wait first."""
+POD_FILE = "pod.yaml"
+"""The name under which diagnostics of a pod's YAML come."""
+_POD_UID = "playground-pod"
+_KEPT_PODS = 8
+
+
+class RequestError(ValueError):
+    """A request asks for what is not there or must not be; the text says so to people."""
+
+
+class Superseded(Exception):
+    """Nobody waits for the answer any more."""
+
+
+Checkpoint = Callable[[], None]
+"""Called between steps of long work; raises to end it."""
+
+
+def _go_on() -> None:
+    return
+
+
+class Origin(Enum):
+    """Where a cluster comes from."""
+
+    FIXTURE = "fixture"
+    SNAPSHOT = "snapshot"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCluster:
+    """A cluster to try policies on."""
+
+    name: str
+    """As people know it: a path, or a context of a kubeconfig."""
+    origin: Origin
+    things: Sequence[Any]
+    """API objects as stored."""
+    now: float
+    """When decisions are made, Unix seconds."""
+    metrics: Sequence[str] = ()
+    """Metrics that have values, for completion."""
+    option: str = ""
+    """The options of `policyctl` that mean this cluster; "": none do."""
+
+
+class PodChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pod of the cluster, or one that is written."""
+
+    key: str | None = None
+    """`NAMESPACE/NAME`"""
+    yaml: str | None = None
+
+
+Files = dict[str, str]
+"""Texts of policies by name."""
+Measure = Callable[[Sequence[Query]], Signals]
+"""From the queries of policies to what is known of their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One set of policies, checked and compiled."""
+
+    texts: Files
+    project: Project
+    policy_set: PolicySet | None
+    """None if they have errors."""
+    memo: Memo
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """One clause or rule, and what it says about each node."""
+
+    clause: CompiledClause | None
+    """None for Kubernetes' own."""
+    kind: str
+    """`filter`, `score`, or `rule`: one of Kubernetes' own, or one that says nothing about nodes."""
+    name: str
+    values: FloatArray | None = None
+    """`float64[nodes]`: of a filter 1 where nodes pass, of a score what it adds where all filters pass."""
+    refuses: int | None = None
+    average: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What policies say about a pod on every node."""
+
+    policy: str | None
+    rows: tuple[_Row, ...]
+    total: FloatArray
+    refused_by: IntArray
+    """`int64[nodes]`: the index of the first clause that refuses, -1 where none does."""
+    chosen: str | None
+    message: str
+
+
+class Session:
+    """A cluster and the last look at policies. One caller at a time."""
+
+    def __init__(
+        self, files: Mapping[str, str], cluster: OpenedCluster, *, measure: Measure | None = None, seed: int = 0
+    ) -> None:
+        """Start with policies and a cluster.
+
+        Args:
+            files: the policies that were opened.
+            cluster: where they are tried.
+            measure: knows metrics; None: no metric has a value.
+            seed: breaks ties.
+        """
+        self.opened: Files = dict(files)
+        self._measure = measure or (lambda queries: Signals.EMPTY)
+        self._seed = seed
+        self._looks: dict[str, _Look] = {}
+        self._pods: dict[tuple[str, str], objects.Pod] = {}
+        self._verdicts: dict[str, tuple[tuple[Any, ...], Verdict]] = {}
+        self._version = 0
+        self.open(cluster)
+
+    # --- the cluster -------------------------------------------------------------------------------------
+
+    def open(self, cluster: OpenedCluster) -> None:
+        """Try policies on another cluster from now on."""
+        self.cluster = cluster
+        self._state = cluster_state(cluster.things)
+        self._version += 1
+        self._verdicts.clear()
+        self._pods.clear()
+        self._words = _words(cluster)
+
+    @property
+    def _nodes(self) -> Any:
+        return self._state.cluster.nodes
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page starts with: the files, the cluster, its nodes and pods."""
+        nodes, cluster = self._nodes, self.cluster
+        waits = [pod for pod in self._state.pods.values() if not pod.spec.node_name and not _is_done(pod)]
+        placed = [pod for pod in self._state.pods.values() if pod.spec.node_name and not _is_done(pod)]
+        zones: dict[str, int] = {}
+        of_zone = [
+            zones.setdefault(info.labels.get("topology.kubernetes.io/zone", ""), len(zones)) for info in nodes.infos
+        ]
+        return {
+            "files": [{"name": name, "text": text} for name, text in self.opened.items()],
+            "cluster": {
+                "name": cluster.name,
+                "source": cluster.origin.value,
+                "nodes": nodes.size,
+                "pods": len(self._state.pods),
+                "waiting": len(waits),
+                "now": cluster.now,
+            },
+            "namesVersion": self._version,
+            "names": list(nodes.names),
+            "zones": {"names": list(zones), "of": of_zone},
+            "used": {name: _used(nodes, name).astype(np.float32) for name in ("cpu", "memory")},
+            "pods": [_listed(pod) for pod in (*waits, *placed)[:MOST_PODS]],
+            "metrics": sorted(self._words.metrics),
+            "limits": {"files": MOST_FILES, "text": MOST_TEXT, "pod": MOST_POD_TEXT, "pods": MOST_PODS},
+        }
+
+    def pod_text(self, key: str) -> str:
+        """Return a pod of the cluster as YAML, without its node and status, to change it."""
+        from kube_policy_scheduler.documents.writing import yaml_text
+
+        pod = self._find(key)
+        made = msgspec.to_builtins(pod)
+        meta = {name: pod_value for name, pod_value in made["metadata"].items() if name in _KEPT_METADATA and pod_value}
+        spec = _without_empty({name: each for name, each in made["spec"].items() if name not in _DROPPED_SPEC})
+        return yaml_text({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    # --- policies ----------------------------------------------------------------------------------------
+
+    def _look(self, files: Files, *, side: str = "main") -> _Look:
+        """Check and compile policies; what did not change since the last look is not done again."""
+        _check_files(files)
+        before = self._looks.get(side)
+        if before is not None and before.texts == files:
+            return before
+        sources = [Source(name, text) for name, text in files.items()]
+        project = look_at(sources, environment(), before=before.project if before is not None else None)
+        known = before.memo.known if before is not None else {}
+        memo = Memo({**known, **project.memo.known})
+        failed = any(errors(found) for found in project.diagnostics.values())
+        policy_set = None if failed else load(sources, memo=memo, rules=False).policy_set
+        kept = Memo()
+        kept.known.update(memo.known if not failed else known)
+        made = _Look(dict(files), project, policy_set, kept)
+        self._looks[side] = made
+        return made
+
+    def _project(self, files: Files, file: str) -> tuple[Project, Source]:
+        project = self._look(files).project
+        source = project.sources.get(file)
+        if source is None:
+            raise RequestError(f"there is no file `{file}`")
+        return project, source
+
+    def complete(self, files: Files, file: str, offset: int) -> list[dict[str, Any]]:
+        """Return what can be written at an offset, the most likely first."""
+        project, source = self._project(files, file)
+        found = completion.complete(project, file, _within(offset, source), self._words)
+        return [
+            {
+                "start": item.start,
+                "label": item.label,
+                "insert": item.text or item.label,
+                "kind": item.kind.value,
+                "detail": item.detail,
+                "documentation": item.doc,
+            }
+            for item in found
+        ]
+
+    def hover(self, files: Files, file: str, offset: int) -> dict[str, Any] | None:
+        """Return what is known of the word at an offset."""
+        project, source = self._project(files, file)
+        found = hover(project, file, _within(offset, source))
+        return None if found is None else {"start": found.span.start, "end": found.span.end, "markdown": found.text}
+
+    def format(self, files: Files, file: str) -> str:
+        """Return a file as `policyctl fmt` writes it; as it is if it has errors."""
+        _check_files(files)
+        if file not in files:
+            raise RequestError(f"there is no file `{file}`")
+        done = format_source(Source(file, files[file]))
+        return done.text if isinstance(done, Formatted) else files[file]
+
+    # --- verdicts ----------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        files: Files,
+        pod: PodChoice,
+        *,
+        against: Files | None = None,
+        clause: int | None = None,
+        known_names: int | None = None,
+        go_on: Checkpoint = _go_on,
+    ) -> dict[str, Any]:
+        """Return what is wrong with policies, and what they say about a pod on every node.
+
+        Args:
+            files: the policies.
+            pod: the pod.
+            against: other policies, for a second verdict.
+            clause: whose values come along; None: of none.
+            known_names: the version of the names that the caller has.
+            go_on: raises where the answer is not wanted any more.
+        """
+        look = self._look(files)
+        go_on()
+        found = [_diagnostic(each) for of_file in look.project.diagnostics.values() for each in of_file]
+        answer: dict[str, Any] = {"diagnostics": found, "verdict": None, "against": None}
+        try:
+            answer["verdict"] = self._shown_verdict("main", look, pod, clause, known_names, go_on)
+            if against is not None:
+                other = self._look(against, side="against")
+                go_on()
+                answer["against"] = self._shown_verdict("against", other, pod, clause, known_names, go_on)
+        except DocumentError as error:
+            found.extend(_diagnostic(each) for each in error.diagnostics)
+        return answer
+
+    def values(self, clause: int, *, side: str = "main") -> FloatArray | None:
+        """Return what a clause of the last verdict says about each node; None if it says nothing about nodes."""
+        known = self._verdicts.get(side)
+        if known is None:
+            raise RequestError("there is no verdict yet: evaluate first")
+        rows = known[1].rows
+        if not 0 <= clause < len(rows):
+            raise RequestError(f"there is no clause {clause}: the verdict has {len(rows)}")
+        return rows[clause].values
+
+    def _shown_verdict(
+        self, side: str, look: _Look, pod: PodChoice, clause: int | None, known_names: int | None, go_on: Checkpoint
+    ) -> dict[str, Any] | None:
+        verdict = self._verdict(side, look, pod, go_on)
+        if verdict is None:
+            return None
+        shown: dict[str, Any] = {
+            "policy": verdict.policy,
+            "namesVersion": self._version,
+            "total": verdict.total.astype(np.float32),
+            "refusedBy": verdict.refused_by.astype(np.int16),
+            "clauses": [_shown_row(index, row, with_values=index == clause) for index, row in enumerate(verdict.rows)],
+            "chosen": verdict.chosen,
+            "message": verdict.message,
+        }
+        if known_names != self._version:
+            shown["names"] = list(self._nodes.names)
+        return shown
+
+    def _verdict(self, side: str, look: _Look, pod: PodChoice, go_on: Checkpoint = _go_on) -> Verdict | None:
+        """Return the verdict of policies; None if they have errors."""
+        if look.policy_set is None:
+            return None
+        key = (tuple(look.texts.items()), pod)
+        known = self._verdicts.get(side)
+        if known is not None and known[0] == key:
+            return known[1]
+        with self._inputs(look, pod) as (inputs, _):
+            made = self._decide(inputs, go_on)
+        self._verdicts[side] = key, made
+        return made
+
+    @contextmanager
+    def _inputs(self, look: _Look, choice: PodChoice) -> Iterator[tuple[DecisionInputs | None, str | None]]:
+        """Yield the inputs of the decision, and the node that the pod is on; no inputs where no policy governs it."""
+        assert look.policy_set is not None
+        pod = self._pod(choice, look.policy_set)
+        with self._claims_of(pod, made=choice.yaml is not None), waiting(pod, self._state.cluster) as (free, bound):
+            rules = self._rules(look, free)
+            if rules is None:
+                yield None, bound
+                return
+            signals = self._measure(look.policy_set.queries)
+            yield (
+                DecisionInputs.of(
+                    free, self._state.cluster, rules, signals=signals, now=self.cluster.now, seed=self._seed
+                ),
+                bound,
+            )
+
+    @contextmanager
+    def _claims_of(self, pod: objects.Pod, *, made: bool) -> Iterator[None]:
+        """Let a written pod have the claims of its templates while it lasts."""
+        if not made or not pod.spec.resource_claims:
+            yield
+            return
+        self._state.create(pod)
+        names = [one.resource_claim_name for one in pod.status.resource_claim_statuses or ()]
+        try:
+            yield
+        finally:
+            claims = self._state.cluster.resource_claims
+            for name in names:
+                claim = claims.get(f"{pod.metadata.namespace}/{name}")
+                if claim is not None:
+                    self._state.cluster.remove_object(claim)
+            pod.status.resource_claim_statuses = None
+
+    def _pod(self, choice: PodChoice, policy_set: PolicySet) -> objects.Pod:
+        if (choice.key is None) == (choice.yaml is None):
+            raise RequestError("a pod is either `key` or `yaml`")
+        if choice.key is not None:
+            return self._find(choice.key)
+        text = choice.yaml or ""
+        if len(text) > MOST_POD_TEXT:
+            raise RequestError(f"the pod has {len(text):,} characters, at most {MOST_POD_TEXT:,} are allowed")
+        scheduler = min(policy_set.schedulers or policy_set.default_schedulers)
+        known = self._pods.get((text, scheduler))
+        if known is None:
+            source = Source(POD_FILE, text)
+            found = pod_in(source)
+            try:
+                known = stored_objects([found], scheduler=scheduler)[0]
+            except (AdmissionError, QuantityError) as error:
+                raise DocumentError([found.error((), str(error))]) from error
+            known.metadata.uid = _POD_UID
+            known.spec.node_name = ""
+            if len(self._pods) >= _KEPT_PODS:
+                self._pods.clear()
+            self._pods[text, scheduler] = known
+        return known
+
+    def _find(self, key: str) -> objects.Pod:
+        try:
+            return self._state.find(key)
+        except UnknownPod as error:
+            raise RequestError(str(error)) from error
+
+    def _rules(self, look: _Look, pod: objects.Pod) -> Rules | None:
+        """Return who decides about a pod: the policy that governs it, or would if the pod named its scheduler."""
+        policy_set = look.policy_set
+        assert policy_set is not None
+        if not policy_set.policies:
+            return KUBERNETES
+        info = self._state.cluster.templates.pod(pod)
+        policy = policy_set.governing(info) or policy_set.standing_in_as(policy_set.schedulers).governing(info)
+        if policy is None:
+            return None
+        sources = tuple(look.project.sources.values())
+        memo = Memo(look.memo.known)
+
+        def recompile(changed: Sequence[Source]) -> PolicySet | None:
+            return load(changed, memo=Memo(memo.known | look.memo.known), rules=False).policy_set
+
+        return Rules(policy.profile, policy, sources, recompile)
+
+    def _decide(self, inputs: DecisionInputs | None, go_on: Checkpoint) -> Verdict:
+        size = self._nodes.size
+        nothing = np.full(size, np.nan)
+        if inputs is None:
+            message = "none of the policies governs this pod: see `for pod` in their first lines"
+            return Verdict(None, (), nothing, np.full(size, -1), None, message)
+        frame, profile, cycle = inputs.frame(), inputs.profile, Cycle(seed=self._seed)
+        rows, feasible = _rows(inputs, frame, cycle, go_on)
+        refused_by = np.full(size, -1)
+        for index in range(len(rows) - 1, -1, -1):
+            row = rows[index]
+            if row.kind != "score" and row.refuses and row.values is not None:
+                refused_by[row.values == 0.0] = index
+        total = nothing
+        if len(feasible):
+            total[feasible] = cycle.totals(frame, profile, feasible)
+        go_on()
+        held = inputs.hold_reason()
+        if held is not None:
+            return Verdict(profile.name, rows, total, refused_by, None, f"held: {held}")
+        decision = inputs.decide(cycle)
+        return Verdict(profile.name, rows, total, refused_by, decision.host, decision.message)
+
+    # --- explanations ------------------------------------------------------------------------------------
+
+    def node(self, files: Files, pod: PodChoice, name: str) -> dict[str, Any]:
+        """Return the sum of one node, and what it lacks."""
+        row = self._nodes.rows.get(name)
+        if row is None:
+            raise RequestError(f"there is no node `{name}`")
+        look = self._look(files)
+        verdict = self._verdict("main", look, pod)
+        info = self._nodes.infos[row]
+        answer: dict[str, Any] = {
+            "node": name,
+            "sum": [],
+            "total": None,
+            "rank": None,
+            "passes": False,
+            "needs": [],
+            "labels": dict(sorted(info.labels.items())),
+            "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in info.taints],
+            "free": _free(self._nodes, row),
+        }
+        if verdict is None:
+            return answer
+        total = float(verdict.total[row])
+        if total == total:
+            answer |= {"total": total, "passes": True, "rank": int((verdict.total > total).sum()) + 1}
+        for index, each in enumerate(verdict.rows):
+            if each.kind == "score" and each.values is not None and each.values[row] == each.values[row]:
+                answer["sum"].append(
+                    {"clause": index, "text": each.name, "value": float(each.values[row]), "unit": None}
+                )
+        if not answer["passes"]:
+            with self._inputs(look, pod) as (inputs, _):
+                if inputs is not None:
+                    answer["needs"] = list(near_misses(refusals(inputs), [row])[0].lacks)
+        return answer
+
+    def why(self, files: Files, pod: PodChoice) -> dict[str, Any]:
+        """Return what `policyctl why` says, and the changes that would help."""
+        look = self._look(files)
+        if look.policy_set is None:
+            return {"text": "The policies have errors: correct them first.", "remedies": []}
+        with self._inputs(look, pod) as (inputs, bound):
+            if inputs is None:
+                return {"text": "None of the policies governs this pod.", "remedies": []}
+            found = explain(inputs, bound=bound, pending=self._state.pending())
+        remedies = [
+            {
+                "title": change.text,
+                "detail": f"{plural(change.nodes, 'node')} would fit; it would go to {change.node}",
+                "edits": None,
+                "command": None,
+            }
+            for change in found.changes
+        ]
+        return {"text": "\n".join(lines(found, to=Terminal())), "remedies": remedies}
+
+    def command(self, files: Files, pod: PodChoice) -> str:
+        """Return the command line that explains the same decision."""
+        subject = pod.key if pod.key is not None else POD_FILE
+        options = [f"--policies {shlex.quote(name)}" for name in files]
+        return " ".join(filter(None, ["policyctl why", shlex.quote(subject or ""), self.cluster.option, *options]))
+
+
+# --- parts of answers ------------------------------------------------------------------------------------
+
+_SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "information"}
+_KEPT_METADATA = ("name", "namespace", "labels", "annotations")
+_DROPPED_SPEC = ("nodeName", "priority", "preemptionPolicy")
+
+
+def _check_files(files: Files) -> None:
+    if len(files) > MOST_FILES:
+        raise RequestError(f"{len(files):,} files, at most {MOST_FILES} are allowed")
+    total = sum(map(len, files.values()))
+    if total > MOST_TEXT:
+        raise RequestError(f"the policies have {total:,} characters, at most {MOST_TEXT:,} are allowed")
+    for name in files:
+        if not name.endswith(SUFFIX) or len(name) > MOST_NAME or not name.isprintable():
+            raise RequestError(f"the name of a policy file ends with {SUFFIX}, this is `{name[:MOST_NAME]}`")
+
+
+def _within(offset: int, source: Source) -> int:
+    if not 0 <= offset <= len(source.text):
+        raise RequestError(f"offset {offset} is outside of `{source.name}`, which has {len(source.text):,} characters")
+    return offset
+
+
+def _diagnostic(found: Diagnostic) -> dict[str, Any]:
+    return {
+        "file": found.span.source.name,
+        "start": found.span.start,
+        "end": found.span.end,
+        "severity": _SEVERITIES[found.severity],
+        "code": found.code,
+        "message": found.message,
+        "help": found.help,
+        "notes": list(found.notes),
+        "fixes": [_fix(fix) for fix in fixes(found)],
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {"title": fix.title, "edits": [_edit(edit) for edit in fix.edits]}
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    span = edit.span
+    return {"file": span.source.name, "start": span.start, "end": span.end, "text": edit.text}
+
+
+def _remedy_edits(edits: Sequence[Edit], texts: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    mine = [edit for edit in edits if texts.get(edit.span.source.name) == edit.span.source.text]
+    return [_edit(edit) for edit in mine] if mine and len(mine) == len(edits) else None
+
+
+def _shown_row(index: int, row: _Row, *, with_values: bool) -> dict[str, Any]:
+    span = row.clause.span if row.clause is not None else None
+    return {
+        "index": index,
+        "file": span.source.name if span is not None else None,
+        "start": span.start if span is not None else None,
+        "end": span.end if span is not None else None,
+        "line": span.source.position(span.start)[0] if span is not None else None,
+        "kind": row.kind,
+        "text": " ".join(row.clause.text.split()) if row.clause is not None else row.name,
+        "note": _note(row),
+        "refuses": row.refuses,
+        "average": row.average,
+        "values": row.values.astype(np.float32) if with_values and row.values is not None else None,
+    }
+
+
+def _note(row: _Row) -> str:
+    if row.refuses is not None:
+        return f"refuses {row.refuses:,}" if row.refuses else "refuses none"
+    return f"{signed(row.average)} on average" if row.average is not None else ""
+
+
+def _rows(inputs: DecisionInputs, frame: Frame, cycle: Cycle, go_on: Checkpoint) -> tuple[tuple[_Row, ...], IntArray]:
+    """Return what each clause and rule says, and the rows of the nodes that pass all filters.
+
+    Filters come first, in the order in which they are asked; what says nothing about nodes comes last.
+    """
+    profile, size = inputs.profile, frame.size
+    done: list[_Row] = []
+    for plugin in profile.filters:
+        clause = getattr(plugin, "clause", None)
+        passes = probe(frame, plugin).passes()
+        refuses = size - int(np.count_nonzero(passes))
+        if clause is not None or refuses:
+            kind = "filter" if clause is not None else "rule"
+            done.append(_Row(clause, kind, plugin.name, passes.astype(np.float64), refuses))
+        go_on()
+    feasible = np.flatnonzero(cycle.passing(frame, profile))
+    for weighted in profile.scores:
+        clause = getattr(weighted.plugin, "clause", None)
+        name = " ".join(clause.text.split()) if clause is not None else weighted.plugin.name
+        values = np.full(size, np.nan)
+        average: float | None = None
+        if len(feasible):
+            alone = score(frame, Profile(weighted.plugin.name, scores=(weighted,)), feasible)
+            for found in alone.values():
+                values[feasible] = found
+                average = float(np.mean(found))
+        done.append(_Row(clause, "score", name, values, None, average))
+        go_on()
+    policy = inputs.rules.policy
+    known = {id(row.clause) for row in done}
+    others = (clause for clause in policy.clauses if id(clause) not in known) if policy is not None else ()
+    done += [_Row(clause, "rule", clause.text) for clause in others]
+    return tuple(done), feasible
+
+
+def _words(cluster: OpenedCluster) -> ClusterWords:
+    found: list[dict[str, Any]] = []
+    for thing in cluster.things:
+        if isinstance(thing, objects.Node):
+            meta = {"name": thing.metadata.name, "labels": thing.metadata.labels}
+            found.append({"kind": "Node", "metadata": meta, "status": {"allocatable": thing.status.allocatable}})
+        elif isinstance(thing, objects.Pod):
+            meta = {"labels": thing.metadata.labels, "annotations": thing.metadata.annotations}
+            found.append({"kind": "Pod", "metadata": meta})
+    words = words_in(found)
+    for name in cluster.metrics:
+        words.metrics[name] = 1
+    return words
+
+
+def _is_done(pod: objects.Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def _listed(pod: objects.Pod) -> dict[str, Any]:
+    meta = pod.metadata
+    phase = "Running" if pod.spec.node_name else "Pending"
+    return {"key": f"{meta.namespace}/{meta.name}", "phase": phase, "node": pod.spec.node_name or None}
+
+
+def _used(nodes: Any, resource: str) -> FloatArray:
+    allocatable = nodes.allocatable(resource).astype(np.float64)
+    requested = nodes.requested(resource).astype(np.float64)
+    shares = np.divide(requested, allocatable, out=np.full(len(allocatable), np.nan), where=allocatable > 0)
+    return np.asarray(shares, np.float64)
+
+
+def _free(nodes: Any, row: int) -> dict[str, str]:
+    found = {}
+    for resource in nodes.resources():
+        allocatable = int(nodes.allocatable(resource)[row])
+        if allocatable:
+            free = allocatable - int(nodes.requested(resource)[row])
+            found[resource] = f"{amount_text(resource, free)} of {amount_text(resource, allocatable)}"
+    return found
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        made = {key: _without_empty(each) for key, each in value.items()}
+        return {key: each for key, each in made.items() if each not in (None, "", [], {})}
+    if isinstance(value, list):
+        return [_without_empty(each) for each in value]
+    return value
