@@ -101,9 +101,9 @@ MAY_USE: dict[str, set[str]] = {
     "editor": {"numpy", "pygments", "yaml"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "cryptography", "distributed", "httptools", "joblib", "kubernetes", "msgspec", "numba", "numpy",
-        "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser", "ray",
-        "requests", "urllib3", "watchdog", "yaml",
+        "aiohttp", "cryptography", "distributed", "highspy", "httptools", "joblib", "kubernetes", "msgspec", "numba",
+        "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser",
+        "ray", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
@@ -152,6 +152,7 @@ WHOLE = {
 
 OPTIONAL = {
     "distributed": "adapters/parallel.py",
+    "highspy": "adapters/integer_programs.py",
     "joblib": "adapters/parallel.py",
     "lsprotocol": "cli/language_server.py",
     "matplotlib": "pages/charts.py",

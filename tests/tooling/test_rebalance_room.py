@@ -11,14 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cli.exact import solver
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.capacity.seats import Seats, in_turn
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
+from kube_policy_scheduler.tooling.programs import Solver
+from kube_policy_scheduler.tooling.rebalancing import cheapest
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, replacement_of
 from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions
-from kube_policy_scheduler.tooling.rebalancing.room import BUDGET, FITS, NO_NODE, NOWHERE, RoomPlan, plan_room
+from kube_policy_scheduler.tooling.rebalancing.room import (
+    BUDGET,
+    FITS,
+    NO_NODE,
+    NO_SOLVER,
+    NOT_PROVED,
+    NOWHERE,
+    TOO_LARGE,
+    RoomPlan,
+    plan_room,
+)
 from tests.tooling.test_capacity import budget
 from tests.tooling.worlds import ruleset, things_of
 
@@ -43,9 +57,12 @@ def world(nodes: list[Json], pods: list[Json], *more: Any) -> ClusterState:
     return cluster_state([*things_of(nodes, pods), *more])
 
 
-def planned(there: ClusterState, policy: str = FITTING, budgets: MoveBudgets = PLENTY) -> RoomPlan:
+def planned(
+    there: ClusterState, policy: str = FITTING, budgets: MoveBudgets = PLENTY, solve: Solver | None = None
+) -> RoomPlan:
     before = {uid: there.cluster.node_of(uid) for uid in there.cluster.pods}
-    found = plan_room(there, RebalanceOptions(ruleset("a", policy), None, 1000.0, budgets=budgets), there.pending())
+    options = RebalanceOptions(ruleset("a", policy), None, 1000.0, budgets=budgets)
+    found = plan_room(there, options, there.pending(), solve=solve)
     assert {uid: there.cluster.node_of(uid) for uid in there.cluster.pods} == before
     return found
 
@@ -57,7 +74,8 @@ def moves(found: RoomPlan) -> list[tuple[str, str, str]]:
 def test_one_small_pod_moves_for_a_large_one() -> None:
     found = planned(world([node("a"), node("b")], [on("a", 1), on("b", 2), waits("3500m")]))
     assert moves(found) == [("p0", "a", "b")]
-    assert [(seat.pod, seat.node, seat.moves, seat.at_least) for seat in found.seats] == [("default/p2", "a", 1, 1)]
+    assert [(seat.pod, seat.node, seat.moves) for seat in found.seats] == [("default/p2", "a", 1)]
+    assert (found.at_least, found.search, found.not_exact) == (1, "greedy", "")
 
 
 def test_where_there_is_room_nothing_moves() -> None:
@@ -145,9 +163,9 @@ def test_every_plan_holds_when_it_is_carried_out_and_needs_at_least_its_bound(
         assert governing is not None
         return DecisionInputs(pod, cluster, governing, now=1000.0).decide(Cycle()).host
 
+    assert found.at_least <= len(found.moves)
     pending = {pod.key: pod for pod in there.pending()}
     for seat in found.seats:
-        assert seat.at_least <= seat.moves or not seat.node
         victims = [move for move in found.moves if move.room_for == seat.pod]
         assert len(victims) == seat.moves
         for move in victims:
@@ -162,6 +180,76 @@ def test_every_plan_holds_when_it_is_carried_out_and_needs_at_least_its_bound(
         assert bool(where) == bool(seat.node)
         if where:
             cluster.place(pending[seat.pod], where)
+
+
+def test_the_exact_search_finds_what_the_greedy_one_misses() -> None:
+    """The greedy search lets the largest pod stay, so that two small ones go."""
+    nodes, pods = [node("a", 9), node("b", 4)], [on("a", 4, "x"), on("a", 2, "y"), on("a", 2, "z"), waits(5)]
+    greedy, exact = planned(world(nodes, pods)), planned(world(nodes, pods), solve=solver())
+    assert (len(greedy.moves), greedy.at_least, greedy.gap, greedy.not_exact) == (2, 1, 0.5, NO_SOLVER)
+    assert (moves(exact), exact.search, exact.at_least, exact.gap) == ([("p0", "a", "b")], "exact", 1, 0)
+
+
+def test_where_the_exact_plan_does_not_hold_the_greedy_one_is_the_answer() -> None:
+    """The program knows nothing of the limit: two replacements together are one too many on their node."""
+    policy = "filter fits()\nlimit count() by pod.label.app to 1 over node\nscore most_allocated(cpu)\n"
+    nodes = [node("a", 9), node("b", 8)]
+    pods = [on("a", 4, "x", labels={"app": "s"}), on("a", 4, "y", labels={"app": "s"}), waits(9)]
+    found = planned(world(nodes, pods), policy, solve=solver())
+    assert (found.placed, found.moves, found.not_exact) == (0, (), NOT_PROVED)
+
+
+def test_a_cluster_that_is_too_large_is_searched_greedily(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cheapest, "MOST_VARIABLES", 3)
+    nodes, pods = [node("a", 9), node("b", 4)], [on("a", 4, "x"), on("a", 2, "y"), on("a", 2, "z"), waits(5)]
+    found = planned(world(nodes, pods), solve=solver())
+    assert (len(found.moves), found.not_exact) == (2, TOO_LARGE)
+
+
+def test_a_pending_pod_that_is_not_asked_for_is_not_moved() -> None:
+    there = world([node("a"), node("b", 3)], [waits(3, labels={"x": "1"}), waits(4)])
+    options = RebalanceOptions(
+        ruleset("a", "filter fits()\nscore least_allocated(cpu)\n"), None, 1000.0, budgets=PLENTY
+    )
+    for solve in (None, solver()):
+        found = plan_room(there, options, [pod for pod in there.pending() if pod.key == "default/p1"], solve=solve)
+        assert (found.moves, found.placed) == ((), 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    made=crowded(),
+    policy=st.sampled_from(
+        [
+            FITTING,
+            "filter fits()\nscore least_allocated(cpu)\n",
+            "filter fits()\nlimit count() by pod.label.app to 2 over node\n",
+        ]
+    ),
+    budgets=st.sampled_from([PLENTY, MoveBudgets(2, 1, 1, 2)]),
+)
+def test_the_exact_plan_never_costs_more_holds_and_its_bound_is_below_both(
+    made: tuple[list[Json], list[Json]], policy: str, budgets: MoveBudgets
+) -> None:
+    there = world(*made)
+    greedy, exact = planned(there, policy, budgets), planned(there, policy, budgets, solver())
+    assert exact.order <= greedy.order
+    assert exact.at_least <= len(exact.moves)
+    if exact.placed == greedy.placed:
+        assert greedy.at_least <= exact.at_least <= len(greedy.moves)
+    if exact.search == "greedy":
+        assert (exact.moves, exact.seats) == (greedy.moves, greedy.seats)
+        return
+    assert {move.room_for for move in exact.moves} <= {seat.pod for seat in exact.seats if seat.node}
+    assert len(exact.moves) <= budgets.total
+    seats = Seats(there, ruleset("a", policy), now=1000.0)
+    for move in exact.moves:  # all replacements come while the old pods still count
+        decision = seats.seat(replacement_of(there.cluster.pods[move.uid], 1000.0))
+        assert decision.host not in (None, move.source)
+    for move in exact.moves:
+        seats.take_off(there.cluster.pods[move.uid])
+    placed = seats.seat_all(in_turn(there.pending())).placed
+    assert len(placed) >= exact.placed
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

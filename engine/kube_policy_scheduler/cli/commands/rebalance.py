@@ -54,6 +54,10 @@ and when it is gone, and if no earlier move of the plan drifts back. PodDisrupti
 in place, local storage and pods without a controller are respected.
 
 \b
+--for and --pending search greedily, and print a bound: no plan has fewer moves. With the extra `exact`
+(pip install 'kube-policy-scheduler[exact]'), a solver finds the fewest moves in clusters that are small enough.
+
+\b
 Exit codes: 0 no pod is to be moved, or all were evicted; 1 pods are to be moved (without --apply), or some could not
 be evicted; 2 the command could not run; 130 Ctrl-C.
 """
@@ -203,6 +207,7 @@ def _make_room(
 ) -> int:
     """Find room for pending pods, and return the exit code."""
     from kube_policy_scheduler.adapters.kube.evictions import EVICTED
+    from kube_policy_scheduler.cli.exact import solver
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
     from kube_policy_scheduler.tooling.rebalancing.report import room_data, room_lines
     from kube_policy_scheduler.tooling.rebalancing.room import plan_room
@@ -220,9 +225,7 @@ def _make_room(
         raise click.UsageError("a pod that --for names has a node already")
     with interruptible() as stop:
         with status_line() as show:
-            found = plan_room(
-                there, options, pods, stop=stop, progress=lambda at, of: show(f"{at:,} of {of:,} pending pods")
-            )
+            found = plan_room(there, options, pods, solve=solver(stop), stop=stop, progress=show)
         outcomes = _evicted(found.moves, *apply, stop) if apply is not None else None
         interrupted = stop()
     if form == "json":

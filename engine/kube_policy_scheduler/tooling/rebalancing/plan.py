@@ -425,6 +425,12 @@ class SpentBudgets:
         self._budgets, self._disruptions = budgets, disruptions
         self._by: Counter[tuple[str, str]] = Counter()
 
+    def copy(self) -> SpentBudgets:
+        """Return the same, to go on with and to drop."""
+        made = SpentBudgets(self._budgets, self._disruptions)
+        made._by = self._by.copy()
+        return made
+
     def refusal(self, pod: PodInfo, node: str, rule: MoveRule) -> str:
         """Return the budget that keeps a pod where it is; "" where none does."""
         limits = self._budgets

@@ -78,13 +78,17 @@ def room_lines(found: RoomPlan, *, to: Terminal, outcomes: Mapping[str, str] | N
     yield to.paint(GREEN if found.placed == len(found.seats) else RED, room_headline(found))
     if not found.complete:
         yield to.paint(YELLOW, "stopped: this is the plan so far")
+    if found.moves and found.gap:
+        least = f"At least {plural(found.at_least, 'pod')} must move, by resources and budgets alone"
+        yield to.paint(DIM, f"{least}: a gap of {100 * found.gap:.0f} %")
+    elif found.moves:
+        yield to.paint(DIM, "No plan has fewer moves")
+    if found.not_exact:
+        yield to.paint(DIM, f"Greedy search: {found.not_exact}")
     if found.seats:
         yield ""
-        rows = [("pending pod", "gets", "because", "moves", "at least")]
-        rows += [
-            (printable(one.pod), one.node or "no place", one.why, str(one.moves), str(one.at_least))
-            for one in found.seats
-        ]
+        rows = [("pending pod", "gets", "because", "moves")]
+        rows += [(printable(one.pod), one.node or "no place", one.why, str(one.moves)) for one in found.seats]
         yield from to.table(rows, right_from=3)
     if found.moves:
         yield ""
@@ -99,6 +103,7 @@ def room_lines(found: RoomPlan, *, to: Terminal, outcomes: Mapping[str, str] | N
 def room_data(found: RoomPlan, outcomes: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the plan as plain values; outcomes: by uid, what became of each eviction; None: nothing was evicted."""
     values: dict[str, Any] = report_values(found)
+    values["gap"] = found.gap
     for made, move in zip(values["moves"], found.moves, strict=True):
         made["outcome"] = (outcomes or {}).get(move.uid)
     return {"headline": room_headline(found), "dryRun": outcomes is None, **values}

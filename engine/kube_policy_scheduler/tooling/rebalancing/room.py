@@ -4,23 +4,30 @@ Every pod that gives way has its new place in the plan before anything is evicte
 of them still count where they are, as they terminate. Then the pending pod is decided with them gone. So the plan holds
 when it is carried out in its order. Consolidation is the word of KAI Scheduler for this.
 
-How few moves are enough is searched greedily: on each node the pods that need not go stay, the largest first. Beside
-the number of moves stands a bound by resources alone; where the two are equal, the plan is the cheapest there is.
+How few moves are enough is searched greedily: on each node the pods that need not go stay, the largest first. Where a
+solver is at hand and the cluster is small enough, an integer program chooses the pods that give way; the cycle decides
+where each of them goes, and the plan counts only if all of it holds. Beside the number of moves stands a bound by
+resources and budgets; where the two are equal, the plan is the cheapest there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.tooling.capacity.room import SLOTS, requests_of
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
-from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, MoveRule, replacement_of, workload_of
+from kube_policy_scheduler.tooling.programs import Solver
+from kube_policy_scheduler.tooling.rebalancing.cheapest import RoomProgram
+from kube_policy_scheduler.tooling.rebalancing.moves import MoveRule, replacement_of, workload_of
 from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, SpentBudgets
 from kube_policy_scheduler.tooling.staying import Staying
 
@@ -28,6 +35,13 @@ FITS = "it has a place without any move"
 NO_NODE = "no node would take it, whichever pods moved away"
 NOWHERE = "the pods that would have to give way have no other place"
 BUDGET = "more pods would have to move than the budgets allow"
+TAKEN = "the plan with the fewest moves gives the room to other pods"
+NO_SOLVER = "the extra `exact` is not installed"
+TOO_LARGE = "the cluster is too large for the exact search"
+NOT_PROVED = "the choice of the exact search did not hold when each move was decided"
+TIMED_OUT = "the exact search found no plan in time"
+_ROUNDS = 3
+"""So many choices of the solver are proved; after that, the greedy plan is the answer."""
 MOST_NODES = 200
 """Nodes that are tried for one pod, those first where the fewest pods must go."""
 
@@ -54,8 +68,6 @@ class Seat:
     """"" where no place was found."""
     moves: int
     """How many pods give way to it."""
-    at_least: int
-    """How many must give way by resources alone, whatever else the rules ask for."""
     why: str
     """Why there is no place, or that it needs no move."""
 
@@ -66,6 +78,12 @@ class RoomPlan:
 
     moves: tuple[RoomMove, ...]
     seats: tuple[Seat, ...]
+    at_least: int
+    """How many pods must move for so many places, by resources and budgets alone; with no solver, a weaker bound."""
+    search: str
+    """What found the plan: `exact` or `greedy`."""
+    not_exact: str
+    """Why there was no exact search, or why it was in vain; "" if there was one, or none was needed."""
     complete: bool
 
     @property
@@ -73,59 +91,209 @@ class RoomPlan:
         """Return how many pending pods have a node in the end."""
         return sum(bool(seat.node) for seat in self.seats)
 
+    @property
+    def gap(self) -> float:
+        """Return by what share of its moves the plan may be above the cheapest one: 0 if it is proved the cheapest."""
+        return 1 - self.at_least / len(self.moves) if self.moves else 0.0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Return the key by which plans are ranked, the best first."""
+        return -self.placed, len(self.moves)
+
 
 def plan_room(
     there: ClusterState,
     options: RebalanceOptions,
     pods: Sequence[PodInfo],
     *,
+    solve: Solver | None = None,
     stop: Stop = never,
-    progress: Callable[[int, int], None] = lambda done, whole: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> RoomPlan:
     """Plan the moves that give pending pods a place; the cluster is as before in the end.
 
-    A gang gets all of its places or none.
+    A gang gets all of its places or none. solve: for the exact search; None: the greedy one only.
     """
     seats = Seats(there, options.ruleset, signals=options.signals, now=options.now, seed=options.seed)
     start = seats.mark()
-    others = {pod.uid for pod in pods}
-    seats.seat_all(in_turn(pod for pod in there.pending() if pod.uid not in others and not pod.terminating), stop=stop)
-    search = _Search(seats, options)
-    found: list[Seat] = []
-    complete = True
+    asked = {pod.uid for pod in pods}
+    others = in_turn(pod for pod in there.pending() if pod.uid not in asked and not pod.terminating)
+    seated = seats.seat_all(others, stop=stop)
     units: dict[object, list[PodInfo]] = {}
     for pod in in_turn(pods):
         gangs = seats.gangs(pod)
         units.setdefault(gangs[0].group if gangs else pod.uid, []).append(pod)
-    for unit in units.values():
-        progress(len(found), len(pods))
-        if stop():
-            complete = False
-            break
-        found += search.seat_together(unit)
+    search = _Search(seats, options, staying=seated.placed)
+    found = search.greedy(list(units.values()), stop=stop, progress=progress)
+    if found.complete and (len(found.moves) > found.at_least or found.placed < len(found.seats)):
+        if solve is None:
+            found = replace(found, not_exact=NO_SOLVER)
+        else:
+            progress("searching for the fewest moves")
+            exact = _Search(seats, options, staying=seated.placed)
+            found = exact.better(found, list(units.values()), solve, stop=stop)
     seats.undo_to(start)
-    return RoomPlan(tuple(search.moves), tuple(found), complete)
+    return found
 
 
 class _Search:
     """Seats one pending pod after the other, each with all before it in place."""
 
-    def __init__(self, seats: Seats, options: RebalanceOptions) -> None:
+    def __init__(self, seats: Seats, options: RebalanceOptions, *, staying: Iterable[str]) -> None:
+        """staying: the uids of pods that have no node yet, and are on one in thought: they cannot be evicted."""
         self._seats, self._options = seats, options
         self._staying = Staying(seats.cluster, now=options.now, local_storage=options.local_storage)
         self._spent = SpentBudgets(options.budgets, Budgets(seats.cluster))
         self.moves: list[RoomMove] = []
-        self._fresh: set[str] = set()
+        self._fresh: set[str] = set(staying)
         """Replacements and pods that were seated: they do not move once more."""
+
+    def greedy(self, units: Sequence[Sequence[PodInfo]], *, stop: Stop, progress: Callable[[str], None]) -> RoomPlan:
+        """Return the plan that seats one pod after the other; the cluster is as before in the end."""
+        start, whole = self._seats.mark(), sum(map(len, units))
+        found: list[Seat] = []
+        complete = True
+        for unit in units:
+            progress(f"{len(found):,} of {whole:,} pending pods")
+            if stop():
+                complete = False
+                break
+            found += self.seat_together(unit)
+        self._seats.undo_to(start)
+        self._fresh -= {pod.uid for unit in units for pod in unit}
+        moved_for = {move.room_for for move in self.moves}
+        least: dict[PodTemplate, int] = {}
+        for pod in (pod for unit in units for pod in unit if pod.key in moved_for):
+            if pod.template not in least:
+                bounds = self._bounds(pod)
+                least[pod.template] = bounds[0][0] if bounds else 0
+        return RoomPlan(tuple(self.moves), tuple(found), max(least.values(), default=0), "greedy", "", complete)
+
+    def better(self, known: RoomPlan, units: Sequence[Sequence[PodInfo]], solve: Solver, *, stop: Stop) -> RoomPlan:
+        """Return the plan of the integer program if it is better than a known one and holds; else that one."""
+        seats = self._seats
+        gangs = [(pods, next(iter(seats.gangs(pods[0])), None)) for pods in units]
+        nodes = seats.cluster.nodes.infos
+        movable = {info.name: self._movable(info.name) for info in nodes}
+        bounding = RoomProgram(seats.cluster, gangs, movable, self._options.budgets)
+        if bounding.is_too_large:
+            return replace(known, not_exact=TOO_LARGE)
+        known = replace(known, at_least=max(known.at_least, bounding.least_moves(solve, known.placed)))
+        program = self._program(gangs, movable)
+        why = ""
+        for _ in range(_ROUNDS):
+            choice = program.choose(solve) if not stop() else None
+            if choice is None:
+                why = TIMED_OUT
+                break
+            if (-choice[0], len(choice[1])) >= known.order:
+                why = ""
+                break  # the greedy plan is as good
+            found = self._proved(choice[1], units, known)
+            if found is not None and found.order < known.order:
+                least = bounding.least_moves(solve, found.placed) if found.placed != known.placed else known.at_least
+                return replace(found, at_least=least)
+            program.avoid(choice[1])
+            why = NOT_PROVED
+        return replace(known, not_exact=why)
+
+    def _program(
+        self, gangs: Sequence[tuple[Sequence[PodInfo], GangRequirement | None]], movable: Mapping[str, list[PodInfo]]
+    ) -> RoomProgram:
+        """Return the program of plans that the filters seem to allow."""
+        seats = self._seats
+        names = [info.name for info in seats.cluster.nodes.infos]
+
+        def taken_by(pod: PodInfo) -> frozenset[str]:
+            return frozenset(names[row] for row in seats.ranked(pod)[0].tolist())
+
+        def targets(template: PodTemplate, pod: PodInfo) -> frozenset[str]:
+            return taken_by(replacement_of(pod, self._options.now))
+
+        hosts: dict[PodTemplate, frozenset[str]] = {}
+        mark = seats.mark()
+        for leaving in movable.values():
+            for pod in leaving:
+                seats.take_off(pod)
+        for pods, _ in gangs:
+            for pod in pods:
+                if pod.template not in hosts:
+                    hosts[pod.template] = taken_by(pod)
+        seats.undo_to(mark)
+        return RoomProgram(
+            seats.cluster, gangs, movable, self._options.budgets,
+            targets=targets, hosts=lambda pod: hosts[pod.template],
+        )  # fmt: skip
+
+    def _proved(
+        self, chosen: Sequence[tuple[str, PodInfo]], units: Sequence[Sequence[PodInfo]], known: RoomPlan
+    ) -> RoomPlan | None:
+        """Return the plan that moves these pods, if each has a place before any is gone; everything is as before."""
+        seats, mark = self._seats, self._seats.mark()
+        nodes = seats.cluster.nodes
+        ordered = sorted(chosen, key=lambda one: (-sum(_sizes(one[1], nodes, one[0])), one[1].key))
+        targets: dict[str, str] = {}
+        waiting = [pod for unit in units for pod in unit]
+        try:
+            for name, pod in ordered:
+                replacement = replacement_of(pod, self._options.now)
+                decision = seats.decide(replacement)
+                if decision.host is None or decision.host == name:
+                    return None
+                seats.place(replacement, decision)
+                targets[pod.uid] = decision.host
+            for _, pod in ordered:
+                seats.take_off(pod)
+            placed = seats.seat_all(waiting).placed
+        finally:
+            seats.undo_to(mark)
+        moves = self._attributed(ordered, targets, [(pod, placed[pod.uid]) for pod in waiting if pod.uid in placed])
+        if len(moves) < len(ordered):
+            return None
+        before = {seat.pod: seat for seat in known.seats}
+        count = Counter(move.room_for for move in moves)
+        found = []
+        for pod in waiting:
+            node, was = placed.get(pod.uid, ""), before[pod.key]
+            why = TAKEN if not node and was.node else was.why if not node else "" if count[pod.key] else FITS
+            found.append(Seat(pod.key, node, count[pod.key], why))
+        return RoomPlan(tuple(moves), tuple(found), 0, "exact", "", True)
+
+    def _attributed(
+        self, chosen: Sequence[tuple[str, PodInfo]], targets: Mapping[str, str], placed: Sequence[tuple[PodInfo, str]]
+    ) -> list[RoomMove]:
+        """Return the moves, by the pod that needs each of them; those of nodes without a new pod are left out."""
+        moves: list[RoomMove] = []
+        nodes = self._seats.cluster.nodes
+        leaving: dict[str, list[PodInfo]] = {}
+        for name, pod in chosen:
+            leaving.setdefault(name, []).append(pod)
+        free: dict[tuple[str, str], int] = {}
+        last = {name: pod for pod, name in placed}
+        for pod, name in placed:
+            row, needs = nodes.rows[name], requests_of(pod)
+            for resource in needs:
+                taken = nodes.pod_count if resource == SLOTS else nodes.requested(resource)
+                free.setdefault((name, resource), int(nodes.allocatable(resource)[row]) - int(taken[row]))
+            left = leaving.get(name, [])
+            while left and (last[name] is pod or any(free[name, r] < amount for r, amount in needs.items())):
+                victim = left.pop(0)
+                for resource in needs:
+                    free[name, resource] += _amount(victim, resource)
+                moves.append(RoomMove(victim.key, victim.uid, workload_of(victim), name, targets[victim.uid], pod.key))
+            for resource, amount in needs.items():
+                free[name, resource] -= amount
+        return moves
 
     def seat(self, pod: PodInfo) -> Seat:
         """Return the place of a pod, with the fewest moves that are found; the moves are carried out."""
         decision = self._seats.seat(pod)
         if decision.host is not None:
             self._fresh.add(pod.uid)
-            return Seat(pod.key, decision.host, 0, 0, FITS)
+            return Seat(pod.key, decision.host, 0, FITS)
         if len(self.moves) >= self._options.budgets.total:
-            return Seat(pod.key, "", 0, 0, BUDGET)
+            return Seat(pod.key, "", 0, BUDGET)
         bounds = self._bounds(pod)
         best: tuple[str, list[PodInfo]] | None = None
         why = NO_NODE
@@ -137,9 +305,8 @@ class _Search:
                 why = found if why == NO_NODE or found == BUDGET else why
             elif best is None or len(found) < len(best[1]):
                 best = name, found
-        least = bounds[0][0] if bounds else 0
         if best is None:
-            return Seat(pod.key, "", 0, least, why)
+            return Seat(pod.key, "", 0, why)
         name, victims = best
         made = self._carry_out(pod, name, victims)
         assert made is not None, "it was carried out before, and undone"
@@ -148,11 +315,12 @@ class _Search:
         for victim in victims:
             self._spent.spend(victim, name, rule)
         host = self._seats.cluster.node_of(pod.uid) or ""
-        return Seat(pod.key, host, len(made), least, "")
+        return Seat(pod.key, host, len(made), "")
 
     def seat_together(self, pods: Sequence[PodInfo]) -> list[Seat]:
         """Return the places of a pod, or of a gang: all of them, or none and no moves."""
-        mark, before = self._seats.mark(), len(self.moves)
+        mark, before, spent = self._seats.mark(), len(self.moves), self._spent
+        self._spent = spent.copy()
         found = [self.seat(pod) for pod in pods]
         size_of = self._seats.cluster.counters.group_size
         short = next((gang for gang in self._seats.gangs(pods[0]) if gang.filled(size_of) < gang.size), None)
@@ -160,8 +328,9 @@ class _Search:
             return found
         self._seats.undo_to(mark)
         del self.moves[before:]
+        self._spent = spent
         why = f"{short}, and only some of them get a place"
-        return [Seat(seat.pod, "", 0, seat.at_least, why if seat.node else seat.why) for seat in found]
+        return [Seat(seat.pod, "", 0, why if seat.node else seat.why) for seat in found]
 
     def _movable(self, name: str) -> list[PodInfo]:
         """Return the pods of a node that may give way, the largest first."""
@@ -223,11 +392,11 @@ class _Search:
             seats.undo_to(mark)
         if len(self.moves) + len(gone) > self._options.budgets.total:
             return BUDGET
+        spent = self._spent.copy()
         for victim in gone:
-            if self._spent.refusal(victim, name, MoveRule(None)):
+            if spent.refusal(victim, name, MoveRule(None)):
                 return BUDGET
-        if _over(gone, self._options.budgets):
-            return BUDGET
+            spent.spend(victim, name, MoveRule(None))
         made = self._carry_out(pod, name, gone)
         seats.undo_to(mark)
         return gone if made is not None else NOWHERE
@@ -247,16 +416,6 @@ class _Search:
             seats.take_off(victim)
         self._fresh.add(pod.uid)
         return made if seats.seat(pod).host is not None else None
-
-
-def _over(pods: Sequence[PodInfo], budgets: MoveBudgets) -> bool:
-    """Return whether the moves for one pod alone are more than a budget allows."""
-    by: dict[tuple[str, str], int] = {}
-    for pod in pods:
-        for key in (("workload", workload_of(pod)), ("namespace", pod.namespace)):
-            by[key] = by.get(key, 0) + 1
-    limits = {"workload": budgets.workload, "namespace": budgets.namespace}
-    return len(pods) > budgets.node or any(count > limits[kind] for (kind, _), count in by.items())
 
 
 def _amount(pod: PodInfo, resource: str) -> int:

@@ -1,0 +1,33 @@
+"""The solver behind exact plans and bounds, where the extra `exact` is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube_policy_scheduler.tooling.programs import Program, Solution, Solver
+
+SECONDS = 10.0
+"""One program takes at most so long; then the best solution so far counts, with its bound."""
+
+
+def solver(stop: Callable[[], bool] = lambda: False, *, seconds: float = SECONDS) -> Solver | None:
+    """Return what solves programs; None where highspy is not installed."""
+    from kube_policy_scheduler.adapters.integer_programs import is_installed, minimize
+    from kube_policy_scheduler.tooling.programs import Solution
+
+    if not is_installed():
+        return None
+
+    def solve(program: Program) -> Solution:
+        lower, upper = program.limits
+        starts, columns, coefficients = program.terms
+        found = minimize(
+            cost=program.cost, upper=program.upper, integral=program.integral, row_lower=lower, row_upper=upper,
+            starts=starts, columns=columns, coefficients=coefficients, seconds=seconds, stop=stop,
+        )  # fmt: skip
+        return Solution(found.values, found.bound)
+
+    return solve
