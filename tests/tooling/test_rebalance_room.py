@@ -32,6 +32,7 @@ from kube_policy_scheduler.tooling.rebalancing.room import (
     TOO_LARGE,
     RoomPlan,
     plan_room,
+    room_for,
 )
 from tests.tooling.test_capacity import budget
 from tests.tooling.worlds import ruleset, things_of
@@ -124,6 +125,21 @@ def test_a_gang_gets_all_places_or_none() -> None:
     assert found.placed == 2
     found = planned(world([node("a"), node("b"), node("c", 1)], pods), gang)
     assert (moves(found), found.placed) == ([], 0)
+
+
+def test_room_for_a_pod_is_room_for_its_gang_and_takes_bounded_time() -> None:
+    gang = FITTING + "gang by pod.label.job size 2 if pod.label.job\n"
+    members = [waits(4, labels={"job": "j"}), waits(4, labels={"job": "j"}), waits(4, labels={"job": "other"})]
+    there = world([node("a"), node("b"), node("c", 2)], [on("a", 1), on("b", 1), *members])
+    options = RebalanceOptions(ruleset("a", gang), None, 1000.0, budgets=PLENTY)
+    pods = there.pending()
+    found = room_for(there, options, pods[0])
+    assert found is not None
+    assert (moves(found), found.placed) == ([("p0", "a", "c"), ("p1", "b", "c")], 2)
+    assert room_for(there, options, pods[2]) is None  # the other member of its gang does not exist
+    stopped = room_for(there, options, pods[0], stop=lambda: True)
+    assert stopped is not None
+    assert (stopped.complete, stopped.moves) == (False, ())
 
 
 @st.composite

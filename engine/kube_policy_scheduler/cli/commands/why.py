@@ -15,9 +15,11 @@ from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, termina
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.diagnostics import Source
-    from kube_policy_scheduler.policy.decision_inputs import Rules
+    from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
+    from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
     from kube_policy_scheduler.tooling.why.past_decision import Recorded
 
 EPILOG = """
@@ -38,6 +40,11 @@ To explain an earlier decision, use the decision log or the memory of a running 
 \b
 Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 """
+
+
+_ROOM_SECONDS = 5.0
+_SOLVER_SECONDS = 1.0
+"""Of each program; there are few of them."""
 
 
 @click.command(epilog=EPILOG)
@@ -91,13 +98,17 @@ def command(
 
     POD is the name of a pod in the cluster (or NAMESPACE/NAME), or a file with a pod. If no node fits, the report shows
     the main cause, the nodes that each rule rejects, what the closest nodes lack, and single changes that would help;
-    each change was tried with a new decision. If the pod fits or has a node, the report shows why this node is better
+    each change was tried with a new decision. It also says if the pod would fit when a few other pods moved: the
+    search for them takes 5 seconds at most. If the pod fits or has a node, the report shows why this node is better
     than the others.
     """
+    from dataclasses import replace
+
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod, cluster_state, waiting
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
@@ -137,6 +148,8 @@ def command(
             pending = state.pending()
             rivals = [each for each in pending if policy_set is not None and policy_set.governing(each) is rules.policy]
             found = explain(inputs, bound=bound, top=top, pending=pending, rivals=rivals)
+            if found.lacks_room and policy is None:
+                found = replace(found, room=_room(state, inputs, Ruleset("", policy_set, sources)))
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -151,6 +164,23 @@ def command(
             html, why_page(data(found), sources={source.name: source.text for source in sources})
         )
     return 0 if found.cause is None and found.fits and not found.short and not found.is_blocked else 1
+
+
+def _room(state: ClusterState, inputs: DecisionInputs, ruleset: Ruleset) -> RoomPlan | None:
+    """Return the moves of other pods that make room for one, within the budgets of `policyctl rebalance`."""
+    from time import monotonic
+
+    from kube_policy_scheduler.cli.exact import solver
+    from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions
+    from kube_policy_scheduler.tooling.rebalancing.room import room_for
+
+    end = monotonic() + _ROOM_SECONDS
+
+    def stop() -> bool:
+        return monotonic() > end
+
+    options = RebalanceOptions(ruleset, None, inputs.now, inputs.signals, inputs.seed)
+    return room_for(state, options, inputs.pod, solve=solver(stop, seconds=_SOLVER_SECONDS), stop=stop)
 
 
 def _recorded(

@@ -124,42 +124,69 @@ def plan_room(
     for pod in in_turn(pods):
         gangs = seats.gangs(pod)
         units.setdefault(gangs[0].group if gangs else pod.uid, []).append(pod)
-    search = _Search(seats, options, staying=seated.placed)
-    found = search.greedy(list(units.values()), stop=stop, progress=progress)
+    search = _Search(seats, options, staying=seated.placed, stop=stop)
+    found = search.greedy(list(units.values()), progress=progress)
     if found.complete and (len(found.moves) > found.at_least or found.placed < len(found.seats)):
         if solve is None:
             found = replace(found, not_exact=NO_SOLVER)
         else:
             progress("searching for the fewest moves")
-            exact = _Search(seats, options, staying=seated.placed)
-            found = exact.better(found, list(units.values()), solve, stop=stop)
+            exact = _Search(seats, options, staying=seated.placed, stop=stop)
+            found = exact.better(found, list(units.values()), solve)
     seats.undo_to(start)
     return found
+
+
+def room_for(
+    there: ClusterState,
+    options: RebalanceOptions,
+    pod: PodInfo,
+    *,
+    solve: Solver | None = None,
+    stop: Stop = never,
+) -> RoomPlan | None:
+    """Return the moves that give a pending pod, and the pending members of its gang, a place; None if none do.
+
+    A plan that is not complete has no moves: the search was stopped.
+    """
+    seats = Seats(there, options.ruleset, signals=options.signals, now=options.now, seed=options.seed)
+    groups = {gang.group for gang in seats.gangs(pod)}
+    together = [
+        other
+        for other in there.pending()
+        if not other.terminating
+        and (other.uid == pod.uid or (groups and any(gang.group in groups for gang in seats.gangs(other))))
+    ]
+    found = plan_room(there, options, together, solve=solve, stop=stop)
+    if not found.complete:
+        return replace(found, moves=())
+    return found if found.moves and any(seat.pod == pod.key and seat.node for seat in found.seats) else None
 
 
 class _Search:
     """Seats one pending pod after the other, each with all before it in place."""
 
-    def __init__(self, seats: Seats, options: RebalanceOptions, *, staying: Iterable[str]) -> None:
+    def __init__(self, seats: Seats, options: RebalanceOptions, *, staying: Iterable[str], stop: Stop = never) -> None:
         """staying: the uids of pods that have no node yet, and are on one in thought: they cannot be evicted."""
-        self._seats, self._options = seats, options
+        self._seats, self._options, self._stop = seats, options, stop
         self._staying = Staying(seats.cluster, now=options.now, local_storage=options.local_storage)
         self._spent = SpentBudgets(options.budgets, Budgets(seats.cluster))
         self.moves: list[RoomMove] = []
         self._fresh: set[str] = set(staying)
         """Replacements and pods that were seated: they do not move once more."""
 
-    def greedy(self, units: Sequence[Sequence[PodInfo]], *, stop: Stop, progress: Callable[[str], None]) -> RoomPlan:
+    def greedy(self, units: Sequence[Sequence[PodInfo]], *, progress: Callable[[str], None]) -> RoomPlan:
         """Return the plan that seats one pod after the other; the cluster is as before in the end."""
         start, whole = self._seats.mark(), sum(map(len, units))
         found: list[Seat] = []
         complete = True
         for unit in units:
             progress(f"{len(found):,} of {whole:,} pending pods")
-            if stop():
+            if self._stop():
                 complete = False
                 break
             found += self.seat_together(unit)
+        complete = complete and not self._stop()
         self._seats.undo_to(start)
         self._fresh -= {pod.uid for unit in units for pod in unit}
         moved_for = {move.room_for for move in self.moves}
@@ -170,7 +197,7 @@ class _Search:
                 least[pod.template] = bounds[0][0] if bounds else 0
         return RoomPlan(tuple(self.moves), tuple(found), max(least.values(), default=0), "greedy", "", complete)
 
-    def better(self, known: RoomPlan, units: Sequence[Sequence[PodInfo]], solve: Solver, *, stop: Stop) -> RoomPlan:
+    def better(self, known: RoomPlan, units: Sequence[Sequence[PodInfo]], solve: Solver) -> RoomPlan:
         """Return the plan of the integer program if it is better than a known one and holds; else that one."""
         seats = self._seats
         gangs = [(pods, next(iter(seats.gangs(pods[0])), None)) for pods in units]
@@ -183,7 +210,7 @@ class _Search:
         program = self._program(gangs, movable)
         why = ""
         for _ in range(_ROUNDS):
-            choice = program.choose(solve) if not stop() else None
+            choice = program.choose(solve) if not self._stop() else None
             if choice is None:
                 why = TIMED_OUT
                 break
@@ -300,6 +327,8 @@ class _Search:
         for bound, name in bounds[:MOST_NODES]:
             if best is not None and bound >= len(best[1]):
                 break  # no node from here on needs fewer
+            if self._stop():
+                break
             found = self._on(pod, name)
             if isinstance(found, str):
                 why = found if why == NO_NODE or found == BUDGET else why
@@ -353,6 +382,8 @@ class _Search:
         nodes, found = self._seats.cluster.nodes, []
         needed = {**pod.demand.requests, "pods": 1}
         for info in nodes.infos:
+            if self._stop():
+                break
             row, least = nodes.rows[info.name], 0
             movable: list[PodInfo] | None = None
             for resource, amount in needed.items():

@@ -20,6 +20,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group, Numbe
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.devices import cause as devices_cause
 from kube_policy_scheduler.tooling.why.devices import claim_state, taken, unmet_on_nodes
@@ -117,6 +118,13 @@ class Explanation:
     """The pod that it waits for in a strict order."""
     new_nodes: NewNodes | None = None
     """Whether new nodes would help it; None if some node fits, or if it is held."""
+    room: RoomPlan | None = None
+    """Moves of other pods that make room for it, if that was asked; without moves: the search took too long."""
+
+    @property
+    def lacks_room(self) -> bool:
+        """Return whether it waits for a node, and may start as soon as one has room."""
+        return self.cause is not None and self.bound is None and not self.short and self.new_nodes is not None
 
     @property
     def is_blocked(self) -> bool:

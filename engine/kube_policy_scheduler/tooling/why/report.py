@@ -7,11 +7,16 @@ from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.policy.decision_inputs import KUBERNETES
+from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
 from kube_policy_scheduler.tooling.why.filters import NearMiss
 from kube_policy_scheduler.tooling.why.scores import Ranking, Term
 from kube_policy_scheduler.wording import amount, plural, signed
+
+_MOVES = 5
+"""Moves that are named in the text; `--format json` names all."""
 
 
 def lines(found: Explanation, *, to: Terminal) -> Iterator[str]:
@@ -116,10 +121,24 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
         yield from to.table(rows, right_from=2)
     else:
         yield to.paint(BOLD, "None of the changes that were tried makes it fit.")
+    if found.room is not None:
+        yield _room(found, found.room)
     if found.new_nodes is not None:
         yield printable(found.new_nodes.sentence())
     if found.victims:
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
+
+
+def _room(found: Explanation, room: RoomPlan) -> str:
+    """Return which other pods would have to move."""
+    if not room.moves:
+        return "Whether it would fit if other pods moved is not known: the search took too long."
+    moves = [f"{move.pod} -> {move.target}" for move in room.moves]
+    rest = f" and {len(moves) - _MOVES} more" if len(moves) > _MOVES else ""
+    whole = f", with {plural(len(room.seats) - 1, 'other pod')} of its gang" if len(room.seats) > 1 else ""
+    text = f"It would fit{whole} if {plural(len(moves), 'pod')} moved: {', '.join(moves[:_MOVES])}{rest}"
+    governed = found.policy != KUBERNETES.profile.name  # `rebalance` moves pods by policies only
+    return printable(f"{text} (policyctl rebalance --for {found.pod})" if governed else text)
 
 
 def _lacks(near: NearMiss | None) -> str:
@@ -208,6 +227,8 @@ def data(found: Explanation) -> dict[str, Any]:
     done = {"headline": headline(found), "reason": reason(found), "notes": list(_notes(found)), **report_values(found)}
     for line in done["lines"]:
         line["reasons"] = dict(line["reasons"])
+    if found.room is not None:
+        done["room"]["sentence"] = _room(found, found.room)
     if found.ranking is not None:
         for made, term in zip(done["ranking"]["terms"], found.ranking.terms, strict=True):
             for part, values in zip(made["parts"], term.parts, strict=True):
