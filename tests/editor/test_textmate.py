@@ -20,10 +20,15 @@ ROOT = Path(__file__).parents[2]
 EDITORS = ROOT / "editors"
 VSCODE = EDITORS / "vscode"
 GRAMMAR = VSCODE / "policy.tmLanguage.json"
+WORDS_SCRIPT = ROOT / "engine/kube_policy_scheduler/playground/page/words.js"
 
 
 def test_the_grammar_is_that_of_the_language() -> None:
     assert GRAMMAR.read_text(encoding="utf-8") == textmate.grammar_text(), "make reference"
+
+
+def test_the_playground_has_the_same_words() -> None:
+    assert WORDS_SCRIPT.read_text(encoding="utf-8") == textmate.words_script(), "make reference"
 
 
 def test_all_words_are_those_of_the_parser() -> None:
@@ -116,3 +121,4 @@ def test_the_settings_in_the_manual_can_be_read() -> None:
 
 if __name__ == "__main__":
     GRAMMAR.write_text(textmate.grammar_text(), encoding="utf-8")
+    WORDS_SCRIPT.write_text(textmate.words_script(), encoding="utf-8")

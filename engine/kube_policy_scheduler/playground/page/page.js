@@ -1,0 +1,1109 @@
+// The page of `policyctl playground`: asks the engine after each key, and draws what it answers.
+import { createEditor } from "/editor.js";
+import { NodeMap } from "/map.js";
+import words from "/words.js";
+
+const $ = (id) => document.getElementById(id);
+const LEVELS = 7;
+const PER_PAGE = 100;
+const BURST_MS = 2000; // "change" compares with the verdict before a burst of keys: keys closer than this
+const LINK_LIMIT = 8000; // longer links break in mail and chat
+const STEP_MS = 700;
+
+const fragment = location.hash.slice(1);
+const token = fragment.split("&")[0].includes("=") ? "" : fragment.split("&")[0];
+
+const state = {
+  cluster: null,
+  names: [],
+  namesVersion: null,
+  position: new Map(), // node name -> position
+  groups: { zone: null, rack: null },
+  files: {},
+  saved: {},
+  file: "",
+  other: null, // texts of the policies compared with
+  pod: { key: null },
+  colour: "total",
+  values: null, // of the clause that colours the map
+  otherValues: null,
+  verdict: null,
+  against: null,
+  stale: false,
+  before: null, // totals before the present burst of edits
+  diagnostics: [],
+  hovered: -1,
+  focused: -1,
+  pinned: -1,
+  simulation: null,
+  frame: 0,
+  page: 0,
+};
+
+// --- asking the engine ---------------------------------------------------------------------------------
+
+class Refused extends Error {}
+
+async function ask(what, body = {}) {
+  let answer;
+  try {
+    answer = await fetch(`/api/${what}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify(body),
+    });
+  } catch {
+    throw new Refused("no answer: policyctl playground was ended; start it again and open the address that it prints");
+  }
+  const read = await answer.json().catch(() => ({ error: `the answer has status ${answer.status}` }));
+  if (!answer.ok) throw Object.assign(new Refused(read.error || `status ${answer.status}`), { status: answer.status });
+  return read;
+}
+
+// Offsets of the engine count characters, those of the editor count UTF-16 units; most texts have no difference.
+const WIDE = /[\ud800-\udbff]/;
+function toEngine(text, offset) {
+  return WIDE.test(text) ? [...text.slice(0, offset)].length : offset;
+}
+function toEditor(text, offset) {
+  return WIDE.test(text) ? [...text].slice(0, offset).join("").length : offset;
+}
+
+// --- texts and numbers ---------------------------------------------------------------------------------
+
+const whole = (number) => Math.round(number).toLocaleString("en");
+const value = (number) => (number === null || number === undefined ? "–" : Math.abs(number) >= 1000 ? whole(number) : number.toFixed(Math.abs(number) >= 100 ? 0 : Math.abs(number) >= 10 ? 1 : 2));
+const signed = (number) => (number > 0 ? "+" : number < 0 ? "−" : "±") + value(Math.abs(number));
+const many = (number, one, more = `${one}s`) => `${whole(number)} ${number === 1 ? one : more}`;
+
+function make(tag, given = {}, ...inside) {
+  const made = document.createElement(tag);
+  for (const [name, each] of Object.entries(given)) {
+    if (name === "on") for (const [event, act] of Object.entries(each)) made.addEventListener(event, act);
+    else if (name in made && name !== "list") made[name] = each;
+    else made.setAttribute(name, each);
+  }
+  made.append(...inside.filter((each) => each !== null && each !== undefined));
+  return made;
+}
+
+const button = (text, act, given = {}) => make("button", { type: "button", textContent: text, on: { click: act }, ...given });
+
+function say(text, tone = "") {
+  const shown = $("verdict");
+  if (shown.textContent !== text) shown.textContent = text;
+  shown.className = `verdict ${tone}`;
+}
+
+async function tried(work) {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    say(error.message, "bad");
+  }
+}
+
+// --- evaluation: at most one is under way, the newest text is next -------------------------------------
+
+let number = 0;
+let running = false;
+let again = false;
+let edited = 0; // when the oldest edit without a picture was made
+let lastEdit = -BURST_MS;
+
+function changed() {
+  const now = performance.now();
+  if (now - lastEdit > BURST_MS) state.before = state.verdict;
+  lastEdit = now;
+  edited ||= now;
+  evaluate();
+}
+
+async function evaluate() {
+  if (running) {
+    again = true;
+    return;
+  }
+  running = true;
+  do {
+    again = false;
+    const from = edited;
+    const clause = /^clause:/.test(state.colour) ? Number(state.colour.slice(7)) : null;
+    const files = { ...state.files };
+    try {
+      const asked = { id: ++number, files, pod: state.pod, namesVersion: state.namesVersion };
+      if (clause !== null) asked.clause = clause;
+      if (state.other) asked.against = { ...files, ...state.other };
+      const found = await ask("evaluate", asked);
+      if (again && !from) continue;
+      take(found, files, clause);
+      await painted();
+      if (from) {
+        performance.measure("edit to picture", { start: from, end: performance.now() });
+        performance.clearMeasures("edit to picture");
+        if (edited === from) edited = 0;
+        else if (!again) edited = 0;
+      }
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      if (error.status !== 409) {
+        state.stale = true;
+        say(error.message, "bad");
+        draw();
+      }
+    }
+  } while (again);
+  running = false;
+  explainLater();
+}
+
+const painted = () => new Promise((done) => requestAnimationFrame(() => {
+  draw();
+  done();
+}));
+
+function take(found, files, clause) {
+  state.diagnostics = found.diagnostics;
+  state.ms = found.ms;
+  state.stale = !found.verdict;
+  if (found.verdict) {
+    if (found.verdict.names) setNames(found.verdict.names, found.verdict.namesVersion);
+    const former = state.verdict;
+    state.verdict = found.verdict;
+    if (!state.before) state.before = former;
+    if (clause !== null) {
+      const shown = found.verdict.clauses[clause];
+      if (shown) state.values = shown.values;
+      else state.colour = "total";
+      state.otherValues = found.against?.clauses[clause]?.values ?? null;
+    }
+    state.summaries = null;
+  }
+  state.against = found.against;
+  sums.clear();
+  showDiagnostics(files);
+  showNotes();
+  showColours();
+  tell();
+}
+
+let telling = 0;
+function tell() {
+  // one sentence after the typing has paused: screen readers are not interrupted at each key
+  clearTimeout(telling);
+  const problems = state.diagnostics.filter((each) => each.severity === "error").length;
+  const verdict = state.verdict;
+  let text, tone;
+  if (state.stale) {
+    text = problems ? `${many(problems, "error")}: the map shows the last policy without errors.` : "No policy governs this pod.";
+    tone = problems ? "bad" : "warn";
+  } else {
+    const refused = verdict.refusedBy.reduce((sum, each) => sum + (each >= 0), 0);
+    text = verdict.chosen
+      ? `${verdict.chosen} is chosen, of ${many(verdict.total.length - refused, "node")} that fit; ${whole(refused)} refused.`
+      : verdict.message || "No node fits.";
+    tone = verdict.chosen ? "good" : "warn";
+    if (state.against) text += ` B: ${state.against.chosen ? `${state.against.chosen} is chosen.` : "no node fits."}`;
+  }
+  telling = setTimeout(() => say(text, tone), performance.now() - lastEdit < 1000 ? 350 : 0);
+}
+
+// --- the editor: files, problems, notes ----------------------------------------------------------------
+
+const mine = createEditor($("mine"), {
+  words,
+  label: "Policy",
+  change(text) {
+    state.files[state.file] = text;
+    showFiles();
+    changed();
+  },
+  complete: (offset) => asking("complete", offset),
+  hover: (offset) => asking("hover", offset),
+});
+let other = null;
+
+async function asking(what, offset) {
+  const text = state.files[state.file];
+  try {
+    const found = await ask(what, { files: state.files, file: state.file, offset: toEngine(text, offset) });
+    if (!found) return null;
+    if (what === "hover") return { ...found, start: toEditor(text, found.start), end: toEditor(text, found.end) };
+    return found.items.map((each) => ({ ...each, start: toEditor(text, each.start) }));
+  } catch (error) {
+    if (error instanceof Refused) return null;
+    throw error;
+  }
+}
+
+function showFile(name) {
+  state.file = name;
+  mine.open(name, state.files[name]);
+  if (state.other) other.open(name, state.other[name] ?? state.files[name]);
+  showFiles();
+  showDiagnostics(state.files);
+  showNotes();
+}
+
+function showFiles() {
+  const names = Object.keys(state.files);
+  const key = JSON.stringify([names, state.file, names.map((name) => state.files[name] !== state.saved[name])]);
+  if ($("files").dataset.key === key) return;
+  $("files").dataset.key = key;
+  $("files").replaceChildren(...names.map((name) => button(
+    name.split("/").pop() + (state.files[name] !== state.saved[name] ? " •" : ""),
+    () => showFile(name),
+    { "aria-current": String(name === state.file), title: state.files[name] !== state.saved[name] ? `${name}, not saved` : name },
+  )));
+  $("save-button").disabled = state.files[state.file] === state.saved[state.file];
+}
+
+function apply(edits) {
+  const byFile = Map.groupBy ? Map.groupBy(edits, (each) => each.file) : edits.reduce((sum, each) => sum.set(each.file, [...(sum.get(each.file) || []), each]), new Map());
+  for (const [name, found] of byFile) {
+    if (!(name in state.files)) continue;
+    if (name !== state.file) showFile(name);
+    const text = state.files[name];
+    mine.edit(found.map((each) => ({ text: each.text, start: toEditor(text, each.start), end: toEditor(text, each.end) })));
+  }
+  mine.focus();
+}
+
+function showDiagnostics(files) {
+  const text = files[state.file] ?? "";
+  const own = state.diagnostics.filter((each) => each.file === state.file);
+  if (text === mine.text) {
+    mine.setDiagnostics(own.map((each) => ({
+      ...each,
+      start: toEditor(text, each.start),
+      end: toEditor(text, each.end),
+      fixes: each.fixes.map((fix) => ({ title: fix.title, apply: () => apply(fix.edits) })),
+    })));
+  }
+  const listed = state.diagnostics.filter((each) => each.file in files);
+  const ofPod = state.diagnostics.filter((each) => !(each.file in files));
+  $("pod-error").textContent = ofPod.map((each) => each.message).join("\n");
+  const key = JSON.stringify(listed);
+  if ($("problems").dataset.key === key) return;
+  $("problems").dataset.key = key;
+  $("problems").replaceChildren(...(listed.length ? listed.slice(0, 50).map(problem) : [make("li", { className: "quiet", textContent: "None." })]));
+  if (listed.length > 50) $("problems").append(make("li", { className: "quiet", textContent: `and ${whole(listed.length - 50)} more` }));
+}
+
+const TONES = { error: "bad", warning: "warn", information: "quiet" };
+function problem(found) {
+  const text = state.files[found.file];
+  const start = toEditor(text, found.start);
+  const before = text.slice(0, start);
+  const line = before.split("\n").length;
+  const column = start - before.lastIndexOf("\n");
+  const place = `${Object.keys(state.files).length > 1 ? `${found.file.split("/").pop()}:` : ""}${line}:${column}`;
+  return make("li", {},
+    button(place, () => {
+      if (found.file !== state.file) showFile(found.file);
+      mine.select(start, toEditor(text, found.end));
+    }, { className: "place", "aria-label": `Go to ${place}` }),
+    make("span", { className: `tag ${TONES[found.severity]}`, textContent: found.severity === "information" ? "hint" : found.severity }),
+    make("span", { className: "text", textContent: [found.message, ...(found.notes || []), found.help].filter(Boolean).join("\n") }),
+    ...found.fixes.map((fix) => button(fix.title, () => apply(fix.edits), { className: "fix" })),
+  );
+}
+
+function showNotes() {
+  if (state.stale || !state.verdict) return;
+  const found = state.verdict.clauses.filter((each) => each.file === state.file && each.line && each.note);
+  mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: each.kind === "filter" ? (each.refuses ? "filter" : "") : "score" })));
+}
+
+$("format-button").addEventListener("click", () => tried(format));
+async function format() {
+  const { text } = await ask("format", { files: state.files, file: state.file });
+  if (text !== state.files[state.file]) mine.setText(text, true);
+}
+
+$("save-button").addEventListener("click", () => tried(save));
+async function save() {
+  const name = state.file, text = state.files[name];
+  if (text === state.saved[name]) return;
+  await ask("save", { file: name, text });
+  state.saved[name] = text;
+  showFiles();
+  say(`Saved ${name}.`, "good");
+}
+
+// --- two policies side by side -------------------------------------------------------------------------
+
+$("compare-button").addEventListener("click", compare);
+function compare() {
+  const on = !state.other;
+  state.other = on ? { ...state.files } : null;
+  for (const id of ["mine-title", "other-side", "map-mine-title", "map-other-side"]) $(id).hidden = !on;
+  $("compare-button").setAttribute("aria-pressed", String(on));
+  if (on && !other) {
+    other = createEditor($("other"), {
+      words,
+      label: "Policy to compare with",
+      change(text) {
+        state.other[state.file] = text;
+        changed();
+      },
+      complete: () => null,
+      hover: () => null,
+    });
+  }
+  if (on) {
+    other.forget();
+    other.open(state.file, state.other[state.file]);
+  } else state.against = null;
+  refit();
+  evaluate();
+}
+
+// --- the map -------------------------------------------------------------------------------------------
+
+const map = new NodeMap($("map-mine"));
+const otherMap = new NodeMap($("map-other"));
+const tip = make("span", { id: "tip", hidden: true });
+$("map-mine").append(tip);
+const cell = make("span", { className: "unseen", id: "cell", role: "status", "aria-live": "polite" });
+$("nodes").append(cell);
+
+let tints = null;
+function colours() {
+  if (tints) return tints;
+  const style = getComputedStyle(document.documentElement);
+  const read = (name) => style.getPropertyValue(`--${name}`).trim();
+  tints = {
+    heat: Array.from({ length: 11 }, (_, at) => read(`heat-${at}`)),
+    series: Array.from({ length: 6 }, (_, at) => read(`series-${at + 1}`)),
+    paper: read("paper"), panel: read("panel"), ink: read("ink"), line: read("line"), quiet: read("quiet"), good: read("good"), bad: read("bad"), warn: read("warn"), accent: read("accent"),
+  };
+  return tints;
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  tints = null;
+  draw();
+});
+
+function setNames(names, version) {
+  state.names = names;
+  state.namesVersion = version;
+  state.position = new Map(names.map((name, at) => [name, at]));
+  arrange();
+}
+
+function arrange() {
+  const by = state.groups[$("group").value];
+  const all = Array.from({ length: state.names.length }, (_, at) => at);
+  let groups = [{ label: "", nodes: all }];
+  if (by) {
+    groups = by.names.map((label) => ({ label: label || `no ${$("group").value}`, nodes: [] }));
+    for (const at of all) groups[by.of[at]]?.nodes.push(at);
+    groups = groups.filter((group) => group.nodes.length).sort((a, b) => a.label.localeCompare(b.label, "en", { numeric: true }));
+  }
+  for (const each of [map, otherMap]) each.arrange(groups);
+  draw();
+}
+
+function refit() {
+  map.width = otherMap.width = 0;
+  draw();
+}
+
+/** Return what colours a side: kinds by node, styles, and the legend as [style, text]. */
+function look(verdict, values, before) {
+  const tint = colours();
+  const count = state.names.length;
+  const kinds = new Uint8Array(count);
+  const hatched = { fill: tint.panel, ink: tint.quiet, pattern: "falling" };
+  const bySize = $("patterns").checked;
+  const ramp = tint.heat.slice(0, LEVELS).map((fill, at) => ({ fill, size: bySize ? 0.35 + (0.65 * at) / (LEVELS - 1) : 1 }));
+
+  if (state.colour === "time" && state.simulation) {
+    const used = state.simulation.used[state.frame] || [];
+    for (let node = 0; node < count; node++) kinds[node] = used[node] === null || used[node] === undefined ? 11 : Math.min(10, Math.max(0, Math.floor(used[node] * 10 + 1e-9)));
+    const styles = [...tint.heat.map((fill, at) => ({ fill, size: bySize ? 0.35 + 0.065 * at : 1 })), { fill: tint.line }];
+    return { kinds, styles, legend: [[styles[0], "free"], [styles[5], "half used"], [styles[7], "over 70 %"], [styles[10], "full"]] };
+  }
+  if (!verdict) return { kinds, styles: [{ fill: tint.line }], legend: [] };
+
+  if (state.colour === "refused") {
+    const counts = new Map();
+    for (const by of verdict.refusedBy) counts.set(by, (counts.get(by) || 0) + 1);
+    const order = [...counts.keys()].filter((by) => by >= 0).sort((a, b) => counts.get(b) - counts.get(a));
+    const hatches = ["falling", "rising", "dots", "crossed", "lying", "standing", "grid"];
+    const styles = [{ fill: tint.heat[1] }, ...order.slice(0, 12).map((_, at) => ({ fill: tint.paper, ink: tint.series[at % 6], pattern: hatches[at % 7] })), { fill: tint.line }];
+    const kindOf = new Map(order.map((by, at) => [by, Math.min(at + 1, styles.length - 1)]));
+    for (let node = 0; node < count; node++) kinds[node] = verdict.refusedBy[node] < 0 ? 0 : kindOf.get(verdict.refusedBy[node]);
+    return {
+      kinds, styles,
+      legend: [[styles[0], `fits: ${whole(counts.get(-1) || 0)}`], ...order.slice(0, 12).map((by, at) => [styles[at + 1], `${shortText(verdict.clauses[by])}: ${whole(counts.get(by))}`])],
+    };
+  }
+  if (state.colour === "change") {
+    const styles = [{ fill: tint.line }, hatched, { fill: tint.heat[6], ink: tint.paper, pattern: "standing" }, { fill: tint.heat[8], ink: tint.paper, pattern: "lying" }, { fill: tint.good, ink: tint.paper, pattern: "rising" }, { fill: tint.bad, ink: tint.paper, pattern: "crossed" }];
+    const counts = [0, 0, 0, 0, 0, 0];
+    for (let node = 0; node < count; node++) {
+      const now = verdict.total[node], then = before ? before.total[node] : now;
+      const kind = now === null && then === null ? 1 : then === null ? 4 : now === null ? 5 : now - then > 1e-4 ? 2 : then - now > 1e-4 ? 3 : 0;
+      kinds[node] = kind;
+      counts[kind]++;
+    }
+    const texts = ["same", "refused as before", "higher", "lower", "fits now", "refused now"];
+    return { kinds, styles, legend: styles.map((style, at) => [style, `${texts[at]}: ${whole(counts[at])}`]).filter((_, at) => counts[at]) };
+  }
+
+  const clause = /^clause:/.test(state.colour) ? verdict.clauses[Number(state.colour.slice(7))] : null;
+  if (clause && clause.kind !== "score" && values) {
+    const styles = [{ fill: tint.heat[4] }, { fill: tint.paper, ink: tint.bad, pattern: "falling" }, { fill: tint.line }];
+    let passes = 0;
+    for (let node = 0; node < count; node++) {
+      kinds[node] = values[node] === null ? 2 : values[node] > 0 ? 0 : 1;
+      passes += kinds[node] === 0;
+    }
+    return { kinds, styles, legend: [[styles[0], `passes: ${whole(passes)}`], [styles[1], `refused: ${whole(count - passes)}`]] };
+  }
+  const shown = clause ? values || [] : verdict.total;
+  let low = Infinity, high = -Infinity;
+  for (const each of shown) {
+    if (each === null) continue;
+    if (each < low) low = each;
+    if (each > high) high = each;
+  }
+  const styles = [...ramp, hatched];
+  const span = high - low;
+  let refused = 0;
+  for (let node = 0; node < count; node++) {
+    const each = shown[node];
+    if (each === null || each === undefined) {
+      kinds[node] = LEVELS;
+      refused++;
+    } else kinds[node] = span > 0 ? Math.min(LEVELS - 1, Math.floor(((each - low) / span) * LEVELS)) : LEVELS - 1;
+  }
+  const legend = low <= high ? (span > 0 ? [[styles[0], `lowest ${value(low)}`], [styles[3], value(low + span / 2)], [styles[LEVELS - 1], `highest ${value(high)}`]] : [[styles[LEVELS - 1], `all ${value(low)}`]]) : [];
+  if (refused) legend.push([hatched, `refused: ${whole(refused)}`]);
+  return { kinds, styles, legend };
+}
+
+const shortText = (clause) => (clause ? (clause.text.length > 44 ? `${clause.text.slice(0, 43)}…` : clause.text) : "?");
+
+function draw() {
+  if (!state.names.length) return;
+  const height = Math.max(320, Math.min(460, window.innerHeight * 0.5));
+  const tint = colours();
+  const side = look(state.verdict, state.values, state.before);
+  map.fit(height);
+  map.paint(side.kinds, side.styles, tint.quiet);
+  $("map-mine").classList.toggle("stale", state.stale && state.colour !== "time");
+  if (state.other) {
+    const second = look(state.against, state.otherValues, state.verdict);
+    otherMap.fit(height);
+    otherMap.paint(second.kinds, second.styles, tint.quiet);
+  }
+  showLegend(side.legend);
+  mark();
+  if (!$("table").hidden) showTable();
+  showNode();
+}
+
+function mark() {
+  const tint = colours();
+  const chosen = state.colour === "time" ? -1 : (state.position.get(state.verdict?.chosen) ?? -1);
+  const marked = [
+    { node: chosen, colour: tint.good, ground: tint.paper, shape: "star" },
+    { node: state.pinned, colour: tint.warn, ground: tint.paper, shape: "pin" },
+    { node: pointed(), colour: tint.ink, ground: tint.paper, shape: "ring" },
+  ];
+  map.mark(marked);
+  if (!state.other) return;
+  const differ = [];
+  if (state.against && state.verdict && state.colour !== "time") {
+    for (let node = 0; node < state.names.length && differ.length < 2000; node++) {
+      if (different(state.verdict.total[node], state.against.total[node])) differ.push({ node, colour: tint.series[3], ground: tint.paper, shape: "ring" });
+    }
+  }
+  const theirs = state.position.get(state.against?.chosen) ?? -1;
+  otherMap.mark([...differ, { node: theirs, colour: tint.good, ground: tint.paper, shape: "star" }, ...marked.slice(1)]);
+}
+
+const different = (a, b) => (a === null) !== (b === null) || (a !== null && Math.abs(a - b) > 1e-4);
+
+function swatch(style) {
+  const canvas = make("canvas", { width: 28, height: 28, "aria-hidden": "true" });
+  const small = new NodeMap(document.createElement("div"));
+  small.cells = canvas;
+  Object.assign(small, { width: 14, size: 15.5, blocks: [], place: new Float32Array([0, 0]) });
+  canvas.getContext("2d").setTransform(2, 0, 0, 2, 0, 0);
+  small.paint(new Uint8Array(1), [style], "");
+  return canvas;
+}
+
+function showLegend(found) {
+  const marks = state.colour !== "time" && state.verdict?.chosen ? [`★ chosen: ${state.verdict.chosen}`] : [];
+  if (state.other && state.against && state.colour !== "time") marks.push("outlined in B: another total");
+  const key = JSON.stringify([found, marks]);
+  if ($("legend").dataset.key === key) return;
+  $("legend").dataset.key = key;
+  $("legend").replaceChildren(...found.map(([style, text]) => make("li", {}, swatch(style), text)), ...marks.map((text) => make("li", { textContent: text })));
+}
+
+function showColours() {
+  const clauses = (state.verdict?.clauses || []).filter((each) => each.kind === "score" || each.refuses !== null);
+  const wanted = [["total", "total"], ["refused", "who refused"], ["change", state.other ? "difference A to B" : "change since the last edit"]];
+  if (state.simulation) wanted.push(["time", "use over time"]);
+  for (const each of clauses) wanted.push([`clause:${each.index}`, `${each.line ? `line ${each.line}: ` : ""}${shortText(each)}`]);
+  const key = JSON.stringify(wanted);
+  const select = $("colour");
+  if (select.dataset.key !== key) {
+    select.dataset.key = key;
+    select.replaceChildren(...wanted.map(([name, text]) => make("option", { value: name, textContent: text })));
+  }
+  if (!wanted.some(([name]) => name === state.colour)) state.colour = "total";
+  select.value = state.colour;
+}
+
+$("colour").addEventListener("change", () => setColour($("colour").value));
+async function setColour(name) {
+  state.colour = name;
+  state.values = state.otherValues = null;
+  showColours();
+  if (/^clause:/.test(name)) {
+    await tried(async () => {
+      const clause = Number(name.slice(7));
+      const [own, theirs] = await Promise.all([
+        ask("values", { id: number, clause }),
+        state.against && clause < state.against.clauses.length ? ask("values", { id: number, clause, side: "against" }) : null,
+      ]);
+      if (state.colour !== name) return;
+      state.values = own.values;
+      state.otherValues = theirs?.values ?? null;
+    });
+  }
+  draw();
+}
+$("group").addEventListener("change", arrange);
+$("patterns").addEventListener("change", draw);
+let fitting = 0;
+new ResizeObserver(() => {
+  cancelAnimationFrame(fitting);
+  fitting = requestAnimationFrame(draw);
+}).observe($("maps"));
+
+// --- a node under the pointer, focused, pinned ----------------------------------------------------------
+
+const sums = new Map();
+const pointed = () => (state.hovered >= 0 ? state.hovered : state.focused);
+
+function nodeLine(node) {
+  const verdict = state.verdict;
+  const name = state.names[node];
+  if (state.colour === "time" && state.simulation) {
+    const used = state.simulation.used[state.frame]?.[node];
+    return used === null || used === undefined ? name : `${name}: ${Math.round(100 * used)} % used`;
+  }
+  if (!verdict) return name;
+  const by = verdict.refusedBy[node];
+  return by >= 0 ? `${name}: refused by ${shortText(verdict.clauses[by])}` : `${name}: ${value(verdict.total[node])}`;
+}
+
+function pointAt(node, x = 0, y = 0) {
+  if (node !== state.hovered) {
+    state.hovered = node;
+    mark();
+    showNode();
+  }
+  tip.hidden = node < 0;
+  if (node < 0) return;
+  tip.textContent = nodeLine(node);
+  const room = map.width - tip.offsetWidth;
+  tip.style.left = `${Math.max(0, Math.min(room, x + 12))}px`;
+  tip.style.top = `${y > 40 ? y - 30 : y + 20}px`;
+}
+
+$("map-mine").addEventListener("pointermove", (event) => {
+  const box = $("map-mine").getBoundingClientRect();
+  pointAt(map.at(event.clientX - box.left, event.clientY - box.top), event.clientX - box.left, event.clientY - box.top);
+});
+$("map-mine").addEventListener("pointerleave", () => pointAt(-1));
+$("map-mine").addEventListener("click", () => pin(state.hovered));
+$("map-mine").addEventListener("focus", () => {
+  if ($("map-mine").matches(":focus-visible")) focusNode(state.focused >= 0 ? state.focused : (state.position.get(state.verdict?.chosen) ?? map.beside(-1, "first")));
+});
+$("map-mine").addEventListener("blur", () => {
+  state.focused = -1;
+  mark();
+});
+const WAYS = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down", Home: "first", End: "last" };
+$("map-mine").addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (WAYS[event.key]) focusNode(map.beside(state.focused, WAYS[event.key]));
+  else if (event.key === "Enter" || event.key === " ") pin(state.focused);
+  else if (event.key === "t") toggleTable();
+  else if (event.key === "Escape") pin(-1);
+  else return;
+  event.preventDefault();
+});
+
+function focusNode(node) {
+  state.focused = node;
+  mark();
+  showNode();
+  if (node < 0) return;
+  const where = map.position(node);
+  cell.textContent = `${nodeLine(node)}${where.label ? `; ${where.label}` : ""}, row ${where.row}, column ${where.column}`;
+}
+
+function pin(node) {
+  state.pinned = node === state.pinned ? -1 : node;
+  mark();
+  showNode();
+}
+
+let showing = 0;
+function showNode() {
+  const node = state.pinned >= 0 ? state.pinned : pointed();
+  if (node < 0 || node >= state.names.length || state.stale) return;
+  clearTimeout(showing);
+  const name = state.names[node];
+  const known = sums.get(name);
+  if (known) return void putNode(node, known);
+  showing = setTimeout(() => tried(async () => {
+    const asked = number;
+    const found = await ask("node", { files: state.files, pod: state.pod, node: name });
+    if (asked !== number) return;
+    sums.set(name, found);
+    const still = state.pinned >= 0 ? state.pinned : pointed();
+    if (still === node || still < 0) putNode(node, found);
+  }), 60);
+}
+
+function putNode(node, found) {
+  const pinned = node === state.pinned;
+  const key = JSON.stringify([found, pinned]);
+  if ($("node").dataset.key === key) return;
+  $("node").dataset.key = key;
+  const name = state.names[node];
+  const by = state.verdict?.refusedBy[node] ?? -1;
+  const parts = [make("h3", { textContent: name })];
+  parts.push(make("span", { className: found.passes ? "good" : "bad", textContent: found.passes ? `total ${value(found.total)}${found.rank ? `, rank ${whole(found.rank)}` : ""}` : "refused" }));
+  parts.push(" ", button(pinned ? "Unpin" : "Pin", () => {
+    state.pinned = pinned ? -1 : node;
+    mark();
+    putNode(node, found);
+  }));
+  if (!found.passes && by >= 0) parts.push(make("p", {}, "by ", make("code", { textContent: state.verdict.clauses[by].text })));
+  if (found.needs?.length) {
+    parts.push(make("p", {}, make("strong", { textContent: "What would it need?" })));
+    parts.push(make("ul", {}, ...found.needs.map((each) => make("li", { textContent: each }))));
+  }
+  if (found.sum.length) {
+    const rows = found.sum.map((each) => {
+      const line = state.verdict?.clauses[each.clause]?.line;
+      const text = make("code", { textContent: each.text });
+      return make("tr", {}, make("td", {}, text), make("td", { className: "quiet", textContent: line ? `line ${line}` : "" }), make("td", { className: "number", textContent: signed(each.value) + (each.unit ? ` ${each.unit}` : "") }));
+    });
+    if (found.total !== null) rows.push(make("tr", { className: "total" }, make("td", { textContent: "total" }), make("td"), make("td", { className: "number", textContent: value(found.total) })));
+    parts.push(make("table", { "aria-label": `Sum of ${name}` }, make("tbody", {}, ...rows)));
+  }
+  if (pinned) {
+    const facts = [["free", Object.entries(found.free || {}).map(([what, much]) => `${what} ${much}`).join(", ")], ["taints", (found.taints || []).join(", ")], ["labels", Object.entries(found.labels || {}).map(([a, b]) => `${a}=${b}`).join(", ")]];
+    for (const [what, text] of facts) if (text) parts.push(make("p", { className: "quiet" }, `${what}: `, make("code", { textContent: text })));
+  }
+  $("node").replaceChildren(...parts);
+}
+
+// --- nodes as a table ------------------------------------------------------------------------------------
+
+$("table-button").addEventListener("click", toggleTable);
+function toggleTable() {
+  const on = $("table").hidden;
+  $("table").hidden = !on;
+  $("maps").hidden = on;
+  $("legend").hidden = on;
+  $("table-button").setAttribute("aria-pressed", String(on));
+  if (on) {
+    showTable();
+    $("find").focus();
+  } else {
+    refit();
+    $("map-mine").focus();
+  }
+}
+$("find").addEventListener("input", () => {
+  state.page = 0;
+  showTable();
+});
+$("earlier").addEventListener("click", () => turn(-1));
+$("later").addEventListener("click", () => turn(1));
+function turn(by) {
+  state.page += by;
+  showTable();
+}
+
+function showTable() {
+  const verdict = state.verdict;
+  if (!verdict) return;
+  const wanted = $("find").value.trim().toLowerCase();
+  const order = [];
+  for (let node = 0; node < state.names.length; node++) if (!wanted || state.names[node].toLowerCase().includes(wanted)) order.push(node);
+  const of = (node) => verdict.total[node] ?? -Infinity;
+  order.sort((a, b) => of(b) - of(a) || a - b || 0);
+  const pages = Math.max(1, Math.ceil(order.length / PER_PAGE));
+  state.page = Math.max(0, Math.min(state.page, pages - 1));
+  const from = state.page * PER_PAGE;
+  const zone = state.groups.zone;
+  const rows = order.slice(from, from + PER_PAGE).map((node, at) => {
+    const total = verdict.total[node], then = state.before?.total[node];
+    const change = total !== null && then !== null && then !== undefined ? total - then : null;
+    const by = verdict.refusedBy[node];
+    return make("tr", { className: state.names[node] === verdict.chosen ? "chosen" : "" },
+      make("td", { className: "number", textContent: total === null ? "–" : whole(from + at + 1) }),
+      make("th", { scope: "row" }, button(state.names[node], () => pin(node), { "aria-pressed": String(node === state.pinned) })),
+      make("td", { textContent: zone ? zone.names[zone.of[node]] : "" }),
+      make("td", { className: "number", textContent: value(total) }),
+      make("td", { className: "number", textContent: change === null || Math.abs(change) < 1e-4 ? "" : signed(change) }),
+      make("td", { textContent: by >= 0 ? shortText(verdict.clauses[by]) : "" }));
+  });
+  const kept = document.activeElement?.closest("#rows") ? document.activeElement.textContent : null;
+  $("rows").replaceChildren(...rows);
+  if (kept) [...$("rows").querySelectorAll("button")].find((each) => each.textContent === kept)?.focus();
+  $("range").textContent = order.length ? `${whole(from + 1)} to ${whole(Math.min(order.length, from + PER_PAGE))} of ${whole(order.length)}` : "none";
+  $("earlier").disabled = !state.page;
+  $("later").disabled = state.page >= pages - 1;
+}
+
+// --- the pod and why --------------------------------------------------------------------------------------
+
+$("pods").addEventListener("change", () => choosePod($("pods").value));
+async function choosePod(key) {
+  if (!key) {
+    state.pod = { yaml: $("yaml").value };
+    $("yaml").focus();
+  } else {
+    state.pod = { key };
+    await tried(async () => {
+      const listed = state.pods.find((each) => each.key === key);
+      $("yaml").value = listed?.yaml ?? (await ask("pod", { key })).yaml;
+    });
+  }
+  state.before = null;
+  evaluate();
+}
+let writing = 0;
+$("yaml").addEventListener("input", () => {
+  state.pod = { yaml: $("yaml").value };
+  $("pods").value = "";
+  clearTimeout(writing);
+  writing = setTimeout(changed, 60);
+});
+
+let explaining = 0;
+function explainLater() {
+  clearTimeout(explaining);
+  explaining = setTimeout(() => tried(explain), 250);
+}
+async function explain() {
+  const asked = number;
+  const found = await ask("why", { files: state.files, pod: state.pod });
+  if (asked !== number) return;
+  $("reason").replaceChildren(make("pre", { textContent: found.text }));
+  $("remedies").replaceChildren(...found.remedies.map(remedy));
+}
+function remedy(found) {
+  let act = null;
+  if (found.edits?.length) act = button(found.title, () => apply(found.edits));
+  else if (found.yaml) {
+    act = button(found.title, () => {
+      $("yaml").value = found.yaml;
+      $("yaml").dispatchEvent(new Event("input"));
+    });
+  } else if (found.command) act = button(`Copy: ${found.title}`, () => copy(found.command, "Copied the command."));
+  return make("li", {}, act || make("strong", { textContent: found.title }), make("span", { className: "quiet", textContent: found.detail || "" }));
+}
+
+// --- time ---------------------------------------------------------------------------------------------------
+
+$("simulate-button").addEventListener("click", () => tried(simulate));
+async function simulate() {
+  $("simulate-button").disabled = true;
+  $("summary").textContent = "Simulating…";
+  try {
+    state.simulation = await ask("simulate", { files: state.files, seed: Number($("seed").value) || 0 });
+  } catch (error) {
+    $("summary").textContent = "";
+    throw error;
+  } finally {
+    $("simulate-button").disabled = false;
+  }
+  const frames = state.simulation.frames.length;
+  $("track").hidden = $("player").hidden = !frames;
+  $("when").max = Math.max(0, frames - 1);
+  const summary = state.simulation.summary;
+  $("summary").textContent = typeof summary === "string" ? summary : Object.entries(summary).map(([name, each]) => `${name}: ${each}`).join(" · ");
+  state.colour = "time";
+  showColours();
+  toFrame(0);
+}
+
+function toFrame(at) {
+  const { frames } = state.simulation;
+  state.frame = Math.max(0, Math.min(frames.length - 1, at));
+  const frame = frames[state.frame];
+  if (!frame) return;
+  $("when").value = state.frame;
+  const gone = frame.gone?.length ? `, ${many(frame.gone.length, "pod")} gone` : "";
+  const text = `${clock(frame.at)}: ${many(frame.bound.length, "pod")} bound${gone}; step ${whole(state.frame + 1)} of ${whole(frames.length)}`;
+  $("moment").textContent = text;
+  $("when").setAttribute("aria-valuetext", text);
+  const events = [...frame.bound.map(([pod, node]) => `${pod} → ${node}`), ...(frame.gone || []).map((pod) => `${Array.isArray(pod) ? pod[0] : pod} gone`)];
+  $("events").replaceChildren(...events.slice(0, 200).map((each) => make("li", { textContent: each })));
+  if (events.length > 200) $("events").append(make("li", { className: "quiet", textContent: `and ${whole(events.length - 200)} more` }));
+  if (state.colour !== "time") {
+    state.colour = "time";
+    showColours();
+  }
+  draw();
+}
+const clock = (seconds) => {
+  const at = Math.round(seconds);
+  return at < 3600 ? `${Math.floor(at / 60)}:${String(at % 60).padStart(2, "0")}` : `${Math.floor(at / 3600)}:${String(Math.floor((at % 3600) / 60)).padStart(2, "0")}:${String(at % 60).padStart(2, "0")}`;
+};
+
+let playing = 0;
+function play(on = !playing) {
+  clearInterval(playing);
+  playing = 0;
+  if (on && state.simulation) {
+    if (state.frame >= state.simulation.frames.length - 1) toFrame(0);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    playing = setInterval(() => {
+      if (state.frame >= state.simulation.frames.length - 1) play(false);
+      else toFrame(state.frame + 1);
+    }, still ? 2 * STEP_MS : STEP_MS / 2);
+  }
+  $("play").textContent = playing ? "Pause" : "Play";
+  $("play").setAttribute("aria-pressed", String(Boolean(playing)));
+  $("moment").setAttribute("aria-live", playing ? "off" : "polite");
+}
+$("play").addEventListener("click", () => play());
+$("back").addEventListener("click", () => toFrame(state.frame - 1));
+$("forward").addEventListener("click", () => toFrame(state.frame + 1));
+$("when").addEventListener("input", () => toFrame(Number($("when").value)));
+
+// --- sharing, tests, commands ---------------------------------------------------------------------------------
+
+async function copy(text, said) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(said, "good");
+  } catch {
+    say(text);
+  }
+}
+$("command-button").addEventListener("click", () => tried(async () => copy((await ask("command", { files: state.files, pod: state.pod })).command, "Copied the command.")));
+
+async function squeeze(text) {
+  const packed = new Response(new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw")));
+  const bytes = new Uint8Array(await packed.arrayBuffer());
+  let made = "";
+  for (const each of bytes) made += String.fromCharCode(each);
+  return btoa(made).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+const MOST_SHARED = 4_000_000;
+async function expand(packed) {
+  try {
+    const bytes = Uint8Array.from(atob(packed.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+    const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
+    const parts = [];
+    let size = 0;
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      size += part.value.length;
+      if (size > MOST_SHARED) throw new Refused("the link holds more than 4 MB");
+      parts.push(part.value);
+    }
+    return await new Blob(parts).text();
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    throw new Refused("this is not a link of the playground");
+  }
+}
+
+let shared = "";
+$("share-button").addEventListener("click", () => tried(share));
+async function share() {
+  shared = (await ask("share", { files: state.files, pod: state.pod })).file;
+  const link = `${location.origin}/#share=${await squeeze(shared)}`;
+  const long = link.length > LINK_LIMIT;
+  $("share-link").value = long ? "" : link;
+  $("share-copy").disabled = long;
+  $("share-note").textContent = long
+    ? `The link would have ${whole(link.length)} characters, more than many programs take: save the file.`
+    : "The receiver starts policyctl playground and opens the link there: Open…, then A shared link.";
+  $("share").showModal();
+}
+$("share-copy").addEventListener("click", () => tried(async () => {
+  $("share-link").select();
+  await navigator.clipboard.writeText($("share-link").value).then(() => ($("share-note").textContent = "Copied."), () => document.execCommand("copy"));
+}));
+$("share-save").addEventListener("click", () => {
+  const link = make("a", { href: URL.createObjectURL(new Blob([shared], { type: "application/json" })), download: "playground.json" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+});
+
+async function takeShared(text) {
+  let read;
+  try {
+    read = JSON.parse(text);
+  } catch {
+    read = null;
+  }
+  const files = read?.files;
+  const listed = Array.isArray(files) ? Object.fromEntries(files.map((each) => [each.name, each.text])) : files;
+  if (!listed || typeof listed !== "object" || !Object.keys(listed).length || Object.values(listed).some((each) => typeof each !== "string")) throw new Refused("this is not a file of the playground: it has no `files`");
+  state.files = { ...listed };
+  mine.forget();
+  showFile(Object.keys(listed)[0]);
+  if (typeof read.pod?.yaml === "string") {
+    $("yaml").value = read.pod.yaml;
+    $("pods").value = "";
+    state.pod = { yaml: read.pod.yaml };
+  } else if (read.pod?.key && state.pods.some((each) => each.key === read.pod.key)) {
+    $("pods").value = read.pod.key;
+    await choosePod(read.pod.key);
+  }
+  changed();
+}
+
+$("open-button").addEventListener("click", () => {
+  $("open-error").textContent = "";
+  $("open").showModal();
+});
+$("open").addEventListener("submit", (event) => {
+  if (event.submitter?.id !== "open-do") return;
+  event.preventDefault();
+  open().then(() => $("open").close(), (error) => {
+    if (!(error instanceof Refused)) throw error;
+    $("open-error").textContent = error.message;
+  });
+});
+async function open() {
+  const file = $("open-file").files[0], link = $("open-link").value.trim(), path = $("open-path").value.trim();
+  if (file) {
+    if (file.size > MOST_SHARED) throw new Refused("the file has more than 4 MB");
+    await takeShared(await file.text());
+  } else if (link) {
+    const packed = /[#&]share=([\w-]+)/.exec(link);
+    if (!packed) throw new Refused("the link has no `#share=`");
+    await takeShared(await expand(packed[1]));
+  } else if (path) {
+    const found = await ask("open", { path });
+    begin({ ...found, files: Object.entries(state.files).map(([name, text]) => ({ name, text })) }, state.saved);
+  } else throw new Refused("name a snapshot, choose a file, or paste a link");
+}
+
+$("test-button").addEventListener("click", () => {
+  $("test-error").textContent = "";
+  $("test-text").hidden = true;
+  $("test-name").value ||= `places ${state.pod.key ? state.pod.key.split("/").pop() : "the pod"}`;
+  $("test-path").value ||= `${(state.file || "playground").replace(/\.policy$/, "")}.test.yaml`;
+  $("test").showModal();
+});
+$("test").addEventListener("submit", (event) => {
+  if (event.submitter?.id !== "test-do") return;
+  event.preventDefault();
+  $("test-error").textContent = "";
+  const asked = { files: state.files, pod: state.pod, name: $("test-name").value, path: $("test-path").value, replace: $("test-replace").checked };
+  ask("save-test", asked).then((found) => {
+    $("test-text").textContent = found.text;
+    $("test-text").hidden = false;
+    if (found.saved) say(`Saved ${found.path}.`, "good");
+    else $("test-error").textContent = "not saved";
+  }, (error) => {
+    $("test-error").textContent = error.message;
+  });
+});
+
+// --- keyboard --------------------------------------------------------------------------------------------------
+
+const PANES = [() => mine.focus(), () => ($("table").hidden ? $("map-mine") : $("find")).focus(), () => $("yaml").focus(), () => $("reason").focus(), () => $("simulate-button").focus()];
+const ROOMS = ["policy", "nodes", "pod", "why", "time"];
+function pane(by) {
+  const now = ROOMS.findIndex((id) => $(id).contains(document.activeElement));
+  PANES[now < 0 ? 0 : (now + by + PANES.length) % PANES.length]();
+}
+const inText = () => document.activeElement?.closest(".editor, textarea, input, select, dialog") !== null;
+
+/** Keys: [what is shown, does it apply?, act, what it does]. */
+const KEYS = [
+  ["?", (event) => event.key === "?" && !inText(), () => $("help").showModal(), "show these shortcuts"],
+  ["F1", (event) => event.key === "F1", () => $("help").showModal(), "the same, also while you write"],
+  ["F6, Shift+F6", (event) => event.key === "F6", (event) => pane(event.shiftKey ? -1 : 1), "next, previous part of the page"],
+  ["Ctrl+S", (event) => mod(event, "s"), () => tried(save), "save the policy file"],
+  ["Ctrl+Space", () => false, null, "complete"],
+  ["Ctrl+.", (event) => mod(event, "."), () => $("problems").querySelector(".fix")?.click(), "apply the first quick fix"],
+  ["F8", (event) => event.key === "F8", () => mine.next(), "next problem"],
+  ["Shift+Alt+F", (event) => event.shiftKey && event.altKey && event.code === "KeyF", () => tried(format), "format"],
+  ["Alt+1 … Alt+9", (event) => event.altKey && /^Digit[1-9]$/.test(event.code), (event) => {
+    const name = Object.keys(state.files)[Number(event.code.slice(5)) - 1];
+    if (name) showFile(name);
+  }, "show a file"],
+  ["Alt+C", (event) => event.altKey && event.code === "KeyC", () => {
+    const select = $("colour");
+    setColour(select.options[(select.selectedIndex + 1) % select.options.length].value);
+  }, "colour the map by the next thing"],
+  ["Alt+B", (event) => event.altKey && event.code === "KeyB", compare, "compare two policies"],
+  ["Alt+T", (event) => event.altKey && event.code === "KeyT", toggleTable, "nodes as a table or as a map"],
+  ["Arrows, Home, End", () => false, null, "on the map: go to another node"],
+  ["Enter, Escape", () => false, null, "on the map: pin the node, unpin it"],
+  ["Alt+P", (event) => event.altKey && event.code === "KeyP", () => (state.simulation ? play() : tried(simulate)), "simulate; then play, pause"],
+  ["Alt+, Alt+.", (event) => event.altKey && (event.code === "Comma" || event.code === "Period") && state.simulation, (event) => toFrame(state.frame + (event.code === "Comma" ? -1 : 1)), "one step back, on"],
+];
+const mod = (event, key) => (event.ctrlKey || event.metaKey) && !event.altKey && event.key === key;
+document.addEventListener("keydown", (event) => {
+  const found = KEYS.find(([, applies]) => applies(event));
+  if (!found) return;
+  event.preventDefault();
+  found[2](event);
+}, true);
+$("shortcuts").replaceChildren(...KEYS.map(([keys, , , does]) => make("tr", {}, make("th", { scope: "row" }, make("kbd", { textContent: keys })), make("td", { textContent: does }))));
+$("help-button").addEventListener("click", () => $("help").showModal());
+
+// --- the beginning ---------------------------------------------------------------------------------------------
+
+const SOURCES = { fixture: "example", snapshot: "snapshot, read-only", live: "live, read-only" };
+
+function begin(found, saved) {
+  state.cluster = found.cluster;
+  state.pods = found.pods;
+  state.groups.zone = found.zones || null;
+  state.groups.rack = found.racks || null;
+  state.verdict = state.against = state.before = state.simulation = null;
+  state.pinned = state.focused = state.hovered = -1;
+  play(false);
+  $("track").hidden = $("player").hidden = true;
+  const { name, nodes, pods, source } = found.cluster;
+  $("cluster").replaceChildren(`${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `, make("span", { className: "tag", textContent: SOURCES[source] || source }));
+  for (const option of $("group").options) option.disabled = option.value !== "none" && !state.groups[option.value];
+  if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
+  state.files = Object.fromEntries(found.files.map((each) => [each.name, each.text]));
+  state.saved = saved || { ...state.files };
+  setNames(found.names, found.namesVersion);
+  $("pods").replaceChildren(...found.pods.map((each) => make("option", { value: each.key, textContent: `${each.key} (${each.node ? `on ${each.node}` : each.phase.toLowerCase()})` })), make("option", { value: "", textContent: "a pod that you write" }));
+  mine.forget();
+  showFile(Object.keys(state.files)[0]);
+  showColours();
+  return choosePod(found.pods[0]?.key ?? "");
+}
+
+async function start() {
+  if (!token) throw new Refused("this address has no token: start policyctl playground, and open the address that it prints; a link is opened there with Open…");
+  await begin(await ask("state"));
+  const packed = /&share=([\w-]+)/.exec(fragment);
+  if (packed) await takeShared(await expand(packed[1]));
+}
+addEventListener("beforeunload", (event) => {
+  if (Object.entries(state.files).some(([name, text]) => name in state.saved && text !== state.saved[name])) event.preventDefault();
+});
+tried(start);
