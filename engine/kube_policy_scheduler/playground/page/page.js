@@ -109,7 +109,7 @@ async function tried(work) {
 let number = 0;
 let running = false;
 let again = false;
-let edited = 0; // when the oldest edit without a picture was made
+let edited = 0; // when the oldest edit that is not under way was made
 let lastEdit = -BURST_MS;
 
 function changed() {
@@ -129,6 +129,7 @@ async function evaluate() {
   do {
     again = false;
     const from = edited;
+    edited = 0;
     const clause = /^clause:/.test(state.colour) ? Number(state.colour.slice(7)) : null;
     const files = { ...state.files };
     try {
@@ -142,8 +143,6 @@ async function evaluate() {
       if (from) {
         performance.measure("edit to picture", { start: from, end: performance.now() });
         performance.clearMeasures("edit to picture");
-        if (edited === from) edited = 0;
-        else if (!again) edited = 0;
       }
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -196,7 +195,7 @@ function tell() {
   const verdict = state.verdict;
   let text, tone;
   if (state.stale) {
-    text = problems ? `${many(problems, "error")}: the map shows the last policy without errors.` : "No policy governs this pod.";
+    text = problems ? `${many(problems, "error")}${verdict ? ": the map shows the last policy without errors" : ""}.` : "No policy governs this pod.";
     tone = problems ? "bad" : "warn";
   } else {
     const refused = verdict.refusedBy.reduce((sum, each) => sum + (each >= 0), 0);
@@ -260,9 +259,9 @@ function showFiles() {
 }
 
 function apply(edits) {
-  const byFile = Map.groupBy ? Map.groupBy(edits, (each) => each.file) : edits.reduce((sum, each) => sum.set(each.file, [...(sum.get(each.file) || []), each]), new Map());
-  for (const [name, found] of byFile) {
+  for (const name of new Set(edits.map((each) => each.file))) {
     if (!(name in state.files)) continue;
+    const found = edits.filter((each) => each.file === name);
     if (name !== state.file) showFile(name);
     const text = state.files[name];
     mine.edit(found.map((each) => ({ text: each.text, start: toEditor(text, each.start), end: toEditor(text, each.end) })));
