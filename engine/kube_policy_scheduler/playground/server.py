@@ -52,11 +52,15 @@ HEADERS: Mapping[str, str] = {
     "Server": "policyctl",
 }
 _PAGE: Mapping[str, tuple[str, str]] = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-    "/editor.js": ("editor.js", "text/javascript"),
+    "/": ("playground/page/index.html", "text/html"),
+    "/page.js": ("playground/page/page.js", "text/javascript"),
+    "/page.css": ("playground/page/page.css", "text/css"),
+    "/map.js": ("playground/page/map.js", "text/javascript"),
+    "/words.js": ("playground/page/words.js", "text/javascript"),
+    "/editor.js": ("playground/page/editor.js", "text/javascript"),
+    "/look.css": ("pages/templates/look.css", "text/css"),
 }
+"""Files of the package by the path at which the page finds them."""
 _T = TypeVar("_T")
 
 
@@ -308,7 +312,7 @@ async def _said(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _file(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_: web.Request) -> web.StreamResponse:
-        page = resources.files("kube_policy_scheduler.playground") / "page" / name
+        page = resources.files("kube_policy_scheduler") / name
         try:
             text = await asyncio.to_thread(page.read_bytes)
         except FileNotFoundError:

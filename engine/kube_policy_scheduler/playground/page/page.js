@@ -106,7 +106,7 @@ async function tried(work) {
 
 // --- evaluation: at most one is under way, the newest text is next -------------------------------------
 
-let number = 0;
+let number = 0; // of the evaluation; a clock, because several pages ask one server and the newest counts
 let running = false;
 let again = false;
 let edited = 0; // when the oldest edit that is not under way was made
@@ -133,7 +133,8 @@ async function evaluate() {
     const clause = /^clause:/.test(state.colour) ? Number(state.colour.slice(7)) : null;
     const files = { ...state.files };
     try {
-      const asked = { id: ++number, files, pod: state.pod, namesVersion: state.namesVersion };
+      number = Math.max(number + 1, Date.now());
+      const asked = { id: number, files, pod: state.pod, namesVersion: state.namesVersion };
       if (clause !== null) asked.clause = clause;
       if (state.other) asked.against = { ...files, ...state.other };
       const found = await ask("evaluate", asked);
@@ -415,7 +416,7 @@ function look(verdict, values, before) {
   const tint = colours();
   const count = state.names.length;
   const kinds = new Uint8Array(count);
-  const hatched = { fill: tint.panel, ink: tint.quiet, pattern: "falling" };
+  const hatched = { fill: tint.panel, ink: `${tint.quiet}80`, pattern: "falling" };
   const bySize = $("patterns").checked;
   const ramp = tint.heat.slice(0, LEVELS).map((fill, at) => ({ fill, size: bySize ? 0.35 + (0.65 * at) / (LEVELS - 1) : 1 }));
 
