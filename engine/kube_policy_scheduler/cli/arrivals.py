@@ -35,13 +35,16 @@ class ArrivalSources:
     """Of the range that Prometheus is asked for, Unix seconds."""
     end: float | None
     step: float | None
+    events: Path | None
+    autoscale: Path | None
     now: float | None
     """When the simulation starts; None: as its metrics do."""
 
     @property
     def paths(self) -> list[Path]:
         """Return the files that are read."""
-        return [*self.clusters, *(path for path in (self.pods, self.metrics) if path is not None)]
+        others = (self.pods, self.metrics, self.events, self.autoscale)
+        return [*self.clusters, *(path for path in others if path is not None)]
 
 
 def arrival_options(command: _CommandT) -> _CommandT:
@@ -57,6 +60,14 @@ def arrival_options(command: _CommandT) -> _CommandT:
         click.option(
             "--now", type=cluster_sources.Moment(),
             help="Start time.  [default: of the first sample of --metrics, if these have dates; or 1970]",
+        ),
+        click.option(
+            "--autoscale", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
+            help="Add and remove nodes of the shapes in this file, as an autoscaler does.",
+        ),
+        click.option(
+            "--events", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
+            help="Nodes that are added, removed, cordoned and changed over time.",
         ),
         click.option(
             "--step", type=cluster_sources.Duration(), metavar="DURATION",
@@ -218,33 +229,65 @@ def scenarios(sources: ArrivalSources, *, until: float | None, all_nodes: bool) 
         click.ClickException: what is asked for cannot be done.
     """
     clusters, pods, now = sources.clusters, sources.pods, sources.now or 0.0
+    if until is not None:
+        for name, value in (("--events", sources.events), ("--autoscale", sources.autoscale)):
+            if value is not None:
+                raise click.UsageError(f"{name}: with --until no time passes, so no node comes or goes")
     if any(_is_csv(path) for path in clusters):
         if len(clusters) > 1:
             raise click.UsageError("the nodes of a trace are one file: use --cluster once")
         if pods is None or not _is_csv(pods):
             raise click.UsageError("--cluster is a trace: also specify its pods, --pods FILE.csv")
-        return _traced(clusters[0], pods, until=until, all_nodes=all_nodes, now=now)
+        return _traced(sources, clusters[0], pods, until=until, all_nodes=all_nodes, now=now)
     if until is not None:
         raise click.UsageError("--until requires a trace: --cluster NODES.csv --pods PODS.csv")
     if pods is not None and _is_csv(pods):
         raise click.UsageError("--pods is a trace: also specify its nodes, --cluster FILE.csv")
-    scenario = _recorded(clusters, pods, now=now)
+    scenario = _with_changing_nodes(_recorded(clusters, pods, now=now), sources)
     return lambda seed: scenario
+
+
+def _with_changing_nodes(scenario: Scenario, sources: ArrivalSources) -> Scenario:
+    """Return a scenario whose nodes come and go as the files say.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: the cluster has no nodes, and none can come.
+    """
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.tooling.simulation.autoscaling import parse_autoscaling
+    from kube_policy_scheduler.tooling.simulation.node_events import parse_node_events
+
+    names = {thing.metadata.name for thing in scenario.things if isinstance(thing, objects.Node)}
+    if sources.events is not None:
+        if scenario.node_events.events:
+            raise click.UsageError("--events: the nodes of the trace have times of their own")
+        scenario = replace(scenario, node_events=parse_node_events(files.source(sources.events), nodes=names))
+    if sources.autoscale is not None:
+        autoscaling = parse_autoscaling(files.source(sources.autoscale), things=scenario.things)
+        scenario = replace(scenario, autoscaling=autoscaling)
+    if not names and not scenario.nodes_change:
+        raise click.ClickException(f"{', '.join(map(str, sources.clusters))}: the cluster has no nodes")
+    cluster_sources.with_prices([*scenario.things, *scenario.coming_nodes()])
+    return scenario
 
 
 def _is_csv(path: Path) -> bool:
     return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
-def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool, now: float) -> Callable[[int], Scenario]:
+def _traced(
+    sources: ArrivalSources, nodes: Path, pods: Path, *, until: float | None, all_nodes: bool, now: float
+) -> Callable[[int], Scenario]:
     from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
     from kube_policy_scheduler.tooling.simulation.trace import Experiment, TraceError, replayed
 
     listed = parse_nodes(files.source(nodes))
     coming = parse_pods(files.source(pods))
     if until is None:
-        scenario = replace(replayed(listed, coming.pods, notes=coming.notes), starts_at=now)
-        return lambda seed: scenario
+        replay = replace(replayed(listed, coming.pods, notes=coming.notes), starts_at=now)
+        made = _with_changing_nodes(replay, sources)
+        return lambda seed: made
     taking_part = [node for node in listed if node.gpus or all_nodes]
     try:
         return Experiment(taking_part, coming.pods, until=until, notes=coming.notes).scenario
@@ -260,7 +303,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
-    things = cluster_sources.with_prices(stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER))
+    things = stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER)
     waiting = [
         thing
         for thing in things
@@ -268,8 +311,6 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
         and not thing.spec.node_name
         and thing.status.phase not in ("Succeeded", "Failed")
     ]
-    if not any(isinstance(thing, objects.Node) for thing in things):
-        raise click.ClickException(f"{', '.join(map(str, clusters))}: the cluster has no nodes")
     arrivals = [*arrivals_of(waiting)]
     if pods is not None:
         coming = files.source(pods)
@@ -278,5 +319,6 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     if not arrivals:
         raise click.ClickException("no pods arrive: the cluster has no pending pods; specify --pods FILE")
     arrivals.sort(key=lambda arrival: arrival.at)
-    standing = [thing for thing in things if not any(thing is pod for pod in waiting)]
+    coming_ids = {id(pod) for pod in waiting}
+    standing = [thing for thing in things if id(thing) not in coming_ids]
     return Scenario(standing, arrivals, starts_at=now)

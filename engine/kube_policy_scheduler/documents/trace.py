@@ -1,6 +1,7 @@
 """Cluster traces as CSV: nodes and pods of Alibaba's cluster-trace-gpu-v2023 ("openb"), and lists made like them.
 
-Nodes: `sn` (or `name`), `cpu_milli`, `memory_mib`, and where there are GPUs `gpu` (or `num_gpu`) and `model`.
+Nodes: `sn` (or `name`), `cpu_milli`, `memory_mib`, and where there are GPUs `gpu` (or `num_gpu`) and `model`;
+`creation_time` and `deletion_time` where nodes come and go.
 Pods: `name`, `cpu_milli`, `memory_mib`, and where they want GPUs `num_gpu`, `gpu_milli` (thousandths of each; a single
 GPU with less than 1000 is a share of one, several are whole ones) and `gpu_spec` (models that will do, `|` between
 them); `creation_time` and `deletion_time` in seconds. Columns may stand in any order; others are not read.
@@ -24,7 +25,8 @@ _MOST = 10**12
 """No column holds more: 10^12 thousandths of a core, MiB, or seconds."""
 _MOST_GPUS = 256
 _MAX_ERRORS = 20
-_ONLY_OF_PODS = frozenset({"gpu_milli", "gpu_spec", "creation_time", "deletion_time", "pod_phase"})
+_ONLY_OF_PODS = frozenset({"gpu_milli", "gpu_spec", "pod_phase"})
+_TIMES = ("creation_time", "deletion_time")
 _ONLY_OF_NODES = frozenset({"sn", "model"})
 _NOTHING = frozenset({"nan", "none", "null"})
 """What programs write into cells that are empty."""
@@ -41,6 +43,9 @@ class TraceNode:
     gpus: int
     model: str
     """"" where none is said."""
+    created: float | None = None
+    """Seconds; None: it is there from the beginning."""
+    deleted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,7 @@ def parse_nodes(source: Source) -> tuple[TraceNode, ...]:
     Raises:
         DocumentError: it is no such list; every line that cannot be read is reported, up to 20.
     """
-    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=("gpu", "model"), what="nodes")
+    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=("gpu", "model", *_TIMES), what="nodes")
     nodes: dict[str, TraceNode] = {}
     for row in table.rows():
         node = TraceNode(
@@ -222,7 +227,11 @@ def parse_nodes(source: Source) -> tuple[TraceNode, ...]:
             memory_mib=row.whole("memory_mib"),
             gpus=row.whole("gpu", absent=0, high=_MOST_GPUS),
             model=row.text("model"),
+            created=row.seconds("creation_time"),
+            deleted=row.seconds("deletion_time"),
         )
+        if node.deleted is not None and node.deleted < (node.created or 0.0):
+            row.wrong("deletion_time", "the node is deleted before it is created")
         if not node.name:
             row.wrong("name", "a node needs a name")
         elif node.name in nodes:
@@ -240,7 +249,7 @@ def parse_pods(source: Source) -> PodList:
     Raises:
         DocumentError: it is no such list; every line that cannot be read is reported, up to 20.
     """
-    optional = ("num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time")
+    optional = ("num_gpu", "gpu_milli", "gpu_spec", *_TIMES)
     table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=optional, what="pods")
     pods: list[TracePod] = []
     kinds: dict[PodKind, PodKind] = {}

@@ -32,6 +32,8 @@ Examples:
   policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv   # metrics over time
   policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --prometheus-url http://127.0.0.1:9090 \\
     --from 2026-11-16T00:00:00Z --to 2026-11-17T00:00:00Z --step 1min
+  policyctl simulate a.policy b.policy --cluster cluster.yaml --pods pods.yaml --autoscale shapes.yaml
+  policyctl simulate a.policy --cluster cluster.yaml --pods pods.yaml --events nodes.yaml   # nodes come and go
   policyctl simulate lends.policy fixed.policy --cluster cluster.yaml --pods pods.yaml --shares shares.svg   # queues
 
 \b
@@ -127,7 +129,8 @@ def command(
         say(reporting.summary(results, example))
         if any(result.price() is not None for result in results):
             where = cluster_sources.price_sources().sentence()
-            say(f"price/h is the mean price of the nodes in use that have one; {where}")
+            which = "all nodes, with those that are ordered," if example.nodes_change else "the nodes in use"
+            say(f"price/h is the mean price of {which} that have one; {where}")
         say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
         if sys.stderr.isatty():
             say(reporting.speed(results), err=True)

@@ -101,6 +101,23 @@ class Result:
         known = [price for run in self.runs if (price := run.mean_price()) is not None]
         return Spread.of(known) if len(known) == len(self.runs) else None
 
+    @property
+    def nodes_change(self) -> bool:
+        """Return whether nodes come and go."""
+        return self.runs[0].nodes_change
+
+    def nodes(self) -> Spread:
+        """Return how many nodes there are, on average."""
+        return Spread.of([run.mean_nodes() for run in self.runs])
+
+    def most_nodes(self) -> Spread:
+        """Return how many nodes there are at most."""
+        return Spread.of([run.most_nodes() for run in self.runs])
+
+    def cost(self) -> Spread | None:
+        """Return what all nodes cost in total, where nodes come and go; None where no node has a price."""
+        return Spread.of([run.cost for run in self.runs]) if self.nodes_change and self.price() is not None else None
+
     def together(self) -> dict[str, Spread]:
         """Return the most devices that are free on one node in the end, by DeviceClass."""
         names = self.runs[0].last.together
@@ -164,7 +181,7 @@ def data(results: Sequence[Result], scenario: Scenario) -> dict[str, Any]:
 
 def _result(result: Result) -> dict[str, Any]:
     runs = result.runs
-    fragmentation, waits, price = result.fragmentation(), result.waits(), result.price()
+    fragmentation, waits, price, cost = result.fragmentation(), result.waits(), result.price(), result.cost()
     return {
         "name": result.name,
         "marks": [{"arrived": mark, "allocated": spread.data()} for mark, spread in result.marks().items()],
@@ -174,6 +191,9 @@ def _result(result: Result) -> dict[str, Any]:
         "spreadLast": Spread.of([run.last.spread for run in runs]).data(),
         "fragmentationLast": fragmentation.data() if fragmentation is not None else None,
         "hourlyPriceMean": price.data() if price is not None else None,
+        "cost": cost.data() if cost is not None else None,
+        "nodesMean": result.nodes().data(),
+        "nodesMost": result.most_nodes().data(),
         "freeTogetherLast": {name: spread.data() for name, spread in result.together().items()},
         "pendingMost": Spread.of([max(sample.pending for sample in run.samples) for run in runs]).data(),
         "waitSeconds": dict(zip(("mean", "p95", "max"), waits, strict=True)) if waits is not None else None,
@@ -225,6 +245,8 @@ def _run(run: Run) -> dict[str, Any]:
         "left": run.left,
         "evicted": run.evicted,
         "givenBack": run.given_back,
+        "restarted": run.restarted,
+        "lost": run.lost,
         "unplaced": run.unplaced,
         "decisions": run.decisions,
         "seconds": run.seconds,
@@ -238,7 +260,9 @@ def _run(run: Run) -> dict[str, Any]:
                 "freeTogether": dict(sample.together),
                 "pending": sample.pending,
                 "running": sample.running,
-                "hourlyPrice": sample.price,
+                "hourlyPrice": sample.hourly or None if run.nodes_change else sample.price,
+                "nodes": sample.nodes,
+                "upcomingNodes": sample.upcoming,
             }
             for sample in run.samples
         ],
@@ -285,6 +309,12 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
     costs = [result.price() for result in results]
     if any(cost is not None for cost in costs):
         add("price/h", [f"{cost.mean:,.2f}" if cost is not None else "–" for cost in costs])
+    if any(result.nodes_change for result in results):
+        totals = [result.cost() for result in results]
+        if any(total is not None for total in totals):
+            add("cost", [f"{total.mean:,.2f}" if total is not None else "–" for total in totals])
+        add("nodes", [f"{result.nodes().mean:,.1f}" for result in results])
+        add("most", [f"{result.most_nodes().mean:,.0f}" for result in results])
     for name in first.last.together:
         if first.marks:
             add(
@@ -303,6 +333,10 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
         add("evicted", [_number([run.evicted for run in each]) for each in runs])
     if any(run.given_back for each in runs for run in each):
         add("given back", [_number([run.given_back for run in each]) for each in runs])
+    if any(run.restarted for each in runs for run in each):
+        add("restarted", [_number([run.restarted for run in each]) for each in runs])
+    if any(run.lost for each in runs for run in each):
+        add("lost", [_number([run.lost for run in each]) for each in runs])
     rows = zip((result.name for result in results), *columns.values(), strict=True)
     return Table(("policy", *columns), tuple(rows))
 

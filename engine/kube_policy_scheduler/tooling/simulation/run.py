@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -24,7 +25,7 @@ from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.device_columns import class_devices
-from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
@@ -32,9 +33,11 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
-from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.cluster_state import cluster_state, is_of_node
 from kube_policy_scheduler.tooling.cost import in_use
+from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaler
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import Playback
+from kube_policy_scheduler.tooling.simulation.node_events import NodeAction, NodeEvent, renamed
 from kube_policy_scheduler.tooling.simulation.queue_shares import QueueMeasures, QueueRun
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
@@ -70,6 +73,12 @@ class Sample:
     """What the nodes in use cost per hour, those with a price; None where no node has one."""
     nodes_in_use: float = 0.0
     """The share of the nodes with a pod that does not belong to the node."""
+    nodes: int = 0
+    """Nodes that are there."""
+    upcoming: int = 0
+    """Nodes that an autoscaler has ordered."""
+    hourly: float = 0.0
+    """What all nodes with a price cost per hour, with those that were ordered."""
 
 
 class Measures:
@@ -79,14 +88,18 @@ class Measures:
         self._cluster = cluster
         self.resources = tuple(resources)
         self.capacity = {resource.name: float(self._offered(resource).sum()) for resource in resources}
+        """The most that was there of each; `used` looks."""
         self.main = resources[0]
 
     def used(self, resource: Resource) -> float:
         """Return the share of a resource that is in use."""
-        capacity = self.capacity[resource.name]
+        capacity = float(self._offered(resource).sum())
+        self.capacity[resource.name] = max(self.capacity[resource.name], capacity)
         return float(self._used(resource).sum()) / capacity if capacity else 0.0
 
-    def sample(self, frame: Frame | None, *, at: float, arrived: float, pending: int) -> Sample:
+    def sample(
+        self, frame: Frame | None, *, at: float, arrived: float, pending: int, upcoming: int = 0, hourly: float = 0.0
+    ) -> Sample:
         """Return the moment; `frame` of any pod, where the devices are to be looked at."""
         offered, used = self._offered(self.main), self._used(self.main)
         having = offered > 0
@@ -103,6 +116,9 @@ class Measures:
             running=len(self._cluster.pods) - len(self._cluster.assumed),
             price=self._price(in_use_now),
             nodes_in_use=float(in_use_now.mean()) if in_use_now.size else 0.0,
+            nodes=self._cluster.nodes.size,
+            upcoming=upcoming,
+            hourly=hourly,
         )
 
     def _price(self, in_use_now: BoolArray) -> float | None:
@@ -141,8 +157,22 @@ class Measures:
         return self._cluster.nodes.requested(resource.name).astype(np.float64)
 
 
-def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
-    """Return the resources that results cover, the main resource first: GPUs if there are any."""
+def resources_of(cluster: Cluster, coming: Iterable[objects.Node] = ()) -> tuple[Resource, ...]:
+    """Return the resources that results cover, the main resource first: GPUs if there are any.
+
+    coming: nodes that may come.
+    """
+    new = {f"coming-{number}": node for number, node in enumerate(coming)}
+    for name, node in new.items():
+        cluster.set_node(renamed(node, name))
+    try:
+        return _resources_of(cluster)
+    finally:
+        for name in new:
+            cluster.remove_node(name)
+
+
+def _resources_of(cluster: Cluster) -> tuple[Resource, ...]:
     offered = [name for name in cluster.nodes.resources() if cluster.nodes.allocatable(name).any()]
     extended = [name for name in offered if is_extended(name) and not name.endswith(SHARE_SUFFIX)]
     found = [Resource(name, devices=name + SHARE_SUFFIX in offered) for name in extended]
@@ -191,6 +221,9 @@ class Tally:
     left: int = 0
     evicted: int = 0
     given_back: int = 0
+    restarted: int = 0
+    lost: int = 0
+    cost: float = 0.0
     wanted: float = 0.0
     """Of the main resource, by all that arrived."""
     reasons: dict[str, int] = field(default_factory=dict)
@@ -286,7 +319,7 @@ class SimulatedCluster:
         self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, signals)
         self.queue = SchedulingQueue()
         self._infos: dict[int, PodInfo] = {}
-        resources = resources_of(self.cluster)
+        resources = resources_of(self.cluster, scenario.coming_nodes())
         for resource in resources:
             if resource.devices:
                 self.cluster.devices.table(resource.name)
@@ -297,6 +330,21 @@ class SimulatedCluster:
         tree = variant.measured_by
         self.queues = QueueMeasures(self.cluster, tree, decides=tree is variant.tree) if tree is not None else None
         """What queues use; None: there are none."""
+        self.upcoming = 0
+        """Nodes that are ordered."""
+        self.hourly = 0.0
+        """What all nodes cost, with those that are ordered."""
+        self.nodes_changed()
+
+    def nodes_changed(self, *, upcoming: int = 0, upcoming_hourly: float = 0.0) -> None:
+        """Take note that nodes came, went or were ordered."""
+        self.upcoming = upcoming
+        self.hourly = float(np.nansum(prices(self.cluster.nodes))) + upcoming_hourly
+
+    def advance(self, now: float) -> None:
+        """Let time pass."""
+        self.tally.cost += self.hourly * (now - self.now) / 3600.0
+        self.now = now
 
     def clock(self) -> float:
         """Return the virtual time, unix seconds."""
@@ -356,7 +404,11 @@ class SimulatedCluster:
     def sample(self, frame: Frame | None, *, at: float, pending: int) -> None:
         """Look at the cluster."""
         arrived = self.share_arrived()
-        self.tally.samples.append(self.measures.sample(frame, at=at, arrived=arrived, pending=pending))
+        self.tally.samples.append(
+            self.measures.sample(
+                frame, at=at, arrived=arrived, pending=pending, upcoming=self.upcoming, hourly=self.hourly
+            )
+        )
         if self.queues is not None:
             self.queues.sample()
 
@@ -459,6 +511,16 @@ class Waiting:
         """When a pod came, was bound or left last."""
         self._longest_wait = 0.0
         """The longest time-out of the gangs that were decided."""
+        self._node_events = deque(simulated.scenario.node_events.events)
+        self._autoscaler: Autoscaler | None = None
+        if simulated.scenario.autoscaling is not None:
+            self._autoscaler = Autoscaler(
+                simulated.scenario.autoscaling,
+                simulated.cluster,
+                simulated.algorithm,
+                members=lambda requirement: self._queue.group(requirement.group).values(),
+                pending=self._queue.get,
+            )
 
     def run(self, *, progress: Progress) -> None:
         """Go on until nothing will happen any more."""
@@ -466,6 +528,9 @@ class Waiting:
         arrivals, start = simulated.scenario.arrivals, simulated.scenario.starts_at
         following = 0
         ends = [arrival.at + (arrival.lasts or 0.0) for arrival in arrivals]
+        ends += [event.at for event in simulated.scenario.node_events.events]
+        if self._autoscaler is not None:
+            self._add_nodes(self._autoscaler.begin(simulated.now))
         every = max(ends, default=0.0) / SAMPLES
         next_sample = start
         stops_after = simulated.scenario.stops_after
@@ -480,9 +545,10 @@ class Waiting:
                 # what holds until now: the moment before anything happens
                 self._sample(next_sample)
                 next_sample = max(next_sample + every, now - every) if every else now
-            simulated.now = now
+            simulated.advance(now)
             simulated.read_metrics()
             self._end_due()
+            self._change_nodes()
             while following < len(arrivals) and start + arrivals[following].at <= now:
                 arrival = arrivals[following]
                 pod = simulated.arrive(arrival)
@@ -506,6 +572,10 @@ class Waiting:
             times.append(self._looks[0][0])
         if now < self._last_event + GANG_WAITS_AT_MOST * self._longest_wait:
             times.append(self._waiting_pods.next_due())
+        if self._node_events:
+            times.append(self._simulated.scenario.starts_at + self._node_events[0].at)
+        if self._autoscaler is not None:
+            times.append(self._autoscaler.next_due())
         if self._simulated.playback is not None and len(self._queue):
             times.append(self._simulated.playback.next_change())
         return min((at for at in times if at is not None), default=None)
@@ -524,6 +594,7 @@ class Waiting:
     def rejected(self, assumed: AssumedPod, why: str) -> None:
         """A waiting pod gave its place back."""
         self._simulated.tally.given_back += 1
+        self._pods_changed(assumed.host)
         assumed.queued.reported_reason = GANG_INCOMPLETE
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
@@ -531,6 +602,114 @@ class Waiting:
 
     def no_longer_fits(self, assumed: AssumedPod) -> None:
         """The node of a waiting pod changed: the pod is decided again."""
+
+    # --- nodes that come and go ----------------------------------------------------------------------
+
+    def _change_nodes(self) -> None:
+        """Do what the events say, and what the autoscaler does now."""
+        simulated, autoscaler = self._simulated, self._autoscaler
+        start = simulated.scenario.starts_at
+        changed = False
+        while self._node_events and start + self._node_events[0].at <= simulated.now:
+            self._apply(self._node_events.popleft())
+            changed = True
+        if autoscaler is not None:
+            changed |= self._add_nodes(autoscaler.ready(simulated.now))
+            for name in autoscaler.idle(simulated.now):
+                self._remove_node(name)
+                changed = True
+            before = autoscaler.upcoming
+            autoscaler.scan(simulated.now)
+            changed |= autoscaler.upcoming != before
+        if changed:
+            self._last_event = simulated.now
+            self._count_nodes()
+
+    def _count_nodes(self) -> None:
+        autoscaler = self._autoscaler
+        if autoscaler is None:
+            self._simulated.nodes_changed()
+        else:
+            self._simulated.nodes_changed(upcoming=autoscaler.upcoming, upcoming_hourly=autoscaler.upcoming_hourly)
+
+    def _apply(self, event: NodeEvent) -> None:
+        """Do what an event says; a change of a node that is gone does nothing."""
+        nodes = self._simulated.cluster.nodes
+        if event.action is NodeAction.REMOVE:
+            self._remove_node(event.name)
+        elif event.node is not None:
+            self._set_node(event.node)
+        elif event.name in nodes.rows:
+            self._set_node(event.applied(nodes.infos[nodes.rows[event.name]].node))
+
+    def _add_nodes(self, new: Iterable[tuple[objects.Node, list[PodInfo]]]) -> bool:
+        """Add nodes with the pods that start with them; return whether there are any."""
+        found = False
+        for node, own in new:
+            found = True
+            self._set_node(node)
+            for pod in own:
+                self._simulated.cluster.place(pod, node.metadata.name)
+        if found:
+            self._count_nodes()
+        return found
+
+    def _set_node(self, node: objects.Node) -> None:
+        events = node_events(self._simulated.cluster.set_node(node))
+        if events:
+            self._waiting_pods.node_changed(node.metadata.name)
+        for event in sorted(events, key=lambda event: event.value):
+            self._simulated.move_on_event(event)
+
+    def _remove_node(self, name: str) -> None:
+        """Remove a node. Its pods come again if a controller creates them; pods of DaemonSets do not."""
+        simulated, cluster = self._simulated, self._simulated.cluster
+        if name not in cluster.nodes.rows:
+            return
+        running = [pod for pod in cluster.pods_on(name).values() if pod.uid not in cluster.assumed]
+        returns_bare = simulated.scenario.node_events.bare_pods_return
+        for pod in running:
+            cluster.remove(pod.uid)
+            if is_of_node(pod):
+                continue
+            if pod.template.controller is not None or returns_bare:
+                simulated.tally.restarted += 1
+                self._create_again(pod)
+            else:
+                simulated.tally.lost += 1
+                self._lasts.pop(pod.uid, None)
+                if pod.template.spec.resource_claims:
+                    give_claims_back(cluster, pod)
+        cluster.remove_node(name)
+        self._waiting_pods.node_changed(name)
+        if self._autoscaler is not None:
+            self._autoscaler.gone(name)
+        simulated.move_on_event(ClusterEvent.NODE_DELETE)
+        if running:
+            simulated.move_on_event(ClusterEvent.POD_DELETE)
+
+    def _pods_changed(self, node_name: str) -> None:
+        if self._autoscaler is not None:
+            self._autoscaler.look_at((node_name,), self._simulated.now)
+
+    def _create_again(self, pod: PodInfo) -> None:
+        """Let a pod that is gone come again, as its controller would create it."""
+        cluster = self._simulated.cluster
+        again = msgspec.structs.replace(
+            pod,
+            uid=f"{pod.uid}~",
+            name=f"{pod.name}~",
+            node_name="",
+            nominated_node="",
+            started=None,
+            ready=False,
+            all_started=False,
+        )
+        if pod.template.spec.resource_claims:
+            again = with_claims_like(cluster, again)
+            give_claims_back(cluster, pod)
+        self._lasts[again.uid] = self._lasts.pop(pod.uid, None)
+        self._add(again)
 
     # --- what happens --------------------------------------------------------------------------------
 
@@ -575,7 +754,9 @@ class Waiting:
         while self._departures and self._departures[0][0] <= simulated.now:
             _, _, pod = heapq.heappop(self._departures)
             if simulated.cluster.pods.get(pod.uid) is pod:
+                host = simulated.cluster.node_of(pod.uid) or ""
                 simulated.cluster.remove(pod.uid)
+                self._pods_changed(host)
                 simulated.tally.left += 1
                 self._last_event = simulated.now
                 self._simulated.move_on_event(ClusterEvent.POD_DELETE)
@@ -598,6 +779,7 @@ class Waiting:
         membership = waiting_pods.membership(queued)
         if membership.why is not None:
             self._drop_nomination(queued)
+            self._settled(queued)
             self._queue.gate(queued, membership, now)
             self._look_later(queued)
             return
@@ -617,6 +799,8 @@ class Waiting:
             self._handle_failure(queued, requirements, decision)
             return
         assumed = self._simulated.assume(queued, decision, requirements)
+        self._settled(queued)
+        self._pods_changed(assumed.host)
         for each in waiting_pods.arrive(assumed) if requirements else (assumed,):
             self._bind(each)
 
@@ -630,6 +814,8 @@ class Waiting:
             return
         if found is not None and found.nominated_node:  # another member of its gang evicts for all of them
             self._nominate(queued, found.nominated_node)
+        if self._autoscaler is not None:
+            self._autoscaler.refused(queued, requirements, decision, self._simulated.now)
         profile = self._algorithm.profile(queued.pod)
         rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
         wakes = profile.wakes if profile is not None else NOTHING_WAKES
@@ -671,28 +857,20 @@ class Waiting:
             simulated.tally.evictions.append(Eviction(victim, queued.pod, ran_on, ran_before, simulated.now))
             if simulated.queues is not None:
                 simulated.queues.evicted(victim)
-            again = msgspec.structs.replace(
-                victim,
-                uid=f"{victim.uid}~",
-                name=f"{victim.name}~",
-                node_name="",
-                nominated_node="",
-                started=None,
-                ready=False,
-                all_started=False,
-            )
-            if victim.template.spec.resource_claims:
-                again = with_claims_like(simulated.cluster, again)
-                give_claims_back(simulated.cluster, victim)
-            self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
-            self._add(again)
+            self._create_again(victim)
+            self._pods_changed(ran_on)
         self._nominate(queued, node_name)
         self._simulated.move_on_event(ClusterEvent.POD_DELETE)
         self._queue.activate(queued, simulated.now)
         self._look_later(queued)
 
+    def _settled(self, queued: QueuedPod) -> None:
+        if self._autoscaler is not None:
+            self._autoscaler.settled(queued.pod.uid)
+
     def _nominate(self, queued: QueuedPod, node_name: str) -> None:
         """Keep room on a node for a pod."""
+        self._settled(queued)
         queued.pod = msgspec.structs.replace(queued.pod, nominated_node=node_name)
         self._simulated.cluster.nominate(queued.pod, node_name)
         self._algorithm.forget_refusals()
@@ -736,6 +914,14 @@ class Run:
     """How long the run itself took."""
     queues: QueueRun | None = None
     """What queues used; None: there are none."""
+    nodes_change: bool = False
+    """Whether nodes come and go: the price is then that of all nodes, and not of those in use."""
+    restarted: int = 0
+    """Pods whose node went, and that came again."""
+    lost: int = 0
+    """Pods whose node went, and that ended with it."""
+    cost: float = 0.0
+    """What all nodes with a price cost over the whole time, with those that were ordered."""
 
     @property
     def last(self) -> Sample:
@@ -747,11 +933,30 @@ class Run:
         return self.mean([sample.used[resource] for sample in self.samples])
 
     def mean_nodes_in_use(self) -> float:
-        """Return the share of the nodes in use over time."""
+        """Return the share of the nodes in use over time.
+
+        Where nodes come and go, how many there are as a share of those at the beginning: an autoscaler keeps few idle.
+        """
+        if self.nodes_change:
+            return self.mean_nodes() / max(1, self.samples[0].nodes)
         return self.mean([sample.nodes_in_use for sample in self.samples])
 
+    def mean_nodes(self) -> float:
+        """Return how many nodes there are over time."""
+        return self.mean([float(sample.nodes) for sample in self.samples])
+
+    def most_nodes(self) -> int:
+        """Return how many nodes there are at most."""
+        return max(sample.nodes for sample in self.samples)
+
     def mean_price(self) -> float | None:
-        """Return what the nodes in use cost per hour over time; None where no node has a price."""
+        """Return what the nodes in use cost per hour over time; None where no node has a price.
+
+        Where nodes come and go, that is what all nodes cost.
+        """
+        if self.nodes_change:
+            hours = self.last.at / 3600.0
+            return self.cost / hours if self.cost and hours else None
         each = [sample.price for sample in self.samples if sample.price is not None]
         return self.mean(each) if each and len(each) == len(self.samples) else None
 
@@ -807,4 +1012,8 @@ def run(
         decisions=simulated.algorithm.decisions,
         seconds=stopwatch() - began,
         queues=simulated.queues.run() if simulated.queues is not None else None,
+        nodes_change=scenario.nodes_change,
+        restarted=tally.restarted,
+        lost=tally.lost,
+        cost=tally.cost,
     )

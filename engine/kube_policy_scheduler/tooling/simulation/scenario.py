@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,9 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
+from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaling
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime, covers
+from kube_policy_scheduler.tooling.simulation.node_events import NO_EVENTS, NodeEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,20 @@ class Scenario:
     """Seconds from the beginning after which nothing is decided any more; None: until nothing will happen."""
     notes: tuple[str, ...] = ()
     """What people should know about how it was read."""
+    node_events: NodeEvents = NO_EVENTS
+    """Nodes that come, go and change."""
+    autoscaling: Autoscaling | None = None
+    """Nodes that come because pods wait, and go when they are idle."""
+
+    @property
+    def nodes_change(self) -> bool:
+        """Return whether nodes come or go."""
+        return self.autoscaling is not None or bool(self.node_events.events)
+
+    def coming_nodes(self) -> Iterator[objects.Node]:
+        """Yield one of each kind of node that may come."""
+        yield from (event.node for event in self.node_events.events if event.node is not None)
+        yield from (shape.node for shape in (self.autoscaling.shapes if self.autoscaling is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)

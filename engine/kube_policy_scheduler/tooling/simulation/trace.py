@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, d
 from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX
 from kube_policy_scheduler.documents.trace import WHOLE, PodKind, TraceNode, TracePod
 from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object
+from kube_policy_scheduler.tooling.simulation.node_events import NodeAction, NodeEvent, NodeEvents
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario
 
 GPU = "nvidia.com/gpu"
@@ -75,7 +76,8 @@ def pod_of(kind: PodKind) -> objects.Pod:
 def replayed(nodes: Sequence[TraceNode], pods: Sequence[TracePod], *, notes: Sequence[str] = ()) -> Scenario:
     """Return the trace as it went: pods come at their creation and stay as long as they did, those without times ever.
 
-    Times begin at the first creation; a pod without one comes at once.
+    Times begin at the first creation; a pod without one comes at once. Nodes come and go at their own times, and the
+    pods of a node that goes come again.
     """
     made = {kind: pod_of(kind) for kind in dict.fromkeys(pod.kind for pod in pods)}
     first = min((pod.created for pod in pods if pod.created is not None), default=0.0)
@@ -87,7 +89,17 @@ def replayed(nodes: Sequence[TraceNode], pods: Sequence[TracePod], *, notes: Seq
     arrivals.sort(key=lambda arrival: arrival.at)
     counts = Counter(pod.kind for pod in pods)
     workload = tuple((made[kind], count) for kind, count in counts.items())
-    return Scenario([node_of(node) for node in nodes], arrivals, workload, notes=tuple(notes))
+    events = []
+    for row in nodes:
+        if row.created is not None and row.created > first:
+            events.append(NodeEvent(row.created - first, NodeAction.ADD, row.name, node_of(row)))
+        if row.deleted is not None:
+            events.append(NodeEvent(max(0.0, row.deleted - first), NodeAction.REMOVE, row.name))
+    events.sort(key=lambda event: event.at)
+    there = [node_of(row) for row in nodes if row.created is None or row.created <= first]
+    # the pods of a trace have no controllers: they would be lost with their node
+    changes = NodeEvents(tuple(events), bare_pods_return=True)
+    return Scenario(there, arrivals, workload, notes=tuple(notes), node_events=changes)
 
 
 class Experiment:

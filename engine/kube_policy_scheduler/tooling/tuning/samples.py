@@ -60,7 +60,8 @@ def by_time(scenario: Scenario, seeds: Sequence[int]) -> list[Sample]:
             else Purpose.JUDGE if number <= _LAST_OF_JUDGING else Purpose.CONFIRM
         )  # fmt: skip
         window = replace(scenario, arrivals=_window(arrivals, first, last))
-        window = replace(window, starts_at=scenario.starts_at + arrivals[first].at)
+        start = arrivals[first].at
+        window = replace(window, starts_at=scenario.starts_at + start, node_events=scenario.node_events.after(start))
         found += [Sample(purpose, f"window {number}, seed {seed}", window, seed) for seed in seeds]
     return found
 
