@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
 FOLDER = Path("/etc/policy-scheduler")
+CA_DATA = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 
 
@@ -104,6 +106,25 @@ CASES: dict[str, tuple[str, object, str]] = {
     "scheduling.recountEvery": ("0s", 0.0, "0"),
     "scheduling.cacheMebibytes": ("64", 64, "0"),
     "scheduling.compiledKernels": ("false", False, "off"),
+    "scheduling.percentageOfNodesToAsk": ("30", 30, "101"),
+    "extenders[].urlPrefix": ("https://x:1/y", "https://x:1/y", "x:1"),
+    "extenders[].filterVerb": ("filter", "filter", "a b"),
+    "extenders[].prioritizeVerb": ("prioritize", "prioritize", "a b"),
+    "extenders[].preemptVerb": ("preempt", "preempt", "a b"),
+    "extenders[].bindVerb": ("bind", "bind", "1"),
+    "extenders[].weight": ("5", 5, "-1"),
+    "extenders[].enableHTTPS": ("true", True, "yes"),
+    "extenders[].tlsConfig.insecure": ("true", True, "1"),
+    "extenders[].tlsConfig.serverName": ("x.y", "x.y", "1"),
+    "extenders[].tlsConfig.certFile": ("c.pem", FOLDER / "c.pem", "1"),
+    "extenders[].tlsConfig.keyFile": ("k.pem", FOLDER / "k.pem", "1"),
+    "extenders[].tlsConfig.caFile": ("ca.pem", FOLDER / "ca.pem", "1"),
+    "extenders[].tlsConfig.caData": (CA_DATA, CA_DATA, "bm90aGluZw=="),
+    "extenders[].httpTimeout": ("10s", 10.0, "0s"),
+    "extenders[].nodeCacheCapable": ("true", True, "on"),
+    "extenders[].managedResources[].name": ("example.com/gpu", "example.com/gpu", "cpu"),
+    "extenders[].managedResources[].ignoredByScheduler": ("true", True, "on"),
+    "extenders[].ignorable": ("true", True, "on"),
     "shadow.schedulerNames": ("[batch]", ("batch",), "[a, a]"),
     "shadow.giveUpAfter": ("1min", 60.0, "0s"),
     "shadow.kept": ("10", 10, "-1"),
@@ -117,6 +138,11 @@ CASES: dict[str, tuple[str, object, str]] = {
 NEEDED: dict[str, dict[str, str]] = {
     "policies.owners[]": {"name": "team-a", "namespaces": "[team-a]", "path": "team-a"},
     "policies.owners[].schedulingPolicies": {"path": "null"},
+    "extenders[]": {"urlPrefix": "http://x"},
+    "extenders[].prioritizeVerb": {"weight": "1"},
+    "extenders[].tlsConfig.certFile": {"keyFile": "k"},
+    "extenders[].tlsConfig.keyFile": {"certFile": "c"},
+    "extenders[].managedResources[].ignoredByScheduler": {"name": "example.com/gpu"},
     "prometheus": {"url": "http://p"},
     "prometheus.clientCertificateFile": {"clientKeyFile": "k"},
     "prometheus.clientKeyFile": {"clientCertificateFile": "c"},
@@ -143,13 +169,19 @@ def written(key: str, value: str) -> str:
     *sections, name = key.split(".")
     given = {**NEEDED.get(".".join(sections), {}), **NEEDED.get(key, {}), name: value}
     text = ", ".join(f"{each}: {set_to}" for each, set_to in given.items())
-    for section in reversed(sections):
-        text = f"{section[:-2]}: [{{{text}}}]" if section.endswith("[]") else f"{section}: {{{text}}}"
+    for depth, section in reversed([*enumerate(sections)]):
+        around = NEEDED.get(".".join(sections[:depth]), {}) if depth else {}
+        outer = "".join(f", {each}: {set_to}" for each, set_to in around.items())
+        text = (f"{section[:-2]}: [{{{text}}}]" if section.endswith("[]") else f"{section}: {{{text}}}") + outer
     return text
 
 
 def test_every_setting_has_a_case() -> None:
     assert set(CASES) == set(keys(Settings))
+
+
+def _as_in_python(found: re.Match[str]) -> str:
+    return f"_{found[0]}" if len(found[0]) > 1 else f"_{found[0].lower()}"
 
 
 @pytest.mark.parametrize("key", CASES)
@@ -158,7 +190,7 @@ def test_each_setting_is_read(key: str) -> None:
     found: Any = settings(written(key, text))
     default: Any = Settings()
     for name in key.split("."):
-        snake = re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name.removesuffix("[]"))
+        snake = re.sub("[A-Z]+", _as_in_python, name.removesuffix("[]"))
         found, default = getattr(found, snake), getattr(default, snake, None)
         found = found[0] if name.endswith("[]") else found
     assert found == value

@@ -113,6 +113,8 @@ class Cluster:
         """Objects of all other kinds."""
         self.disk_users: dict[DiskKey, dict[str, DiskUse]] = {}
         """How pods on known nodes use the disks that they mount inline, by uid."""
+        self.ignored_resources: frozenset[str] = frozenset()
+        """Extended resources that only extenders check (`ignoredByScheduler`); set before the first pod is decided."""
         self.attached = AttachedVolumes(self.store, self.nodes)
         """CSI volumes in use on known nodes."""
         self.resource_slices = ResourceSlices(self.nodes)

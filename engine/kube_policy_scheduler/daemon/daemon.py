@@ -56,6 +56,7 @@ from kube_policy_scheduler.daemon.replicas.coordinator import (
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.extenders import make_extenders
 from kube_policy_scheduler.daemon.scheduling.rebalancer import Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
@@ -122,6 +123,9 @@ class Daemon:
             fence=fence,
         )
         cluster = Cluster()
+        self._extenders = make_extenders(
+            settings, cluster, self._transport, fence=Fence(fence.allows), observe=self.metrics.asked_extenders.observe
+        )
         trusts = settings.scheduling.device_annotation == "trusted"
         self._device_trust = None if trusts else DeviceTrust(self._transport, cluster.devices)
         self._writers = ApiWriters(
@@ -171,6 +175,7 @@ class Daemon:
             observer=self.observers,
             nominator=self._writers.statuses if sharing.enabled else None,
             sharding=Sharding(self._identity, by_pod=sharing.unit == "pod") if sharing.enabled else None,
+            extenders=self._extenders,
             view=self._view,
             clock=clock,
         )
@@ -293,6 +298,8 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             if self._spans is not None:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
+            if self._extenders is not None:
+                stack.push_async_callback(self._extenders.close)
             await stack.enter_async_context(self._server)
             announce(self._server.http.url)
             background = self._writers.start(self._loops)
@@ -473,6 +480,8 @@ class Daemon:
             mode=self._settings.mode,
             kernels=self._kernels_text,
             rebalancing=self._rebalancer.state(),
+            extenders=self._extenders.states() if self._extenders is not None else (),
+            wait_for_extenders=len(self._scheduler.extender_turns),
         )
 
     def print_state(self) -> None:

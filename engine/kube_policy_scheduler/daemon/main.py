@@ -279,6 +279,7 @@ async def _decide(
     random: Random,
     loops: Loops,
 ) -> int:
+    from kube_policy_scheduler.adapters.http_extender import ExtenderError
     from kube_policy_scheduler.adapters.http_server import ServerError
     from kube_policy_scheduler.adapters.open_telemetry import TracingUnavailable
     from kube_policy_scheduler.adapters.rotating_file import FileError
@@ -294,7 +295,9 @@ async def _decide(
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
-    except (CertificateError, ExtensionError, FileError, OutputError, ServerError, TracingUnavailable) as error:
+    except (
+        CertificateError, ExtenderError, ExtensionError, FileError, OutputError, ServerError, TracingUnavailable
+    ) as error:  # fmt: skip
         return _fail(f"policy-scheduler: {error}")
 
 

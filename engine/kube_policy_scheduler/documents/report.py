@@ -28,6 +28,6 @@ def report_values(thing: Any) -> Any:
 
 
 def camel_case(name: str) -> str:
-    """Return a name of Python as Kubernetes writes it: `could_be_better` as `couldBeBetter`."""
+    """Return a name of Python as Kubernetes writes it: `could_be_better` as `couldBeBetter`, `use_TLS` as `useTLS`."""
     first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    return first + "".join(word if word.isupper() else word.capitalize() for word in others)

@@ -42,6 +42,15 @@ DURATION_SECONDS = Shape(
     whole=True,
 )
 """A duration as policies write it; `5m` is refused because it is milli there."""
+Duration: TypeAlias = Annotated[float, DURATION_SECONDS]
+"""In seconds; written `15s`, `2min`."""
+PositiveDuration: TypeAlias = Annotated[
+    float,
+    DURATION_SECONDS,
+    Shape(
+        {"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$", EXPECTED: "a duration above zero such as 15s or 2min"}
+    ),
+]
 Name: TypeAlias = Annotated[
     str,
     Shape(

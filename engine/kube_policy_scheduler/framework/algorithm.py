@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
@@ -166,6 +167,44 @@ class ScheduleAlgorithm(ABC):
 
     def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
         return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_trials=most_trials)
+
+    def decide_allowed(
+        self, queued: QueuedPod, verdict: ExtenderVerdict, *, most_trials: int | None = None
+    ) -> Decision:
+        """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered."""
+        profile = self._profile_for(queued)
+        if profile is None:
+            return Decision(queued.pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        return self.cycle.decide(
+            self.frame(queued), self._on_own_nodes(profile), most_trials=most_trials, verdict=verdict
+        )
+
+    def best_nodes(self, queued: QueuedPod, *, most: int, without: Container[str] = ()) -> list[str]:
+        """Return the feasible nodes with the highest scores, the best first; the nominated one alone if it is feasible.
+
+        Args:
+            queued: the pod.
+            most: how many nodes.
+            without: nodes to leave out.
+        """
+        profile = self._profile_for(queued)
+        nodes, nominated = self._cluster.nodes, queued.pod.nominated_node
+        if profile is None or not nodes.size:
+            return []
+        rows, totals = self.cycle.ranked(self.frame(queued), self._on_own_nodes(profile))
+        if without:
+            kept = np.array([nodes.infos[row].name not in without for row in rows.tolist()], np.bool_)
+            rows, totals = rows[kept], totals[kept]
+        if nominated and nominated not in without and (rows == nodes.rows.get(nominated, -1)).any():
+            return [nominated]
+        if len(rows) > most:
+            chosen = np.argpartition(-totals, most - 1)[:most]
+            rows, totals = rows[chosen], totals[chosen]
+        return [nodes.infos[row].name for row in rows[np.argsort(-totals, kind="stable")].tolist()]
+
+    def _on_own_nodes(self, profile: Profile) -> Profile:
+        """Return a profile for the nodes on which this scheduler places pods."""
+        return profile
 
     def is_alike(self, queued: QueuedPod) -> bool:
         """Return whether a pod is decided as any other of its template."""

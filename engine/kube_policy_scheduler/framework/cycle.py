@@ -17,8 +17,9 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import TiedRows
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
-from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
+from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message, with_refusals
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
+from kube_policy_scheduler.framework.extender_verdict import EXTENDER, ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.new_nodes import NewNodes
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
@@ -72,6 +73,8 @@ class Decision:
 
     refused_by: frozenset[str] = frozenset()
     """Rejectors besides the plugins of the diagnosis."""
+    asks_again: bool = False
+    """Whether extenders must be asked once more: no node that they allowed is left, but there are others by now."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -112,7 +115,13 @@ class Cycle:
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
 
     def decide(
-        self, frame: Frame, profile: Profile, *, preempts: bool = True, most_trials: int | None = None
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool = True,
+        most_trials: int | None = None,
+        verdict: ExtenderVerdict | None = None,
     ) -> Decision:
         """Decide a pod: return its node, or the reasons why no node is feasible.
 
@@ -122,12 +131,17 @@ class Cycle:
             preempts: whether to search for victims, if the profile preempts.
             most_trials: nodes on which to look for victims at most, before the decision is given up as unfinished; the
                 next one goes on from there. None: any number.
+            verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
         """
         total = frame.cluster.nodes.size
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
+        if verdict is not None:
+            return self._decide_allowed(
+                frame, profile, cache, ok, verdict, preempts=preempts and profile.preempts, most_trials=most_trials
+            )
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
@@ -158,12 +172,58 @@ class Cycle:
             device_order=profile.devices,
         )
 
+    def _decide_allowed(
+        self,
+        frame: Frame,
+        profile: Profile,
+        cache: TemplateCache,
+        ok: BoolArray,
+        verdict: ExtenderVerdict,
+        *,
+        preempts: bool,
+        most_trials: int | None,
+    ) -> Decision:
+        """Decide a pod among the nodes that extenders allowed; `ok`, `bool[nodes]`, are those that pass the filters."""
+        nodes = frame.cluster.nodes
+        feasible = (ok & verdict.passing(nodes)).nonzero()[0]
+        if not len(feasible):
+            if (ok & ~verdict.asked(nodes)).any():
+                return Decision(frame.pod, None, total=nodes.size, asks_again=True)
+            return self._no_fit(frame, profile, preempts=preempts, most_trials=most_trials, verdict=verdict)
+        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
+        row, score, ties = int(feasible[0]), None, 1
+        if nominated is not None and nominated in feasible:
+            row = nominated
+        elif len(feasible) > 1:
+            row, score, ties = self._choice(frame, profile, cache, feasible, added=verdict.scores(nodes, feasible))
+        return Decision(
+            frame.pod,
+            nodes.infos[row].name,
+            score=score,
+            feasible=len(feasible),
+            ties=ties,
+            total=nodes.size,
+            devices=self.devices(frame, profile, row),
+            device_order=profile.devices,
+        )
+
     def _choice(
-        self, frame: Frame, profile: Profile, cache: TemplateCache, feasible: IntArray | None
+        self,
+        frame: Frame,
+        profile: Profile,
+        cache: TemplateCache,
+        feasible: IntArray | None,
+        *,
+        added: FloatArray | None = None,
     ) -> tuple[int, float, int]:
         """Return the best row, its total, and how many rows have that total.
 
-        feasible: the rows to choose from; None: all that pass the kept filters.
+        Args:
+            frame: of the pod.
+            profile: the plugins.
+            cache: of the template.
+            feasible: the rows to choose from; None: all that pass the kept filters.
+            added: `float64[feasible]`, to be added to the totals.
         """
         by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
         tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
@@ -174,6 +234,8 @@ class Cycle:
             return row, tied.total + constant, len(tied)
         if feasible is not None:
             rows, totals = feasible, _totals(frame.at(feasible), cache)
+            if added is not None:
+                totals = totals + added
         elif cache.count == nodes.size:
             rows, totals = cache.passing(), _totals(frame.at(ALL_ROWS), cache, all_passing=True)
         else:
@@ -235,9 +297,19 @@ class Cycle:
             return _NO_DEVICES
         return choose_devices(frame, row, profile.devices, seed=self._seed)
 
-    def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
+    def _no_fit(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool,
+        most_trials: int | None,
+        verdict: ExtenderVerdict | None = None,
+    ) -> Decision:
         prepared = pre_filter(frame, profile.filters)
         diagnosis = diagnose(frame, prepared)
+        if verdict is not None:
+            diagnosis = with_refusals(diagnosis, EXTENDER, verdict.refusals(frame.cluster.nodes))
         if diagnosis.errors:
             error, total = diagnosis.errors[0], frame.cluster.nodes.size
             return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)

@@ -137,6 +137,19 @@ class DiagnosisBuilder:
         return Diagnosis(tuple(self._plugins), self._first, tuple(self._refusals), rejection)
 
 
+def with_refusals(diagnosis: Diagnosis, plugin: str, refusals: Sequence[Refusal]) -> Diagnosis:
+    """Return a diagnosis in which a plugin also refuses some of the nodes that nothing refused before."""
+    if diagnosis.rejection is not None:
+        return diagnosis
+    first, index, added = diagnosis.first.copy(), len(diagnosis.plugins), []
+    for refusal in refusals:
+        where = refusal.where & (first == _PASSED)
+        if where.any():
+            first[where] = index
+            added.append((index, Refusal(refusal.code, refusal.reason, where)))
+    return Diagnosis((*diagnosis.plugins, plugin), first, (*diagnosis.refusals, *added))
+
+
 CLAUSE_NAMED = "policy clause "
 """Reasons that are made of a clause's source have this before it."""
 

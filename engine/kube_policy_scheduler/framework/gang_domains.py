@@ -431,7 +431,8 @@ def _kinds(cluster: Cluster, members: Sequence[Members]) -> list[_Kind]:
     found = []
     for each in members:
         requests = ((name, wanted) for name, wanted in (*each.template.requests.items(), ("pods", 1)) if name in most)
-        found.append(_Kind(each, tuple((name, wanted) for name, wanted in requests if wanted > 0)))
+        counted = ((name, wanted) for name, wanted in requests if name not in cluster.ignored_resources)
+        found.append(_Kind(each, tuple((name, wanted) for name, wanted in counted if wanted > 0)))
     if len(found) > 1:
         shares = [max((wanted / most[name] for name, wanted in kind.requests), default=0.0) for kind in found]
         found = [found[at] for at in sorted(range(len(found)), key=lambda at: -shares[at])]

@@ -287,7 +287,9 @@ class GangTrial:
         nodes = self._cluster.nodes
         per_node: IntArray = np.full(nodes.size, number, np.int64)
         for resource, asked in (*template.requests.items(), ("pods", 1)):
-            if resource not in resources or asked <= 0 or not nodes.allocatable(resource).any():
+            if resource not in resources or resource in self._cluster.ignored_resources:
+                continue
+            if asked <= 0 or not nodes.allocatable(resource).any():
                 continue  # what no node offers may be counted otherwise
             held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
             free = nodes.allocatable(resource) - held

@@ -291,6 +291,12 @@ def _search(
     return Candidates(names, np.arange(len(names)), victims_of, _best(victims_of, now)), why_not
 
 
+def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
+    """Return the node with the best victims, of several the first by name. now: Unix seconds."""
+    names = sorted(victims_on)
+    return names[int(_best([victims_on[name] for name in names], now)[0])]
+
+
 def _try(trial: Trial, position: int, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
     result = trial.victims(position)
     if isinstance(result, Victims):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.configuration.settings import Settings, parse_settings
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.framework.cycle import Cycle
@@ -23,6 +26,7 @@ from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocat
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.importing.settings import ImportedSettings, import_settings
 from kube_policy_scheduler.tooling.importing.translation import Imported, import_configuration
 from tests.benchmarks.manifests import add_node, node, pod, pod_info
 
@@ -168,6 +172,83 @@ def test_what_a_policy_cannot_express_is_written_in_notes() -> None:
     assert any("http://gpu" in note for note in policy.notes)
     assert any(note.startswith("Peaks:") for note in policy.notes)
     assert all(f"# - {note}" in policy.text for note in policy.notes)
+
+
+EXTENDER = {
+    "urlPrefix": "https://gpu.kube-system:8888/scheduler",
+    "filterVerb": "filter",
+    "prioritizeVerb": "prioritize",
+    "weight": 5,
+    "enableHTTPS": True,
+    "httpTimeout": "1m30s",
+    "tlsConfig": {"caFile": "/etc/ca.pem", "serverName": "gpu"},
+    "nodeCacheCapable": True,
+    "managedResources": [{"name": "example.com/gpu", "ignoredByScheduler": True}],
+    "ignorable": True,
+}
+
+
+def carried_over(**beside: Any) -> ImportedSettings:
+    configuration = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **beside}
+    return import_settings(parse_document(Source("config.yaml", yaml.safe_dump(configuration))))
+
+
+def test_extenders_and_limits_become_settings_that_load() -> None:
+    plain = {"urlPrefix": "http://plain", "httpTimeout": "0s", "bindVerb": "", "tlsConfig": None}
+    found = carried_over(
+        extenders=[EXTENDER, plain], clientConnection={"qps": 50, "burst": 100}, percentageOfNodesToScore=30
+    )
+    assert found.notes == ()
+    settings = parse_settings(Source("config.yaml", found.text))
+    first, second = settings.extenders
+    assert (first.url_prefix, first.http_timeout, first.weight) == (EXTENDER["urlPrefix"], 90.0, 5)
+    assert first.enable_HTTPS
+    assert first.tls_config is not None
+    assert (first.tls_config.ca_file, first.tls_config.server_name) == (Path("/etc/ca.pem"), "gpu")
+    assert [(each.name, each.ignored_by_scheduler) for each in first.managed_resources] == [("example.com/gpu", True)]
+    assert (second.http_timeout, second.bind_verb, second.tls_config) == (5.0, "", None)
+    assert (settings.kubernetes.qps, settings.kubernetes.burst) == (50.0, 100)
+    assert settings.scheduling.percentage_of_nodes_to_ask == 30
+
+
+def test_without_extenders_and_limits_the_settings_are_the_defaults() -> None:
+    assert parse_settings(Source("config.yaml", carried_over().text)) == Settings()
+
+
+def test_keys_are_not_copied_into_the_settings() -> None:
+    found = carried_over(extenders=[EXTENDER | {"tlsConfig": {"certData": "QQ==", "keyData": "SECRET"}}])
+    assert "SECRET" not in found.text
+    assert "certFile and keyFile" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("extender", "problem"),
+    [
+        ({"filterVerb": "filter"}, "key `urlPrefix` is missing in extenders[0]"),
+        ({"urlPrefix": "gpu:1"}, "extenders[0].urlPrefix: expected a URL"),
+        ({"urlPrefix": "http://x", "prioritizeVerb": "p"}, "extenders[0].prioritizeVerb needs a `weight` above 0"),
+        ({"urlPrefix": "http://x", "httpTimeout": "5"}, "extenders[0].httpTimeout: expected a duration"),
+        ({"urlPrefix": "http://x", "filterverb": "f"}, "unknown key `filterverb` in extenders[0]"),
+        ({"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}, "managedResources[0].name: expected"),
+        (
+            {"urlPrefix": "http://x", "managedResources": [{"name": "a.kubernetes.io/x"}]},
+            "a.kubernetes.io/x is not an extended resource",
+        ),
+        ({"urlPrefix": "http://x", "tlsConfig": {"certFile": "c"}}, "tlsConfig.certFile needs `keyFile`"),
+        ({"urlPrefix": "http://x", "tlsConfig": {"insecure": True, "caFile": "c"}}, "no CA certificate is used"),
+    ],
+)
+def test_an_extender_that_kube_scheduler_would_refuse_is_an_error(extender: Json, problem: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(problem)):
+        carried_over(extenders=[extender])
+
+
+def test_only_one_extender_can_bind_and_a_resource_has_one_extender() -> None:
+    both = EXTENDER | {"bindVerb": "bind"}
+    with pytest.raises(DocumentError) as raised:
+        carried_over(extenders=[both, both])
+    assert "only one can bind" in str(raised.value)
+    assert "example.com/gpu appears twice" in str(raised.value)
 
 
 def test_without_profiles_it_is_the_default_one() -> None:

@@ -19,12 +19,11 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from kube_policy_scheduler.daemon.configuration.settings import (
     API_VERSION,
     KIND,
-    Duration,
-    PositiveDuration,
     Settings,
     settings_schema,
 )
 from kube_policy_scheduler.documents.report import camel_case
+from kube_policy_scheduler.documents.shape import Duration, PositiveDuration
 from kube_policy_scheduler.times import duration_text
 
 WIDTH = 112
@@ -33,6 +32,8 @@ _PLACEHOLDERS = {
     "url": "http://prometheus.monitoring:9090",
     "endpoint": "http://collector.monitoring:4318",
     "name": "team-a",
+    "ManagedResource.name": "example.com/gpu",
+    "url_prefix": "http://gpu-extender.kube-system:8888/scheduler",
     "path": "/etc/policy-owners/team-a",
     "namespaces": ("team-a", "team-a-*"),
 }
@@ -107,7 +108,7 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
         if comments and not indent:
             yield ""
         yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH))
-        written = getattr(value, field.name) if value is not None else _default(field)
+        written = getattr(value, field.name) if value is not None else _default(kind, field)
         items = _items_of(hint)
         if items is not None and (written or comments):
             yield f"{indent}{key}:{'' if written else ' []'}"
@@ -136,10 +137,29 @@ def _item(kind: type, value: Any, *, indent: str) -> Iterator[str]:
     dash = "- "
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
-        written = getattr(value, field.name)
-        if written is not None:
-            yield f"{indent}{dash}{camel_case(field.name)}: {_scalar(hints[field.name], written)}"
-            dash = "  "
+        written, hint = getattr(value, field.name), hints[field.name]
+        if written is None:
+            continue
+        key = f"{indent}{dash}{camel_case(field.name)}:"
+        dash = "  "
+        items = _items_of(hint)
+        if _dataclass_in(hint) is not None:
+            yield key
+            yield from _mapping(written, indent=indent + "    ")
+        elif items is not None and written:
+            yield key
+            for each in written:
+                yield from _item(items, each, indent=indent + "    ")
+        else:
+            yield f"{key} {_scalar(hint, written)}"
+
+
+def _mapping(value: Any, *, indent: str) -> Iterator[str]:
+    """Yield the lines of a section within an item; what is not set is left out."""
+    hints = get_type_hints(type(value), include_extras=True)
+    for field in dataclasses.fields(value):
+        if (written := getattr(value, field.name)) is not None:
+            yield f"{indent}{camel_case(field.name)}: {_scalar(hints[field.name], written)}"
 
 
 def _items_of(hint: Any) -> type | None:
@@ -150,12 +170,12 @@ def _items_of(hint: Any) -> type | None:
     return inner if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(kind: type, field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return _PLACEHOLDERS[field.name]
+    return _PLACEHOLDERS.get(f"{kind.__name__}.{field.name}", _PLACEHOLDERS.get(field.name))
 
 
 def _dataclass_in(hint: Any) -> type | None:

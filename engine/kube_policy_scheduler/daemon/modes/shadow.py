@@ -64,6 +64,7 @@ class ShadowScheduler(Scheduler):
             reporter=nobody,
             nominator=None,
             sharding=None,
+            extenders=None,
         )
         super().__init__(context, leading=leading)
         self._observer = context.observer

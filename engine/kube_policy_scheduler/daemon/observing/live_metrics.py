@@ -69,6 +69,21 @@ class WatchRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtenderState:
+    """An HTTP extender that the scheduler asks."""
+
+    name: str
+    """Its URL."""
+    ignorable: bool
+    requests: int
+    errors: int
+    seconds: float
+    """Of all requests."""
+    problem: str
+    """What went wrong with the last request; "" if nothing did."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShardState:
     """What a replica has of the work that several share."""
 

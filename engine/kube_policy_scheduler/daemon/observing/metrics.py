@@ -194,6 +194,7 @@ class SchedulerMetrics(Observer):
         self._devices = DeviceMetrics(registry)
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
+        self.asked_extenders = AskedExtenderMetrics(registry)
         gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
             self._reloads.of(result.value, "")  # a counter that is there before its first event can be alerted on
@@ -393,3 +394,20 @@ class ExtenderMetrics:
             ("policy", "clause"),
             registry=registry,
         )
+
+
+class AskedExtenderMetrics:
+    """What we ask of HTTP extenders."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "policy_scheduler_asked_extender_duration_seconds",
+            "Seconds of requests to HTTP extenders, by extender, verb and result (ok, timeout, error).",
+            ("extender", "verb", "result"),
+            buckets=EXTENDER_SECONDS,
+            registry=registry,
+        )
+
+    def observe(self, extender: str, verb: str, result: str, seconds: float) -> None:
+        """Count a request."""
+        self._seconds.labels(extender, verb, result).observe(seconds)

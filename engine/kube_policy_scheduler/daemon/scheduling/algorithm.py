@@ -94,6 +94,10 @@ class Algorithm(ScheduleAlgorithm):
             return decision
         return self.cycle.decide(frame, profile, preempts=preempts, most_trials=most_trials)
 
+    def _on_own_nodes(self, profile: Profile) -> Profile:
+        sharding = self._sharding
+        return profile if sharding is None or sharding.is_alone else sharding.narrowed(profile, preempts=True)
+
     def feasible(self, queued: QueuedPod) -> BoolArray:
         """Return `bool[nodes]`: those that pass every filter for a pod, of this replica's."""
         passing = super().feasible(queued)

@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.scheduling.extenders import Extenders
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, redo
@@ -227,6 +228,8 @@ class SchedulerContext:
     """Passes pods on; None without sharding."""
     sharding: Sharding | None = None
     """Selects this replica's pods and nodes; None: all of them."""
+    extenders: Extenders | None = None
+    """The HTTP extenders of the configuration; None: there are none."""
     view: ClusterView = field(default_factory=AlwaysCurrent)
     """Whether the cache is current enough for scheduling."""
     clock: Callable[[], float] = time.time

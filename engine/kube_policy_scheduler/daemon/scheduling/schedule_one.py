@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from kube_policy_scheduler.adapters.http_extender import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
@@ -28,6 +29,7 @@ from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodB
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
@@ -38,10 +40,11 @@ from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
-from kube_policy_scheduler.framework.preemption import Preemption
+from kube_policy_scheduler.framework.preemption import Preemption, preferred, spares_of
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
@@ -62,6 +65,8 @@ FLUSH_EVERY_SECONDS = 30.0
 MOST_QUEUES_COUNTED = 1000
 """Queues for which evicted pods are counted: queues by a key can be as many as the texts in labels."""
 MOST_RECLAIMED_KNOWN = 4096
+MOST_EXTENDER_ROUNDS = 3
+"""How often extenders are asked about a pod in one attempt, if the nodes that they allowed are taken meanwhile."""
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
 
@@ -92,6 +97,8 @@ class Scheduler:
         self._reclaimed_pods: dict[str, None] = {}
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
+        self.extenders = context.extenders
+        self.extender_turns = ExtenderTurns(context.queue)
 
     # --- inputs of decisions ---------------------------------------------------------------------------
 
@@ -127,6 +134,8 @@ class Scheduler:
         self.leading = leading
         if not leading:
             self.waiting_pods.withdraw_all()
+            for queued in self.extender_turns.withdraw_all():
+                self.queue.resume_attempt(queued, self._clock())
         self.context.wakeups.requested.set()
 
     def _on_assigned(self, pod: PodInfo) -> None:
@@ -165,7 +174,9 @@ class Scheduler:
     def _has_work(self) -> bool:
         if self.queue.has_to_ask() or (self.leading and self.gated_pods.is_looking):
             return True
-        return self._may_schedule() and (self.waiting_pods.has_next() or self.queue.has_active())
+        return self._may_schedule() and (
+            self.waiting_pods.has_next() or self.extender_turns.has_next() or self.queue.has_active()
+        )
 
     async def _wait(self) -> None:
         # without leadership nothing is due; otherwise the loop would be busy
@@ -197,7 +208,7 @@ class Scheduler:
         end = self._stopwatch() + BATCH_SECONDS
         scheduled = 0
         while self._may_schedule():
-            queued = self.waiting_pods.next() or self.queue.pop(self._clock())
+            queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
             if queued is None:
                 break
             self.schedule_one(queued)
@@ -208,7 +219,7 @@ class Scheduler:
 
     def is_under_way(self, uid: str) -> bool:
         """Return whether a task works on a pod that is in flight."""
-        return self.in_flight.has(uid)
+        return self.in_flight.has(uid) or self.extender_turns.has(uid)
 
     async def drained(self) -> None:
         """Wait until no binding and no preemption is in flight."""
@@ -271,10 +282,113 @@ class Scheduler:
             )
             self.hand_over.assume(queued, decision.host)
             self._start(queued, partial(self._pass_on, queued, decision.host, began))
+        elif self.extenders is not None and self.extenders.are_asked(queued.pod):
+            if self.extender_turns.begin(queued):
+                self._start(queued, partial(self._ask_extenders, queued, self.extenders, began))
         else:
-            assumed = self.assume(queued, decision, decision.host, requirements, began)
-            for each in self.permit(assumed) if assumed is not None else ():
-                self.start_binding_cycle(each)
+            self._place(queued, decision, decision.host, requirements, began)
+
+    def _place(
+        self, queued: QueuedPod, decision: Decision, host: str, requirements: tuple[GangRequirement, ...], began: float
+    ) -> None:
+        """Assume a pod on its node, and bind what may be bound now."""
+        assumed = self.assume(queued, decision, host, requirements, began)
+        for each in self.permit(assumed) if assumed is not None else ():
+            self.start_binding_cycle(each)
+
+    # --- extenders -----------------------------------------------------------------------------------
+
+    async def _ask_extenders(self, queued: QueuedPod, extenders: Extenders, began: float) -> None:
+        """Ask extenders about a pod that has feasible nodes, and decide it among those that they allow."""
+        try:
+            for _ in range(MOST_EXTENDER_ROUNDS):
+                with self.in_flight.awaiting_others():
+                    verdict = await extenders.ask(queued.pod, partial(self._nodes_to_ask, queued, extenders))
+                while not self.view():  # noqa: ASYNC110 (asked by turns, as the loop does)
+                    await asyncio.sleep(STALE_POLL_SECONDS)
+                if not self._is_in_flight(queued):
+                    return
+                if not self.leading:
+                    self.queue.resume_attempt(queued, self._clock())
+                    return
+                membership = self.waiting_pods.membership(queued)
+                if membership.why is not None:
+                    self._gate(queued, membership)
+                    return
+                decision = await self._decide_allowed(queued, verdict)
+                if decision is None:
+                    return
+                if not decision.asks_again:
+                    break
+            else:
+                why = f"the nodes changed {MOST_EXTENDER_ROUNDS} times while extenders were asked about them"
+                self._attempt_failed(queued, why, began=began)
+                return
+            if decision.host is None:
+                self.handle_failure(queued, membership.requirements, decision, began)
+            else:
+                self._place(queued, decision, decision.host, membership.requirements, began)
+        except ExtenderError as error:
+            if self._is_in_flight(queued):
+                self._attempt_failed(queued, str(error), began=began)
+        except PodGone:
+            if self._is_in_flight(queued):  # the watch will show its end
+                self._attempt_failed(queued, "the pod does not exist any more", began=began)
+        finally:
+            self.extender_turns.end()
+            self.context.wakeups.requested.set()
+
+    def _is_in_flight(self, queued: QueuedPod) -> bool:
+        return self.queue.get(queued.pod.uid) is queued and queued.place is Place.IN_FLIGHT
+
+    def _nodes_to_ask(self, queued: QueuedPod, extenders: Extenders, asked: frozenset[str]) -> list[str]:
+        """Return the best feasible nodes of those that extenders were not asked about."""
+        most = nodes_to_ask(self.cluster.nodes.size, percentage=extenders.percentage_of_nodes)
+        return self.algorithm.best_nodes(queued, most=most, without=asked)
+
+    async def _decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict) -> Decision | None:
+        """Decide a pod among allowed nodes; a search for victims takes turns. Return None if the pod is gone."""
+        turns = self.cluster.nodes.size // TRIALS_IN_A_TURN + SPARE_TURNS
+        for _ in range(turns):
+            decision = self.algorithm.decide_allowed(queued, verdict, most_trials=TRIALS_IN_A_TURN)
+            if not decision.is_unfinished:
+                return decision
+            await asyncio.sleep(0)
+            if not self._is_in_flight(queued):
+                return None
+        return self.algorithm.decide_allowed(queued, verdict)
+
+    async def _ask_before_preemption(
+        self, queued: QueuedPod, extenders: Extenders, decision: Decision, found: Preemption
+    ) -> None:
+        """Let extenders drop nodes and change victims, and preempt on the best node that is left."""
+        try:
+            pod, profile = queued.pod, self.algorithm.profile(queued.pod)
+            spares = spares_of(self.cluster, profile.preemption if profile is not None else None)
+            frame = self.algorithm.frame(queued)
+
+            def may_evict(victim: PodInfo) -> bool:
+                return victim.priority < pod.priority and (spares is None or not spares(frame, victim))
+
+            with self.in_flight.awaiting_others():
+                left = await extenders.allowed_victims(pod, found.candidates, may_evict, self._clock())
+        except (ExtenderError, PodGone) as error:
+            if self._is_in_flight(queued):
+                self._attempt_failed(queued, str(error) or "the pod does not exist any more", began=self._stopwatch())
+            return
+        if not self._is_in_flight(queued):
+            return
+        if not self.leading:
+            self.queue.resume_attempt(queued, self._clock())
+            return
+        host = preferred(left, self._clock()) if left else None
+        if host is None:
+            logger.info("extenders left no candidate node for preemption", extra={"pod": queued.pod.key})
+            found = replace(found, nominated_node=None, victims=(), candidates={})
+        else:
+            victims = tuple(each for each in left[host].pods if self.cluster.node_of(each.uid) == host)
+            found = replace(found, nominated_node=host, victims=victims, candidates={})
+        self._requeue_or_preempt(queued, replace(decision, preemption=found))
 
     def _decide_in_turns(self, queued: QueuedPod) -> Decision:
         """Decide a pod; the search for victims on very many nodes takes several turns of the event loop."""
@@ -467,8 +581,18 @@ class Scheduler:
         """tries: whether the binding may be sent (again); otherwise only its result is checked."""
         pod, host, binder = assumed.queued.pod, assumed.host, self.context.binder
         devices = self.cluster.devices.held(pod.uid)
+        extender = self.extenders.binder(pod) if self.extenders is not None else None
         try:
-            if after is not None and not tries:
+            if extender is not None and self.extenders is not None and after is None:
+                still_holds = partial(self._still_holds, assumed, basis)
+                outcome = await self.extenders.bind(extender, pod, host, still_holds=still_holds)
+                if not (isinstance(outcome, Unknown | Refused) and extender.settings.ignorable):
+                    return outcome
+                logger.warning(
+                    "an extender did not bind a pod; binding it", extra={"pod": pod.key, "why": outcome.message}
+                )
+                after = outcome if isinstance(outcome, Unknown) else None
+            elif after is not None and (not tries or (extender is not None and not extender.settings.ignorable)):
                 return await binder.settle(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, after=after)
             return await binder.bind(
                 namespace=pod.namespace,
@@ -534,6 +658,12 @@ class Scheduler:
 
     def _requeue_or_preempt(self, queued: QueuedPod, decision: Decision) -> None:
         found = decision.preemption
+        extenders = self.extenders
+        if extenders is not None and found is not None and found.victims and found.candidates:
+            asks = partial(self._ask_before_preemption, queued, extenders, decision, found)
+            if extenders.preempt(queued.pod):
+                self._start(queued, asks)
+                return
         if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
             self.context.nominate(queued, found.nominated_node or "")
             self.algorithm.forget_refusals()

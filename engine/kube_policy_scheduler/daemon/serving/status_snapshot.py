@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
-from kube_policy_scheduler.daemon.observing.live_metrics import RebalancingState, ShardState, SignalRow
+from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState, RebalancingState, ShardState, SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.daemon.serving.device_uses import DeviceUses, device_uses
@@ -103,6 +103,9 @@ class Replica:
     """Whether the compiled kernels are in use, or why not."""
     rebalancing: RebalancingState | None = None
     """None where no policy has a `rebalance`."""
+    extenders: Sequence[ExtenderState] = ()
+    wait_for_extenders: int = 0
+    """Pods that extenders are still to be asked about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, refused
-from kube_policy_scheduler.daemon.observing.live_metrics import RebalancingState, described
+from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState, RebalancingState, described
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.device_uses import section as devices_section
 from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
@@ -131,7 +131,21 @@ def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     policies = f"generation {taken.generation}, hash {taken.hash}" if taken.hash else "none active"
     if replica.kernels:
         found.append(("compiled kernels", replica.kernels))
+    found += [(f"extender {each.name}", _extender(each)) for each in replica.extenders]
+    if replica.wait_for_extenders:
+        found.append(("waiting for extenders", f"{plural(replica.wait_for_extenders, 'pod')}, one after the other"))
     return [*found, ("policies", policies), ("assumed pods", f"{amount(taken.assumed)}, bound but not yet confirmed")]
+
+
+def _extender(state: ExtenderState) -> str:
+    if not state.requests:
+        return "not asked yet"
+    text = f"{plural(state.requests, 'request')}, {amount(1000 * state.seconds / state.requests)} ms on average"
+    if state.errors:
+        text += f", {plural(state.errors, 'error')}"
+    if state.problem:
+        text += f"; the last request failed: {state.problem}" + (" (ignorable)" if state.ignorable else "")
+    return text
 
 
 # --- nodes -----------------------------------------------------------------------------------------------

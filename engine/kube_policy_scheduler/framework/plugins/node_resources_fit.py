@@ -58,6 +58,8 @@ class NodeResourcesFit(Filter):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod requests; never skip: the number of pods is always limited."""
         amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
+        if ignored := frame.cluster.ignored_resources:
+            amounts = tuple(item for item in amounts if item[0] not in ignored)
         missing = [name for name, _ in amounts if name not in counted]
         classes = class_by_resource(frame.cluster.store)
         devices = frozenset(name for name, _ in amounts if may_be_provided(name) and name in classes)

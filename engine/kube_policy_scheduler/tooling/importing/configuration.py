@@ -12,6 +12,7 @@ from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.framework.kubernetes import kube_scheduler_filters, kubernetes_scores
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
+from kube_policy_scheduler.tooling.importing.settings import request_limits
 
 GROUP = "kubescheduler.config.k8s.io"
 VERSIONS = ("v1", "v1beta3")
@@ -108,20 +109,24 @@ def read_profiles(document: Document) -> tuple[ImportedProfile, ...]:
     return tuple(_profile(profile) for profile in written)
 
 
-def global_notes(document: Document) -> Iterator[str]:
-    """Say what the configuration holds beside its profiles that policies do otherwise."""
+def global_notes(document: Document, *, with_settings: bool) -> Iterator[str]:
+    """Say what the configuration holds beside its profiles that policies do otherwise.
+
+    with_settings: whether settings are made of it, too.
+    """
     value = document.value
     percentages = [value.get("percentageOfNodesToScore")]
     percentages += [profile.get("percentageOfNodesToScore") for profile in value.get("profiles") or ()]
     if any(percentage not in (None, 0, 100) for percentage in percentages):
         yield "percentageOfNodesToScore: not needed, because all nodes are evaluated for every pod"
-    connection = value.get("clientConnection") or {}
-    limits = {key: connection[key] for key in ("qps", "burst") if (connection.get(key) or 0) > 0}
-    if limits:
+    if with_settings:
+        return
+    if limits := request_limits(document):
         written = ", ".join(f"{key}: {limit:g}" for key, limit in limits.items())
         yield f"clientConnection: to limit requests as before, add `kubernetes: {{{written}}}` to config.yaml"
     for extender in value.get("extenders") or ():
-        yield f"the extender {extender.get('urlPrefix', '')} is not called; write its rules in the policy"
+        url = extender.get("urlPrefix", "")
+        yield f"the extender {url} is called only if the settings name it; `--settings config.yaml` writes them"
 
 
 def _problems(document: Document, profiles: list[Any]) -> Iterator[Diagnostic]:

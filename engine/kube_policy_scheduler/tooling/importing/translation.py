@@ -28,14 +28,16 @@ class Imported:
     """What the profile says and the policy does not, each a sentence for the one who imports."""
 
 
-def import_configuration(document: Document) -> tuple[Imported, ...]:
+def import_configuration(document: Document, *, with_settings: bool = False) -> tuple[Imported, ...]:
     """Return a policy for each profile of a KubeSchedulerConfiguration.
+
+    with_settings: whether settings are made of it, too (`import_settings`), so that no note is needed for them.
 
     Raises:
         DocumentError: it cannot be used.
     """
     profiles = read_profiles(document)
-    common = tuple(global_notes(document))
+    common = tuple(global_notes(document, with_settings=with_settings))
     return tuple(_import(profile, common) for profile in profiles)
 
 
