@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,3 +94,25 @@ class ExtenderServer:
             yield self
         finally:
             await runner.cleanup()
+
+
+@contextmanager
+def in_thread(server: ExtenderServer) -> Iterator[ExtenderServer]:
+    """Serve from a thread with an event loop of its own."""
+    loop = asyncio.new_event_loop()
+    ready, end = threading.Event(), asyncio.Event()
+
+    async def run() -> None:
+        async with server.served():
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10)
+        loop.close()

@@ -278,20 +278,22 @@ def shown_url(url: str) -> str:
 
 def connection_problem(error: BaseException) -> str:
     """Return why there was no answer, in few words."""
-    cause: BaseException | None = error
-    while cause is not None:
-        match cause:
-            case ssl.SSLCertVerificationError():
-                return f"its certificate is not trusted ({cause.verify_message})"
-            case ssl.SSLError():
-                return f"TLS failed: {cause.reason or 'unknown'}"
-            case socket.gaierror():
-                return "its host name cannot be resolved"
-            case ConnectionRefusedError():
-                return "connection refused"
-            case _:
-                cause = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None) or cause.__cause__
-    return one_line(str(error), REASON_CHARACTERS) or type(error).__name__
+    while isinstance(error, aiohttp.ClientError):  # some of them are SSLErrors, too, but have nothing to say
+        inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error.__cause__
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted ({getattr(error, 'verify_message', error)})"
+        case ssl.SSLError():
+            return f"TLS failed: {getattr(error, 'reason', '') or 'unknown'}"
+        case socket.gaierror():
+            return "its host name cannot be resolved"
+        case ConnectionRefusedError():
+            return "connection refused"
+        case _:
+            return one_line(str(error), REASON_CHARACTERS) or type(error).__name__
 
 
 def _told(error: Exception) -> str:

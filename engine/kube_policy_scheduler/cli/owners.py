@@ -135,6 +135,13 @@ class Owners:
         return tuple(read_source(file) for file in expanded([path], suffix=".policy"))
 
 
+def config_file() -> Path | None:
+    """Return the running command's `--config`; None without one."""
+    context = click.get_current_context(silent=True)
+    found: Path | None = context.meta.get(_CONFIG) if context is not None else None
+    return found
+
+
 def owners() -> Owners | None:
     """Return the owners of the running command's `--config`; None without one.
 
@@ -142,8 +149,7 @@ def owners() -> Owners | None:
         click.ClickException: the file has errors.
         click.UsageError: `--owner` without `--config`, or of no owner.
     """
-    context = click.get_current_context(silent=True)
-    config = context.meta.get(_CONFIG) if context is not None else None
+    context, config = click.get_current_context(silent=True), config_file()
     chosen = context.meta.get(_OWNER) if context is not None else None
     if context is None or config is None:
         if chosen is not None:

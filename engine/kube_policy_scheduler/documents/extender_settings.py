@@ -14,8 +14,8 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.http_url import PATTERN
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
-from kube_policy_scheduler.documents.shape import PositiveDuration, Shape, schema_of
-from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.documents.shape import PositiveDuration, Shape, build, schema_of
+from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.documents.yaml_nodes import Step
 
 MOST_EXTENDERS = 16
@@ -152,6 +152,28 @@ def authorities(tls: ExtenderTls) -> str | None:
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
     return text if "-----BEGIN CERTIFICATE-----" in text else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Extenders:
+    extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
+
+
+def read_extenders(path: Path) -> tuple[HttpExtenderSettings, ...]:
+    """Return the extenders of a configuration file; its other settings are not looked at.
+
+    Raises:
+        DocumentError: it cannot be read, or the extenders are not as they should be.
+    """
+    document = parse_document(read_source(path))
+    found = DocumentSchema(schema_of(_Extenders) | {"additionalProperties": True}).check(document)
+    if found:
+        raise DocumentError(found)
+    known = {"extenders": document.value.get("extenders")}
+    extenders = build(_Extenders, known, folder=path.parent).extenders
+    if problems := [*check_extenders(document, extenders)]:
+        raise DocumentError(problems)
+    return extenders
 
 
 @cache

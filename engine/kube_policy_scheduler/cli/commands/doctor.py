@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cli.cluster_sources import Measured
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
+    from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
 
 EPILOG = """
 \b
@@ -22,6 +23,7 @@ Examples:
   policyctl doctor --policies policies/ --prometheus-url http://prometheus:9090   # your kubectl context
   policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
   policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
+  policyctl doctor --policies policies/ --config config.yaml                  # its extenders, too
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
@@ -60,7 +62,8 @@ def command(
     The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
     node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
     governs; queues that contradict the cluster, such as guarantees above what the nodes offer; missing permissions;
-    clock differences; and, from 1,000 nodes on, whether compiled kernels are available.
+    clock differences; with --config, HTTP extenders that do not answer, or are slow; and, from 1,000 nodes on, whether
+    compiled kernels are available.
     """
     from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.cli.policies import compiled
@@ -77,6 +80,7 @@ def command(
         policy_set = compiled(sources)
         things, moment = cluster_sources.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
         metered = _signals(policy_set, metrics, prometheus_url, moment)
+        answers = _extenders()
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -96,6 +100,7 @@ def command(
         inspection,
         access=None if clusters else _access(kubeconfig, context),
         kernels=KernelSupport(numba.version, numba.problem, NODES_FOR_KERNELS),
+        extenders=answers,
     )
     if form == "json":
         say_json(data(found))
@@ -122,6 +127,18 @@ def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: 
     if metrics is None:
         return Measured(Signals.EMPTY, {}, {})
     return Measured(cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
+
+
+def _extenders() -> list[ExtenderAnswer]:
+    """Return how the extenders in the configuration of `--config` answer."""
+    from kube_policy_scheduler.adapters.extender_probe import probe
+    from kube_policy_scheduler.cli.owners import config_file
+    from kube_policy_scheduler.documents.extender_settings import read_extenders
+    from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
+
+    config = config_file()
+    asked = probe(read_extenders(config)) if config is not None else ()
+    return [ExtenderAnswer(each.settings, each.name, each.problem, each.seconds, each.absent) for each in asked]
 
 
 def _access(kubeconfig: Path | None, context: str | None) -> Access:

@@ -11,6 +11,7 @@ from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.lang.typed import Apply, Read, Typed, below
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
 from kube_policy_scheduler.tooling.doctor.devices import device_findings
+from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer, extender_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
@@ -171,7 +172,11 @@ def _finding(read: KeyRead, status: Status, text: str, advice: str = "") -> Find
 
 
 def examine(
-    inspection: Inspection, *, access: Access | None, kernels: KernelSupport | None = None
+    inspection: Inspection,
+    *,
+    access: Access | None,
+    kernels: KernelSupport | None = None,
+    extenders: Sequence[ExtenderAnswer] = (),
 ) -> tuple[Finding, ...]:
     """Return everything that was found, and what could not be looked at."""
     return (
@@ -182,6 +187,7 @@ def examine(
         *rule_findings(inspection),
         *device_findings(inspection),
         *queue_findings(inspection),
+        *extender_findings(inspection, extenders),
         *access_findings(access),
         *kernel_findings(inspection, kernels),
     )
