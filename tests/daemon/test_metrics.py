@@ -291,6 +291,10 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_extender_requests": (Given.extend, "_total{result=bound,verb=bind}", 1),
     "policy_scheduler_extender_request_duration_seconds": (Given.extend, "_sum{verb=bind}", 2),
     "policy_scheduler_extender_refusals": (Given.extend, "_total{clause=ready,policy=web}", 1),
+    "policy_scheduler_asked_extender_duration_seconds": (
+        lambda g: g.metrics.asked_extenders.observe("http://gpu", "filter", "timeout", 5.0),
+        "_sum{extender=http://gpu,result=timeout,verb=filter}", 5,
+    ),
     # the process
     "policy_scheduler_watch_restarts": lives("_total{resource=pods}", 2, watches=[PODS]),
     "policy_scheduler_watch_phase": lives("{phase=catching up,resource=pods}", 1, watches=[PODS]),
