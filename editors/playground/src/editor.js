@@ -152,6 +152,16 @@ const notes = StateField.define({
 
 const KINDS = { function: "function", field: "property", keyword: "keyword", label: "property", value: "constant", metric: "variable", clause: "type" };
 
+/** Typing over a selection: a browser keeps the style of what was there as an inline style, which the CSP forbids. */
+function replaceSelected(event, view) {
+  const { from, to, empty } = view.state.selection.main;
+  if (event.inputType !== "insertText" || event.isComposing || empty || event.data === null) return false;
+  event.preventDefault();
+  const insert = () => view.state.update(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, event.data, insert))) view.dispatch(insert());
+  return true;
+}
+
 /**
  * Make an editor.
  * @param host element that takes the editor in a shadow root
@@ -203,6 +213,7 @@ export function createEditor(host, given) {
     EditorView.contentAttributes.of({ "aria-label": given.label, "aria-multiline": "true" }),
     keymap.of([...closeBracketsKeymap, ...completionKeymap, ...searchKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap,
       { key: "Mod-/", run: toggleComment }]),
+    EditorView.domEventHandlers({ beforeinput: replaceSelected }),
     EditorView.updateListener.of((update) => {
       if (update.docChanged && !quiet) given.change(update.state.doc.toString());
     }),

@@ -1,0 +1,211 @@
+"""The page of the playground in a browser, with the real server: typing, the map, keys, what is read aloud."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kube_policy_scheduler.playground.opening import start, start_policy
+from kube_policy_scheduler.playground.server import Playground
+from kube_policy_scheduler.playground.session import Session
+from tests.fakes.browser import Browser, View, browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["browser"]
+
+FILE = "start.policy"
+EXPECTED = "chosen, of"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of its own thread, on the example."""
+    started = start()
+    now = started.cluster.now
+    session = Session(
+        {FILE: start_policy()}, started.cluster, measure=lambda queries: started.metrics.signals(queries, now=now)
+    )
+    loop = asyncio.new_event_loop()
+    ready = threading.Event()
+    found: list[str] = []
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        async with Playground(session) as server:
+            found.append(server.url)
+            ready.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="playground")
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(30)
+        loop.close()
+
+
+@pytest.fixture
+def view(address: str, browser: Browser) -> Iterator[View]:
+    """The page, once it has a verdict; nothing may be said on its console, no request may fail."""
+    with browser.open(address, width=1280) as opened:
+        opened.run(lambda page: page.locator("#verdict", has_text=EXPECTED).wait_for())
+        yield opened
+        assert opened.troubles == []
+
+
+def picture(page: Page) -> str:
+    """Return the cells as they are drawn."""
+    return str(page.evaluate("document.querySelector('#map-mine canvas').toDataURL()"))
+
+
+def write(page: Page, text: str) -> None:
+    """Replace the policy by typing."""
+    page.locator("#mine .cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(text)
+
+
+def shows(view: View, selector: str, text: str) -> None:
+    view.run(lambda page: page.locator(selector, has_text=text).first.wait_for())
+
+
+def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view: View) -> None:
+    before = view.run(picture)
+    view.run(lambda page: write(page, 'score 30 if node.lable.disk == "ssd"'))
+    shows(view, "#problems", "lable")
+    shows(view, "#verdict", "the map shows the last policy without errors")
+    assert view.run(lambda page: page.locator("#map-mine.stale").count()) == 1
+    assert view.run(picture) == before
+    view.run(lambda page: page.locator("#problems .fix").first.click())
+    shows(view, "#problems", "None.")
+    shows(view, "#verdict", EXPECTED)
+    assert view.run(lambda page: page.locator("#mine .cm-content").inner_text()).startswith(
+        'score 30 if node.label.disk == "ssd"'
+    )
+    assert view.run(picture) != before
+
+
+def test_lines_say_what_their_clauses_do(view: View) -> None:
+    notes = view.texts("#mine .note")
+    assert "refuses 1" in notes
+    assert any(note.endswith("on average") for note in notes)
+
+
+def test_each_colour_of_the_map_has_a_picture_and_a_legend(view: View) -> None:
+    seen = set()
+    names = view.run(lambda page: page.locator("#colour option").evaluate_all("all => all.map(each => each.value)"))
+    assert {"total", "refused", "change", "clause:0"} <= set(names)
+    for name in names:
+        view.run(lambda page, name=name: page.locator("#colour").select_option(name))
+        view.run(lambda page: page.locator("#legend li").first.wait_for())
+        view.run(lambda page: page.wait_for_timeout(150))
+        seen.add((view.run(picture), tuple(view.texts("#legend li"))))
+    assert len(seen) >= len(names) - 1
+
+
+def test_a_node_shows_its_sum_by_pointer_and_by_keys(view: View) -> None:
+    view.run(lambda page: page.locator("#map-mine").hover(position={"x": 10, "y": 30}))
+    shows(view, "#node", "total")
+    pointed = view.text("#tip")
+    assert view.text("#node h3") in pointed
+    rows = view.texts("#node tr:not(.total) td:last-child")
+    total = float(view.texts("#node tr.total td:last-child")[0])
+    parts = [float(text.replace("−", "-").replace("±", "")) for text in rows]
+    assert total == pytest.approx(sum(parts), abs=1)
+
+    view.run(lambda page: page.mouse.move(5, 5))
+    view.run(lambda page: page.locator("#mine .cm-content").click())
+    view.run(lambda page: page.keyboard.press("F6"))
+    assert view.run(lambda page: page.evaluate("document.activeElement.id")) == "map-mine"
+    chosen = view.text("#verdict").split()[0]
+    assert view.text("#cell").startswith(chosen)
+    view.run(lambda page: page.keyboard.press("End"))
+    last = view.text("#cell")
+    assert "row 1" in last
+    assert not last.startswith(chosen)
+    view.run(lambda page: page.keyboard.press("Enter"))
+    shows(view, "#node", "labels")
+    assert view.text("#node h3") == last.split(":")[0]
+
+
+def test_a_pinned_node_that_is_refused_says_what_it_would_need(view: View) -> None:
+    view.run(lambda page: write(page, "filter node.free.cpu > 1000\n"))
+    shows(view, "#verdict", "0/")
+    view.run(lambda page: page.locator("#map-mine").click(position={"x": 10, "y": 30}))
+    shows(view, "#node", "What would it need?")
+    assert view.texts("#node li")
+
+
+def test_everything_is_reached_by_keys(view: View) -> None:
+    def reached(page: Page) -> list[str]:
+        page.evaluate("document.activeElement.blur()")
+        found: list[str] = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            where = page.evaluate("document.activeElement?.id || document.activeElement?.closest('[id]')?.id || ''")
+            if where == "open-button" and found:
+                break
+            found.append(where)
+        return found
+
+    found = view.run(reached)
+    wanted = {
+        "share-button", "test-button", "command-button", "help-button", "mine", "format-button", "compare-button",
+        "colour", "group", "patterns", "table-button", "map-mine", "pods", "yaml", "reason", "seed", "simulate-button",
+    }  # fmt: skip
+    assert wanted <= set(found)
+    view.run(lambda page: page.keyboard.press("F1"))
+    assert len(view.texts("#shortcuts tr")) > 10
+    view.run(lambda page: page.keyboard.press("Escape"))
+    assert view.run(lambda page: page.locator("#help").is_hidden())
+
+
+def test_the_nodes_as_a_table(view: View) -> None:
+    view.run(lambda page: page.keyboard.press("Alt+t"))
+    assert len(view.texts("#rows tr")) == 48
+    first = view.texts("#rows tr:first-child > *")
+    assert first[1] == view.text("#verdict").split()[0]
+    view.run(lambda page: page.locator("#find").fill("b0"))
+    assert {text[:2] for text in view.texts("#rows th")} == {"b0"}
+
+
+def test_two_policies_side_by_side(view: View) -> None:
+    view.run(lambda page: page.locator("#compare-button").click())
+    view.run(lambda page: page.locator("#other .cm-content").click())
+    view.run(lambda page: page.keyboard.press("Control+A"))
+    view.run(lambda page: page.keyboard.insert_text("score node.free.cpu\n"))
+    shows(view, "#verdict", "B: ")
+    assert "filter" in view.text("#mine .cm-content")
+    shows(view, "#legend", "another total")
+    assert view.run(lambda page: page.locator("#map-other canvas").count()) == 2
+
+
+READABLE = (Path(__file__).parent / "readable.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+def test_the_page_can_be_read_by_everybody(address: str, browser: Browser, scheme: Any, width: int) -> None:
+    """Contrast of 4.5 to 1, a name for each control, no id twice, and no sideways scrolling on a phone."""
+    with browser.open(address, width=width, scheme=scheme) as view:
+        shows(view, "#verdict", EXPECTED)
+        shows(view, "#reason pre", "goes to")
+        assert view.run(lambda page: page.evaluate(READABLE)) == []
+        assert view.overflow_px() == 0
+        assert view.run(lambda page: page.locator("[role=status][aria-live=polite]").count()) >= 1
+        assert view.run(lambda page: page.locator("h1").count()) == 1
+        assert view.troubles == []
+
+
+def test_a_page_without_a_token_says_what_to_do(address: str, browser: Browser) -> None:
+    with browser.open(address.partition("#")[0]) as view:
+        shows(view, "#verdict", "this address has no token")
