@@ -40,7 +40,7 @@ def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
         maxima.write(rows, totals[rows], size=size)
 
         highest = maxima.highest
-        tied = maxima.tied(highest)
+        tied = maxima.best()
         expected = np.flatnonzero(totals == totals.max())
         assert highest == totals.max()
         assert np.array_equal(maxima.totals(np.arange(size)), totals)
@@ -96,10 +96,10 @@ def table(names: list[str]) -> NodeTable:
 def test_the_choice_among_many_is_that_among_all_rows_that_tie(size: int, share: float) -> None:
     nodes, rng = table([f"node-{number}" for number in range(size)]), Random(f"{size} {share}")
     totals = np.array([float(rng.random() < share) for _ in range(size)])
-    tied = BlockMaxima(totals).tied(1.0)
-    for number in range(50 if len(tied) else 0):
+    tied = BlockMaxima(totals).best()
+    for number in range(50):
         choice = TieBreak(nodes, uid=f"pod-{number}", seed=7)
-        assert choice.first_of_many(tied) == choice.first(np.flatnonzero(totals == 1.0))
+        assert choice.first_of_many(tied) == choice.first(np.flatnonzero(totals == totals.max()))
 
 
 def test_the_choice_among_many_follows_from_the_names_and_not_from_their_order() -> None:
@@ -112,9 +112,7 @@ def test_the_choice_among_many_follows_from_the_names_and_not_from_their_order()
 
     for number in range(100):
         chosen = [
-            nodes.names[
-                TieBreak(nodes, uid=f"pod-{number}", seed=0).first_of_many(BlockMaxima(np.ones(1_000)).tied(1.0))
-            ]
+            nodes.names[TieBreak(nodes, uid=f"pod-{number}", seed=0).first_of_many(BlockMaxima(np.ones(1_000)).best())]
             for nodes in (first, second)
         ]
         assert chosen[0] == chosen[1]
@@ -122,7 +120,7 @@ def test_the_choice_among_many_follows_from_the_names_and_not_from_their_order()
 
 def test_among_many_equal_nodes_none_is_chosen_much_more_often() -> None:
     nodes, counts = table([f"node-{number}" for number in range(600)]), np.zeros(600)
-    tied = BlockMaxima(np.ones(600)).tied(1.0)
+    tied = BlockMaxima(np.ones(600)).best()
     for number in range(12_000):
         counts[TieBreak(nodes, uid=f"pod-{number}", seed=0).first_of_many(tied)] += 1
 

@@ -159,6 +159,11 @@ class PodCounters:
             self._states.displace(old)
             self._states.place(new, row)
 
+    @property
+    def are_terms_carried(self) -> bool:
+        """Return whether any placed pod carries an affinity term."""
+        return bool(self._carried)
+
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
         """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -69,6 +69,19 @@ MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
 
 
+class CpuAndMemory(NamedTuple):
+    """Columns `int64[nodes]` by the names that they have in `NodeTable`."""
+
+    pod_count: IntArray
+    allocatable_pods: IntArray
+    allocatable_cpu: IntArray
+    allocatable_memory: IntArray
+    requested_cpu: IntArray
+    requested_memory: IntArray
+    nonzero_cpu: IntArray
+    nonzero_memory: IntArray
+
+
 class NodeTable:
     """All nodes of the cluster, as columns."""
 
@@ -103,6 +116,7 @@ class NodeTable:
         """Resources that are no longer counted since the last change of a node."""
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, rebuilt when that changes."""
+        self._cpu_and_memory: CpuAndMemory | None = None
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
         self._row_names: list[str] = []
         self._names: tuple[int, list[str]] = (0, [])
@@ -204,6 +218,23 @@ class NodeTable:
         return view if view is not None else self._cut("count", "pods", self._pod_count)
 
     @property
+    def cpu_and_memory(self) -> CpuAndMemory:
+        """Return the columns that nearly every decision reads."""
+        columns = self._cpu_and_memory
+        if columns is None:
+            columns = self._cpu_and_memory = CpuAndMemory(
+                self.pod_count,
+                self.allocatable("pods"),
+                self.allocatable("cpu"),
+                self.allocatable("memory"),
+                self.requested("cpu"),
+                self.requested("memory"),
+                self.nonzero_cpu,
+                self.nonzero_memory,
+            )
+        return columns
+
+    @property
     def unschedulable(self) -> BoolArray:
         """Return `bool[nodes]`: `spec.unschedulable`."""
         return self.valued("unschedulable", lambda info: info.node.spec.unschedulable, np.bool_)
@@ -301,7 +332,7 @@ class NodeTable:
             self.infos.append(info)
             self._row_names.append(name)
             self.by_hash.append(name)
-            self._views.clear()
+            self._forget_views()
             self.identity_changes.note(info.row)
             changes = frozenset({"added"})
             self._offer(info, {}, info.allocatable)
@@ -341,7 +372,7 @@ class NodeTable:
         self._label(gone.labels, {})
         moved = self.infos.pop()
         self._row_names.pop()
-        self._views.clear()
+        self._forget_views()
         if row != last:
             for column in (*self._allocatable.values(), self._pod_count):
                 column[row], column[last] = column[last], 0
@@ -407,6 +438,10 @@ class NodeTable:
     def _sums(self) -> Iterable[SumColumn]:
         return *self._requested.values(), self._nonzero_cpu, self._nonzero_memory
 
+    def _forget_views(self) -> None:
+        self._views.clear()
+        self._cpu_and_memory = None
+
     def _cut(self, kind: str, resource: str, column: IntArray | None) -> IntArray:
         """Return a column cut to the number of nodes; None: one of zeros, which is not kept for each name."""
         key = (kind, resource) if column is not None else ("none", "")
@@ -443,7 +478,7 @@ class NodeTable:
                 del self._offers[resource], self._allocatable[resource], self._requested[resource]
                 self.vanished.add(resource)
         if self.appeared or self.vanished:
-            self._views.clear()
+            self._forget_views()
             self.static_changes.note_all()  # whether any node offers what a pod requests is kept with its template
         self._write_allocatable(info.row, after)
 

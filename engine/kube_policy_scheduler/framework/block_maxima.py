@@ -59,7 +59,7 @@ class BlockMaxima:
     def highest(self) -> float:
         """Return the highest total; -inf if no row has one."""
         self._renew()
-        return float(self._maxima.max())
+        return self._maxima.item(self._maxima.argmax())
 
     def of_blocks(self) -> FloatArray:
         """Return `float64[blocks]`: the highest total of each."""
@@ -90,9 +90,21 @@ class BlockMaxima:
         self._size = size
 
     def write_one(self, row: int, total: float) -> None:
-        """Set the total of a row."""
-        self._totals[row] = total
-        self._stale.add(row // self._rows)
+        """Set the total of a row; its block is only searched if no other row has what was the highest total there."""
+        before, self._totals[row] = self._totals.item(row), total
+        block = row // self._rows
+        if before == total or block in self._stale:
+            return
+        highest = self._maxima.item(block)
+        if total > highest:
+            self._maxima[block], self._counts[block] = total, 1
+        elif total == highest:
+            self._counts[block] += 1
+        elif before == highest:
+            if self._counts.item(block) > 1:
+                self._counts[block] -= 1
+            else:
+                self._stale.add(block)
 
     def _renew(self) -> None:
         """Find the maxima of blocks that were written to; decisions that look at all rows need none."""
@@ -100,8 +112,8 @@ class BlockMaxima:
             return
         if len(self._stale) == 1:
             block = self._stale.pop()
-            rows = self.by_block()[block]
-            highest = self._maxima[block] = rows.max()
+            rows = self._totals[block * self._rows : (block + 1) * self._rows]
+            highest = self._maxima[block] = rows.item(rows.argmax())
             self._counts[block] = np.count_nonzero(rows == highest)
             return
         blocks = np.array(list(self._stale), np.int64)
@@ -111,10 +123,10 @@ class BlockMaxima:
         self._maxima[blocks] = maxima
         self._counts[blocks] = (by_block == maxima[:, None]).sum(axis=1)
 
-    def tied(self, total: float) -> Tied:
+    def best(self) -> Tied:
         """Return the rows with the highest total."""
-        self._renew()
-        return Tied(self, np.flatnonzero(self._maxima == total), total)
+        highest = self.highest
+        return Tied(self, (self._maxima == highest).nonzero()[0], highest)
 
     def _set_all(self, totals: FloatArray) -> None:
         self._size = len(totals)
@@ -142,12 +154,19 @@ class Tied:
         """The blocks with such a row."""
 
     def __len__(self) -> int:
-        return int(self._maxima._counts[self.blocks].sum())
+        counts = self._maxima._counts
+        return counts.item(self.blocks.item()) if len(self.blocks) == 1 else int(counts[self.blocks].sum())
 
     def rows(self) -> IntArray:
         """Return all of them."""
+        found: IntArray
+        if len(self.blocks) == 1:
+            first = self.blocks.item() * self._maxima._rows
+            found = (self._maxima._totals[first : first + self._maxima._rows] == self.total).nonzero()[0]
+            found += first
+            return found
         block, place = (self._maxima.by_block()[self.blocks] == self.total).nonzero()
-        found: IntArray = self.blocks[block] * self._maxima._rows + place
+        found = self.blocks[block] * self._maxima._rows + place
         return found
 
     def among(self, rows: IntArray) -> IntArray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, NodeTable
 
+Changed: TypeAlias = slice | Sequence[int]
+"""All rows, or the numbers of some, each once. Mostly it is one row, for which an array costs more than it saves."""
 _REBUILD_SHARE = 4
 """With more than 1/4 of the rows changed, evaluating all at once is cheaper than gathering them."""
-_NO_ROWS: IntArray = np.zeros(0, np.int64)
+_NO_ROWS: Sequence[int] = ()
 
 
 class ChangedRows:
@@ -20,10 +23,10 @@ class ChangedRows:
         self.nodes = nodes
         self._journals = journals
         self._positions = [journal.end for journal in journals]
-        self._taken: tuple[list[int], Rows] = (self._positions, _NO_ROWS)
+        self._taken: tuple[list[int], Changed] = (self._positions, _NO_ROWS)
         """The last answer, and the positions that it was read from."""
 
-    def take(self, *, beside: ChangedRows | None = None) -> Rows | None:
+    def take(self, *, beside: ChangedRows | None = None) -> Changed | None:
         """Return the rows, or all if many changed; None if what changed is not known row by row.
 
         beside: a reader of the same journals that was asked a moment ago. If it began where this one is, they get the
@@ -43,13 +46,17 @@ class ChangedRows:
         self._positions = positions
         return rows
 
-    def _read(self) -> Rows | None:
-        size, rows = self.nodes.size, set[int]()
+    def _read(self) -> Changed | None:
+        size, rows = self.nodes.size, list[int]()
         for journal, position in zip(self._journals, self._positions, strict=True):
+            if journal.end == position:
+                continue
             changed = journal.since(position)
             if changed is None:
                 return None
-            rows.update(changed)
+            rows += changed
+        if len(rows) > 1:
+            rows = list(dict.fromkeys(rows))
         if len(rows) * _REBUILD_SHARE > size:
             return ALL_ROWS
-        return np.array([row for row in rows if row < size], np.int64)
+        return [row for row in rows if row < size]

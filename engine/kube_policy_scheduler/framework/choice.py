@@ -51,27 +51,27 @@ class TieBreak:
 
     def __init__(self, nodes: NodeTable, *, uid: str, seed: int) -> None:
         self._by_hash = nodes.by_hash
-        self._factor = _odd(uid, seed=seed)
-        self._group_order: Hashes | None = None
-        if len(self._by_hash.group_hashes) > 1:
-            self._group_order = self._by_hash.group_hashes * self._factor
+        self._uid, self._seed = uid, seed
 
     def first(self, tied: IntArray) -> int:
         """Return the preferred row."""
         if len(tied) == 1:
             return int(tied[0])
-        if self._group_order is not None:
-            places = self._group_order[self._by_hash.groups[tied]]
-            tied = tied[places == places.min()]
-        return self._by_name(tied)
+        factor = _odd(self._uid, seed=self._seed)
+        hashes = self._by_hash.group_hashes
+        if len(hashes) > 1:
+            places = (hashes * factor)[self._by_hash.groups[tied]]
+            tied = tied[places == places[places.argmin()]]
+        return self._by_name(tied, factor)
 
     def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""
-        if self._group_order is not None and len(tied.blocks) > _FEW_BLOCKS:
-            for group in self._first_groups(self._group_order):
+        if len(tied.blocks) > _FEW_BLOCKS and len(self._by_hash.group_hashes) > 1:
+            factor = _odd(self._uid, seed=self._seed)
+            for group in self._first_groups(self._by_hash.group_hashes * factor):
                 found = tied.among(self._by_hash.rows(group))
                 if len(found):
-                    return self._by_name(found)
+                    return self._by_name(found, factor)
         return self.first(tied.rows())
 
     def _first_groups(self, order: Hashes) -> Iterator[int]:
@@ -80,8 +80,8 @@ class TieBreak:
             groups = order.argpartition(_GROUPS_TRIED)[:_GROUPS_TRIED]
             yield from groups[order[groups].argsort()][1:].tolist()
 
-    def _by_name(self, tied: IntArray) -> int:
-        return int(tied[(self._by_hash.hashes[tied] * self._factor).argmin()])
+    def _by_name(self, tied: IntArray, factor: np.uint64) -> int:
+        return int(tied[(self._by_hash.hashes[tied] * factor).argmin()])
 
 
 def _odd(text: str, *, seed: int) -> np.uint64:

@@ -7,8 +7,8 @@ same cycle. It always evaluates all nodes. `framework.evaluation` is the plain f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.devices import Chosen
@@ -42,8 +42,7 @@ _MOST_PAUSED = 4096
 _NO_DEVICES: Mapping[str, Chosen] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The decision about one pod, with the data to explain it."""
 
     pod: PodInfo
@@ -60,7 +59,7 @@ class Decision:
     diagnosis: Diagnosis | None = None
     preemption: Preemption | None = None
     """The result of preemption if no node is feasible."""
-    devices: Mapping[str, Chosen] = field(default_factory=dict)
+    devices: Mapping[str, Chosen] = msgspec.field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
     new_nodes: NewNodes | None = None
     """Whether new nodes would help, if no node is feasible; None: nobody asked."""
@@ -260,7 +259,7 @@ class Cycle:
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((plugin, weight, prepared))
         if not active:
-            return cache.maxima.tied(cache.maxima.highest), constant
+            return cache.maxima.best(), constant
         tied = self._rankings.best(frame, cache, active, constant=constant)
         return None if tied is None else (tied, 0.0)
 
@@ -377,7 +376,8 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     """
     if cache.rejected:
         return np.zeros(frame.size, np.bool_)
-    live = pre_filter(frame, (*profile.narrowing, *cache.live_filters) if profile.narrowing else cache.live_filters)
+    plugins = cache.live_filters_with_volumes if frame.pod.volumes else cache.live_filters
+    live = pre_filter(frame, (*profile.narrowing, *plugins) if profile.narrowing else plugins)
     if live.rejection is not None:
         return np.zeros(frame.size, np.bool_)
     ok = cache.ok

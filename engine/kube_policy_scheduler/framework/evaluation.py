@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
@@ -21,8 +22,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 
-@dataclass(frozen=True, slots=True)
-class PreFiltered:
+class PreFiltered(msgspec.Struct, frozen=True):
     """The result of PreFilter."""
 
     active: tuple[tuple[FilterPlugin, Any], ...]
@@ -32,6 +32,9 @@ class PreFiltered:
     narrowed_by: tuple[str, ...] = ()
     """Plugins that narrowed `nodes`."""
     rejection: Status | None = None
+
+
+_ALL_SKIP = PreFiltered((), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ def pre_filter(frame: Frame, plugins: Sequence[FilterPlugin]) -> PreFiltered:
             nodes = result.nodes if nodes is None else nodes & result.nodes
             if not nodes:
                 return PreFiltered(tuple(active), nodes, tuple(narrowed), _no_node_left(narrowed))
+    if not active and rejection is None:
+        return _ALL_SKIP
     return PreFiltered(tuple(active), nodes, tuple(narrowed), rejection)
 
 

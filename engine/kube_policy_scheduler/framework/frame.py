@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -35,8 +35,7 @@ class DeviceOrder(Protocol):
         """Return the values by their text; NaN or None is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """The inputs of a decision.
 
     Everything per node is read as `column[frame.rows]`, so the same code looks at all nodes, at the nodes that
@@ -47,7 +46,7 @@ class Frame:
     cluster: Cluster
     now: float
     """Unix seconds."""
-    rows: Rows = field(default_factory=lambda: ALL_ROWS)
+    rows: Rows = ALL_ROWS
     signals: Signals = Signals.EMPTY
     queued: float = 0.0
     """Unix seconds at which the pod first entered the queue."""
@@ -93,11 +92,11 @@ class Frame:
 
     def within(self, extremes: Extremes) -> Frame:
         """Return the same inputs, for scores that compare nodes with all feasible ones."""
-        return replace(self, extremes=extremes)
+        return msgspec.structs.replace(self, extremes=extremes)
 
     def ordered(self, order: DeviceOrder | None) -> Frame:
         """Return the same inputs with another order of devices."""
-        return replace(self, device_order=order)
+        return msgspec.structs.replace(self, device_order=order)
 
     def index(self) -> IntArray:
         """Return the row numbers of this frame, `int64[rows]`."""

@@ -1,4 +1,4 @@
-"""NodeResourcesFit, its score and balanced allocation in one pass over nodes, where a compiled loop is there."""
+"""NodeResourcesFit, its score and balanced allocation together: over all nodes by a compiled loop, or for one node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.framework.accelerator import Kernels
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
-from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.balanced_allocation import (
+    NodeResourcesBalancedAllocation,
+    score_of_two,
+)
+from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, fits
 from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated, ScoredResource
 
@@ -21,6 +26,8 @@ _ANY = -(2**63)
 """What is free is at least that."""
 _MOST_WEIGHT = 100
 """Of a resource; kube-scheduler accepts no more."""
+_MOST_PLAIN = 2**45
+"""With less capacity, and more than none, the plugins have no special cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,8 @@ class FusedResources:
     weights: FloatArray
     scores: int
     """Scores at the beginning of the template's that are part of it."""
+    numbers: tuple[list[int], list[float]]
+    """The amounts and the weights as Python's numbers."""
 
     @classmethod
     def of(
@@ -69,7 +78,14 @@ class FusedResources:
             count += 1
         if min(amounts[2:]) < 0:
             return None
-        return cls(tuple(requested.items()), wanted, np.array(amounts, np.int64), np.array(weights, np.float64), count)
+        return cls(
+            tuple(requested.items()),
+            wanted,
+            np.array(amounts, np.int64),
+            np.array(weights, np.float64),
+            count,
+            (amounts, weights),
+        )
 
     @classmethod
     def of_all(
@@ -88,25 +104,64 @@ class FusedResources:
 
         into: where to write them; None: new columns.
         """
-        nodes, rows = frame.cluster.nodes, frame.rows
+        columns, rows = frame.cluster.nodes.cpu_and_memory, frame.rows
         ok, totals = (np.empty(frame.size, np.bool_), np.empty(frame.size)) if into is None else into
         kernels.score_resources(
             ok,
             totals,
-            nodes.pod_count[rows],
-            nodes.allocatable("pods")[rows],
-            nodes.allocatable("cpu")[rows],
-            nodes.allocatable("memory")[rows],
-            nodes.requested("cpu")[rows],
-            nodes.requested("memory")[rows],
-            nodes.nonzero_cpu[rows],
-            nodes.nonzero_memory[rows],
+            columns.pod_count[rows],
+            columns.allocatable_pods[rows],
+            columns.allocatable_cpu[rows],
+            columns.allocatable_memory[rows],
+            columns.requested_cpu[rows],
+            columns.requested_memory[rows],
+            columns.nonzero_cpu[rows],
+            columns.nonzero_memory[rows],
             self.amounts,
             self.weights,
         )
         for resource, amount in self.others:
             ok &= fits(frame, self.wanted, resource, amount)
         return ok, totals
+
+    def evaluate_row(self, nodes: NodeTable, row: int) -> tuple[bool, float] | None:
+        """Return the same for one row with Python's numbers; None where the plugins have special cases.
+
+        The sum is 0.0 where the pod does not fit.
+        """
+        columns = nodes.cpu_and_memory
+        cpu, memory = columns.allocatable_cpu.item(row), columns.allocatable_memory.item(row)
+        if not (0 < cpu < _MOST_PLAIN and 0 < memory < _MOST_PLAIN):
+            return None
+        amounts, (score_weight, balance_weight) = self.numbers
+        fit_cpu, fit_memory, strategy, more_cpu, more_memory, cpu_weight, memory_weight, *added = amounts
+        held_cpu, held_memory = columns.requested_cpu.item(row), columns.requested_memory.item(row)
+        if (
+            columns.pod_count.item(row) >= columns.allocatable_pods.item(row)
+            or cpu - held_cpu < fit_cpu
+            or memory - held_memory < fit_memory
+        ):
+            return False, 0.0
+        for resource, amount in self.others:
+            offered = nodes.allocatable(resource).item(row)
+            if offered - nodes.requested(resource).item(row) < amount and (
+                offered or resource not in self.wanted.devices
+            ):
+                return False, 0.0
+        total = 0.0
+        if strategy:
+            used_cpu = columns.nonzero_cpu.item(row) + more_cpu
+            used_memory = columns.nonzero_memory.item(row) + more_memory
+            if strategy == _STRATEGIES[LeastAllocated]:
+                part_cpu, part_memory = max(cpu - used_cpu, 0), max(memory - used_memory, 0)
+            else:
+                part_cpu, part_memory = min(used_cpu, cpu), min(used_memory, memory)
+            score = part_cpu * MAX_SCORE // cpu * cpu_weight + part_memory * MAX_SCORE // memory * memory_weight
+            total += float(score // (cpu_weight + memory_weight)) * score_weight
+        if balance_weight:
+            after = min(held_cpu + added[0], MAX_INT64) / cpu, min(held_memory + added[1], MAX_INT64) / memory
+            total += score_of_two((held_cpu / cpu, held_memory / memory), after) * balance_weight
+        return True, total
 
 
 def _can_score(state: Sequence[ScoredResource]) -> bool:

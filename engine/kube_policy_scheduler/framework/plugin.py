@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.status import Refusal, Status
@@ -36,8 +39,7 @@ class Scope(Enum):
     """Also on other nodes, on the pod beyond its template or on the clock: not cached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """PreFilter succeeded; `state` is passed to the plugin's `filter` and `refusals`."""
 
     state: Any = None
@@ -88,6 +90,13 @@ the frame. Where the attribute is None, there is no such method.
 For one node it takes a tenth of the time that arrays take."""
 ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
 """The optional method `score_one(frame, state, row)` of a score, likewise."""
+
+
+MayApply: TypeAlias = Callable[[PodTemplate], bool]
+"""The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
+
+`may_filter` returns False if PreFilter skips every pod of the template that has no volumes, whatever the cluster is
+like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them."""
 
 
 class FilterPlugin(Protocol):

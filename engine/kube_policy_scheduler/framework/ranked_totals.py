@@ -202,11 +202,10 @@ class _Compared:
         static = self._changes.take() if self._changes is not None else None
         if static is None or isinstance(static, slice):
             return False
-        every = np.fromiter(changed, np.int64, len(changed))
-        every = every[cache.ok[every] != self._ok[every]]
-        if not len(every) and not len(static):
+        every = np.array([row for row in changed if cache.ok.item(row) is not self._ok.item(row)], np.int64)
+        if not len(every) and not static:
             return True
-        every = np.union1d(every, static)
+        every = np.union1d(every, np.array(static, np.int64))
         self._ok[every] = cache.ok[every]
         lowest, highest = _numbers(self._flags[every])
         self._flags[every] = 0
@@ -282,7 +281,7 @@ class RankedTotals:
         else:
             self._write(cache, set().union(*(rows for rows in found if rows is not None)))
         if isinstance(self._maxima, BlockMaxima):
-            return self._maxima.tied(self._maxima.highest)
+            return self._maxima.best()
         assert self._by_domain is not None
         assert domains is not None
         assert counts is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from operator import and_
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -30,6 +29,7 @@ from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
+    MayApply,
     ReadsMetrics,
     Ready,
     Scope,
@@ -66,6 +66,8 @@ _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
+_FEW_SUMS = 16
+"""So few rows are faster added up one by one."""
 _NOTHING: Hashable = ((), ())
 """The key of a kind without plugins."""
 _PartKey: TypeAlias = tuple[Profile, Scope, bool, Hashable]
@@ -73,12 +75,18 @@ _PartKey: TypeAlias = tuple[Profile, Scope, bool, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The results of PreFilter and PreScore for one template; plugins of scope CLUSTER are left out."""
+    """What is known of one template before a pod of it comes."""
 
     filters: tuple[tuple[FilterPlugin, Ready], ...]
+    """The results of PreFilter; live plugins, and those that skip the template, are left out."""
     scores: tuple[tuple[ScorePlugin, float, Ready], ...]
+    """The results of PreScore, likewise."""
     rejected: bool = False
     """Whether PreFilter refuses every pod of the template."""
+    live_filters: tuple[FilterPlugin, ...] = ()
+    """Those of live scopes that may have something to do for pods of the template without volumes."""
+    live_scores: tuple[tuple[ScorePlugin, float], ...] = ()
+    """Those of live scopes that may have something to do for pods of the template, with their weights."""
 
     def by_kind(self) -> list[Prepared]:
         """Return the results of the plugins of each kind, see `_KEPT`."""
@@ -103,11 +111,15 @@ _NO_PLUGINS = Prepared((), ())
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
-    """Run PreFilter and PreScore for the frame's template; those that skip it are left out."""
-    whole = frame.at(slice(None))
+    """Run PreFilter and PreScore of the plugins whose results are kept, for the frame's template."""
+    whole, template = frame.at(slice(None)), frame.template
     filters: list[tuple[FilterPlugin, Ready]] = []
+    live_filters: list[FilterPlugin] = []
     for plugin in profile.filters:
         if plugin.scope in _LIVE_SCOPES:
+            may_filter: MayApply | None = getattr(plugin, "may_filter", None)
+            if may_filter is None or may_filter(template):
+                live_filters.append(plugin)
             continue
         result = plugin.pre_filter(whole)
         if isinstance(result, Status):
@@ -115,13 +127,17 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
         if not isinstance(result, Skip):
             filters.append((plugin, result))
     scores: list[tuple[ScorePlugin, float, Ready]] = []
+    live_scores: list[tuple[ScorePlugin, float]] = []
     for weighted in profile.scores:
         if weighted.plugin.scope in _LIVE_SCOPES:
+            may_score: MayApply | None = getattr(weighted.plugin, "may_score", None)
+            if may_score is None or may_score(template):
+                live_scores.append((weighted.plugin, weighted.weight))
             continue
         prepared = weighted.plugin.pre_score(whole)
         if not isinstance(prepared, Skip):
             scores.append((weighted.plugin, weighted.weight, prepared))
-    return Prepared(tuple(filters), tuple(scores))
+    return Prepared(tuple(filters), tuple(scores), live_filters=tuple(live_filters), live_scores=tuple(live_scores))
 
 
 @dataclass(slots=True)
@@ -192,8 +208,11 @@ class _Answers:
         self._read = self._readings(frame)
         self._accelerator = accelerator
         self._fused = FusedResources.of(self.filters, self.scores) if scope is Scope.ROW else None
-        self._filter_one: list[FilterOne | None] = [getattr(p, "filter_one", None) for p, _ in self.filters]
-        self._score_one: list[ScoreOne | None] = [getattr(p, "score_one", None) for p, *_ in self.scores]
+        self._row = _RowPlan.of(self.filters, self.scores)
+        self._row_besides_fused = _RowPlan.of(
+            [each for each in self.filters if self._fused is None or each[1].state is not self._fused.wanted],
+            self.scores if self._fused is None else self.scores[self._fused.scores :],
+        )
         self.renewals = 0
         """How often all rows were evaluated."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
@@ -219,8 +238,10 @@ class _Answers:
             before, self._read = self._read, self._readings(frame)
             if any(now is not then for now, then in zip(self._read, before, strict=True)):
                 rows = ALL_ROWS
-        if isinstance(rows, slice) or len(rows):
+        if isinstance(rows, slice):
             self._update(frame.at(rows))
+        elif rows:
+            self._update_some(frame, rows)
         elif len(self.ok) != frame.cluster.nodes.size:
             self._resize(frame.cluster.nodes.size)
         return True
@@ -233,11 +254,16 @@ class _Answers:
         for kept in self.normalizing:
             kept.raw = _resized(kept.raw, size)
 
+    def _update_some(self, frame: Frame, rows: Sequence[int]) -> None:
+        few = len(rows) == 1 or (len(rows) <= _FEW_ROWS and self._row.is_complete)
+        if few and not self.normalizing and len(self.ok) == frame.cluster.nodes.size:
+            for row in rows:
+                self._update_row(frame, row)
+        else:
+            self._update(frame.at(np.array(rows, np.int64)))
+
     def _update(self, frame: Frame) -> None:
         rows, size = frame.rows, frame.cluster.nodes.size
-        if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS and len(self.ok) == size and not self.normalizing:
-            self._update_few(frame, rows.tolist())
-            return
         self.renewals += isinstance(rows, slice)
         kernels = self._accelerator.kernels
         fused = self._fused if kernels is not None else None
@@ -264,27 +290,44 @@ class _Answers:
         self._resize(size)
         self.ok[rows], self.base[rows] = ok, base
 
-    def _update_few(self, frame: Frame, rows: list[int]) -> None:
-        """Do the same as `_update`, row by row where a plugin has a form for one node."""
-        ok, base = [True] * len(rows), [0.0] * len(rows)
-        frames = [frame] if len(rows) == 1 else [frame.at(np.array([row])) for row in rows]
-        for (plugin, ready), one in zip(self.filters, self._filter_one, strict=True):
-            if one is not None:
-                passing = [one(each, ready.state, row) for each, row in zip(frames, rows, strict=True)]
-            else:
-                passing = plugin.filter(frame, ready.state).tolist()
-            if ready.nodes is not None:
-                names = (frame.cluster.nodes.infos[row].name for row in rows)
-                passing = [passes and name in ready.nodes for passes, name in zip(passing, names, strict=True)]
-            ok = list(map(and_, ok, passing))
-        for (scorer, weight, state), score_one in zip(self.scores, self._score_one, strict=True):
-            if score_one is not None:
-                scores = [score_one(each, state, row) for each, row in zip(frames, rows, strict=True)]
-            else:
-                scores = scorer.score(frame, state).tolist()
-            base = [total + score * weight for total, score in zip(base, scores, strict=True)]
-        for row, passes, total in zip(rows, ok, base, strict=True):
-            self.ok[row], self.base[row] = passes, total
+    def _update_row(self, frame: Frame, row: int) -> None:
+        """Do the same as `_update` for one row, with Python's numbers: an array of one takes ten times as long."""
+        fused = self._fused.evaluate_row(frame.cluster.nodes, row) if self._fused is not None else None
+        (ok, base), plan = ((True, 0.0), self._row) if fused is None else (fused, self._row_besides_fused)
+        if ok and not plan.is_empty:
+            one = frame.at(np.array([row]))
+            for plugin, ready, filter_one in plan.filters:
+                if filter_one is not None:
+                    ok = ok and filter_one(one, ready.state, row)
+                else:
+                    ok = ok and plugin.filter(one, ready.state).item(0)
+                if ready.nodes is not None:
+                    ok = ok and frame.cluster.nodes.infos[row].name in ready.nodes
+            for scorer, weight, state, score_one in plan.scores if ok else ():
+                score = score_one(one, state, row) if score_one is not None else scorer.score(one, state).item(0)
+                base += score * weight
+        self.ok[row], self.base[row] = ok, base
+
+
+@dataclass(frozen=True, slots=True)
+class _RowPlan:
+    """Filters and scores with their forms for one row; None where a plugin has none."""
+
+    filters: tuple[tuple[FilterPlugin, Ready, FilterOne | None], ...]
+    scores: tuple[tuple[ScorePlugin, float, Any, ScoreOne | None], ...]
+    is_empty: bool
+    is_complete: bool
+    """Whether each has such a form."""
+
+    @classmethod
+    def of(
+        cls, filters: Sequence[tuple[FilterPlugin, Ready]], scores: Sequence[tuple[ScorePlugin, float, Any]]
+    ) -> _RowPlan:
+        """Look for the forms."""
+        of_filters = tuple((p, ready, getattr(p, "filter_one", None)) for p, ready in filters)
+        of_scores = tuple((p, weight, state, getattr(p, "score_one", None)) for p, weight, state in scores)
+        forms = [each[-1] for each in (*of_filters, *of_scores)]
+        return cls(of_filters, of_scores, not forms, None not in forms)
 
 
 def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray]:
@@ -331,10 +374,11 @@ class TemplateCache:
         self.row_filters = [(p, ready.state) for p, ready in prepared.filters if p.scope in _BY_ROW]
         """Kept filters that read what pods on the node use, with their state."""
         self.normalizing = [score for part in parts for score in part.normalizing]
-        self.live_filters = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
-        """Filters of scope CLUSTER, which run each time."""
-        live = [(s.plugin, s.weight) for s in profile.scores if s.plugin.scope in _LIVE_SCOPES]
-        self.live_scores = sorted(live, key=lambda score: isinstance(score[0], ScoresByDomain))
+        self.live_filters = prepared.live_filters
+        """Filters of scope CLUSTER that run for each pod without volumes."""
+        self.live_filters_with_volumes = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
+        """Those that run for each pod with volumes."""
+        self.live_scores = sorted(prepared.live_scores, key=lambda score: isinstance(score[0], ScoresByDomain))
         """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`.
 
         Those by domain are added last, on all paths: the order decides how sums are rounded."""
@@ -346,6 +390,11 @@ class TemplateCache:
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
+        self._live_parts = [part for part in parts if part.scope is not Scope.TEMPLATE]
+        """Those that may change without a static change."""
+        self._reads_metrics = any(part.scope in _BY_READING for part in parts)
+        self._statics = -1
+        """The number of static changes that all parts have read."""
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
@@ -356,7 +405,7 @@ class TemplateCache:
         self.maxima: BlockMaxima
         """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
         self._passing: IntArray | None = None
-        self._renewals: list[int]
+        self._renewals = 0
         if looked_at is None:
             self._put_together()
         else:
@@ -399,16 +448,23 @@ class TemplateCache:
                 return False
             self._images = nodes.images_version
         rows = self._changes.take()
-        if rows is None or not all(part.refresh(frame, beside=self._changes) for part in self._parts):
+        if rows is None:
             return False
-        if isinstance(rows, slice) or self._renewals != [part.renewals for part in self._parts]:
+        if not rows and not self._reads_metrics and len(self.ok) == nodes.size:
+            return True
+        statics = nodes.static_changes.end + nodes.image_changes.end  # both only grow
+        for part in self._live_parts if statics == self._statics else self._parts:
+            if not part.refresh(frame, beside=self._changes):
+                return False
+        self._statics = statics
+        if isinstance(rows, slice) or self._renewals != sum([part.renewals for part in self._parts]):
             self._put_together()
-        elif len(rows) or len(self.ok) != nodes.size:
+        elif rows or len(self.ok) != nodes.size:
             self._update(rows, size=nodes.size)
         return True
 
     def _put_together(self) -> None:
-        self._renewals = [part.renewals for part in self._parts]
+        self._renewals = sum([part.renewals for part in self._parts])
         kernels = self._accelerator.kernels
         if kernels is not None and len(self._parts) > 1:
             *others, last = self._parts
@@ -427,13 +483,13 @@ class TemplateCache:
         ok, totals = _added(self._parts, rows)
         return ok, np.where(ok, totals, -np.inf)
 
-    def _update(self, rows: IntArray, *, size: int) -> None:
-        changed = rows.tolist()
+    def _update(self, changed: Sequence[int], *, size: int) -> None:
         self.changes.note_many(changed)
-        if len(rows) <= _FEW_ROWS and len(self.ok) == size:
+        if len(changed) <= _FEW_SUMS and len(self.ok) == size:
             for row in changed:
-                self._update_one(row)
+                self._update_row(row)
             return
+        rows = np.array(changed, np.int64)
         ok, totals = self._sums(rows)
         if len(self.ok) != size:
             self.ok = _resized(self.ok, size)
@@ -446,7 +502,7 @@ class TemplateCache:
             self._passing = None
         self.maxima.write(rows, totals, size=size)
 
-    def _update_one(self, row: int) -> None:
+    def _update_row(self, row: int) -> None:
         ok, total = True, 0.0
         for part in self._parts:
             ok = ok and part.ok.item(row)
@@ -498,7 +554,7 @@ class TemplateCaches:
         prepared = prepare(frame, profile)
         kinds = prepared.by_kind()
         of_kinds = [of.key(frame.template) for of in kinds]
-        key = profile, prepared.rejected, *of_kinds
+        key = _key_of(prepared, of_kinds, profile)
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
             keys = [
@@ -583,4 +639,10 @@ def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
 
 def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
     """Return a value that is equal for templates with equal results of all cached plugins on every node."""
-    return profile, prepared.rejected, *(of.key(template) for of in prepared.by_kind())
+    return _key_of(prepared, [of.key(template) for of in prepared.by_kind()], profile)
+
+
+def _key_of(prepared: Prepared, of_kinds: Sequence[Hashable], profile: Profile) -> tuple[Hashable, ...]:
+    # live plugins are in the key because the profile's that have nothing to do for a template are not asked
+    live = tuple(map(id, prepared.live_filters)), tuple([id(plugin) for plugin, _ in prepared.live_scores])
+    return profile, prepared.rejected, live, *of_kinds

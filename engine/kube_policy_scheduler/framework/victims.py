@@ -259,7 +259,7 @@ class KeptVictims:
             changes, _, found = known
             rows = changes.take()
             if rows is not None and not isinstance(rows, slice):
-                found.forget(rows[rows < len(found)])
+                found.forget(np.array([row for row in rows if row < len(found)], np.int64))
                 found.resize(nodes.size)
                 self._found[key] = known
                 return found

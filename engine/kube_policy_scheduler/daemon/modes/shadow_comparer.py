@@ -65,7 +65,7 @@ class ShadowComparer:
         if nominated:
             cluster.nominate(pod, "")
         try:
-            frame = replace(self._algorithm.frame(queued), pod=pod)
+            frame = msgspec.structs.replace(self._algorithm.frame(queued), pod=pod)
             return self._compared(queued, frame, profile=profile, base=base)
         finally:
             if nominated:

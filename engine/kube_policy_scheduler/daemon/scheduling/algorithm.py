@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from kube_policy_scheduler.builtins import metrics
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -125,7 +126,7 @@ class Algorithm(ScheduleAlgorithm):
         found = self.awaiting_nodes.judge(
             self.frame(queued), self.profile(queued.pod), decision.diagnosis, gang=gang, together=together
         )
-        return replace(decision, new_nodes=found)
+        return msgspec.structs.replace(decision, new_nodes=found)
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers receive it."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import NoReturn, assert_never
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.adapters.http_extender import ExtenderError
@@ -642,7 +643,7 @@ class Scheduler:
     ) -> None:
         """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
         if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
-            decision = replace(decision, message=f"{decision.message} {far}.")
+            decision = msgspec.structs.replace(decision, message=f"{decision.message} {far}.")
         decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began)
         # a pod that waits for long is retried many times and fails for the same reason

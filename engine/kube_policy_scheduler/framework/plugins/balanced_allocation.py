@@ -74,9 +74,13 @@ class NodeResourcesBalancedAllocation(Score):
             return float(self.score(frame.at(np.array([row])), state)[0])
         first, second = float(capacities[0]), float(capacities[1])
         used = [nodes.requested(name).item(row) for name, _ in state]
-        before = _balance_of_two(used[0] / first, used[1] / second)
-        used = [min(each + amount, MAX_INT64) for each, (_, amount) in zip(used, state, strict=True)]
-        return float(_HALF + (_HALF + _balance_of_two(used[0] / first, used[1] / second) - before) // 2)
+        more = [min(each + amount, MAX_INT64) for each, (_, amount) in zip(used, state, strict=True)]
+        return score_of_two((used[0] / first, used[1] / second), (more[0] / first, more[1] / second))
+
+
+def score_of_two(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Return the score of a node by the used shares of two resources, without and with the pod."""
+    return float(_HALF + (_HALF + _balance_of_two(*after) - _balance_of_two(*before)) // 2)
 
 
 def _balance_of_two(first: float, second: float) -> int:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.device_classes import class_by_resource
+from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.object_store import object_key
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
 from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
@@ -139,6 +139,12 @@ class DynamicResources(Filter, Score):
     normalizes = True
 
     # --- PreFilter -----------------------------------------------------------------------------------
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return whether pods of the template name claims, or request what a DeviceClass may provide."""
+        return bool(template.spec.resource_claims) or any(map(may_be_provided, template.requests))
+
+    may_score = may_filter
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pod's claims; skip pods without any."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import (
+    NO_TERMS,
     AffinityTerm,
     AffinityTerms,
     CarriedTerm,
@@ -86,6 +87,8 @@ class InterPodAffinity:
         terms = affinity_terms(frame.template)
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
+        if terms is NO_TERMS and not frame.cluster.counters.are_terms_carried:
+            return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not carried.by and not terms.required and not terms.required_anti:
             return SKIP
@@ -125,6 +128,8 @@ class InterPodAffinity:
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Find the pods by domain; skip if no preferred term, of the pod or of placed ones, matches anything."""
         terms = affinity_terms(frame.template)
+        if terms is NO_TERMS and not frame.cluster.counters.are_terms_carried:
+            return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
             return SKIP

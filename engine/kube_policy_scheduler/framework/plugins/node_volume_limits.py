@@ -12,6 +12,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.attached_volumes import VolumeId, csi_volumes
 from kube_policy_scheduler.cluster.claims import not_made_for
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
@@ -37,6 +38,10 @@ class NodeVolumeLimits:
     default: ClassVar[Default] = Default(8, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return False: pods without volumes are skipped."""
+        return False
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pod's CSI volumes; skip pods without them."""

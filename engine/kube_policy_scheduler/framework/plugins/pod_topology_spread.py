@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -69,6 +70,10 @@ class PodTopologySpread:
         }
     )
     normalizes: ClassVar[bool] = True
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return whether there may be hard constraints: the system's defaults are soft."""
+        return bool(template.spec.topology_spread_constraints) or self.defaults is not SYSTEM_DEFAULTS
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Count per domain; skip pods without hard constraints."""

@@ -33,7 +33,7 @@ from kube_policy_scheduler.cluster.csi_migration import (
 from kube_policy_scheduler.cluster.node_lookup import rows_of_volume
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
@@ -107,6 +107,10 @@ class VolumeBinding:
     default: ClassVar[Default] = Default(9, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return False: pods without volumes are skipped."""
+        return False
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Sort the claims; refuse the pod if one is missing, lost, being deleted, or should be bound but is not."""

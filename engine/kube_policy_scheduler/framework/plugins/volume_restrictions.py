@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
@@ -44,6 +45,10 @@ class VolumeRestrictions:
     default: ClassVar[Default] = Default(7, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return False: pods without volumes are skipped."""
+        return False
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find conflicts; skip pods without possible conflicts."""

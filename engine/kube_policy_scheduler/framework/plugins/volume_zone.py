@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
@@ -44,6 +45,10 @@ class VolumeZone:
     default: ClassVar[Default] = Default(10)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """Return False: pods without volumes are skipped."""
+        return False
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the volumes' labels; skip pods whose volumes have none."""
