@@ -37,7 +37,10 @@ def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
         totals = np.concatenate((totals[:size], np.zeros(max(0, size - before))))
         rows = np.array(list(values), np.int64)
         totals[rows] = list(values.values())
-        maxima.write(rows, totals[rows], size=size)
+        if len(values) == 1 and size == before:
+            maxima.write_one(int(rows[0]), float(totals[rows[0]]))
+        else:
+            maxima.write(rows, totals[rows], size=size)
 
         highest = maxima.highest
         tied = maxima.best()

@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
-from kube_policy_scheduler.framework.plugin import Ready
+from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
@@ -91,6 +91,20 @@ def test_all_rows_at_once_are_scored_as_each_row_alone(events: list[Event], vari
         scores = plugin.score(frame, prepared.state)
 
         assert scores.tolist() == [plugin.score(frame.at(rows[i : i + 1]), prepared.state)[0] for i in rows]
+
+
+@given(EVENTS, VARIANTS)
+def test_plugins_that_are_not_asked_about_a_template_have_nothing_to_do(events: list[Event], variant: int) -> None:
+    cluster = world_after(events).cluster
+    frame = Frame(incoming(cluster, variant), cluster, NOW)
+    assert not frame.pod.volumes
+    for plugin in kubernetes_filters():
+        if hasattr(plugin, "may_filter") and not plugin.may_filter(frame.template):
+            assert plugin.pre_filter(frame) is SKIP, plugin.name
+    for weighted in kubernetes_scores():
+        if hasattr(weighted.plugin, "may_score") and not weighted.plugin.may_score(frame.template):
+            prepared = weighted.plugin.pre_score(frame)
+            assert prepared is SKIP or not prepared.adds, weighted.plugin.name
 
 
 @given(EVENTS, VARIANTS)

@@ -95,9 +95,28 @@ def equal_answers(fused: TemplateCache, plain: TemplateCache) -> None:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kernels) -> None:
+    cluster, profile, incoming = drawn_decision(data, fewest_nodes=1)
+
+    same_answers(cluster, incoming, profile, kernels)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_one_changed_row_equals_the_plugins_bit_by_bit(data: st.DataObject) -> None:
+    cluster, profile, incoming = drawn_decision(data, fewest_nodes=4)
+    frame, caches = Frame(cluster.templates.pod(incoming), cluster, 0.0), TemplateCaches()
+    caches.of(frame, profile)
+    for number in range(data.draw(st.integers(1, 5))):
+        more = cluster.templates.pod(pod(f"more-{number}", data.draw(REQUESTS)))
+        cluster.place(more, data.draw(st.sampled_from(cluster.nodes.names)))
+
+        equal_answers(caches.of(frame, profile), TemplateCaches().of(frame, profile))
+
+
+def drawn_decision(data: st.DataObject, *, fewest_nodes: int) -> tuple[Cluster, Profile, objects.Pod]:
     cluster = Cluster()
     pods = st.sampled_from(["0", "1", "2", "110"])
-    for number in range(data.draw(st.integers(1, 6))):
+    for number in range(data.draw(st.integers(fewest_nodes, 6))):
         cluster.set_node(node(f"n{number}", data.draw(REQUESTS) | {"pods": data.draw(pods)}))
     for number in range(data.draw(st.integers(0, 6))):
         held = cluster.templates.pod(pod(f"held-{number}", data.draw(REQUESTS)))
@@ -120,8 +139,7 @@ def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kern
     )
     spec = data.draw(st.sampled_from([{}, {"overhead": {"cpu": "250m", "memory": "120Mi"}}]))
     incoming = pod("incoming", *data.draw(st.lists(REQUESTS, min_size=0, max_size=2)), **spec)
-
-    same_answers(cluster, incoming, profile, kernels)
+    return cluster, profile, incoming
 
 
 @pytest.mark.parametrize("size", [127, 128, 129, 511, 512, 513, 1500])

@@ -110,6 +110,19 @@ def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
         cluster.place(incoming, expected)
 
 
+def test_a_pod_with_volumes_is_filtered_by_them_after_one_of_its_template_without(cluster: Cluster) -> None:
+    cycle, profile = Cycle(), kubernetes_profile()
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    without, with_volume = (pod(cluster, "a", volumes=[one]) for one in ({"name": "data", "emptyDir": {}}, claim))
+
+    assert without.template is with_volume.template
+    assert not without.volumes
+    assert cycle.decide(frame(without, cluster), profile).host is not None
+    refused = cycle.decide(frame(with_volume, cluster), profile)
+    assert refused.host is None
+    assert 'persistentvolumeclaim "none" not found' in refused.message
+
+
 def test_profiles_share_nothing(cluster: Cluster) -> None:
     kept = TemplateCaches()
     incoming = frame(pod(cluster, "a"), cluster)
