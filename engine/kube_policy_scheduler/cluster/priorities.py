@@ -107,12 +107,20 @@ class _Level:
 
     def update(self, row: int, requests: Iterable[tuple[str, int]], step: int) -> None:
         self.pods += step
-        self.add(row, "pods", step)
+        columns = self._columns
+        if columns is None:
+            held = self._rows.setdefault(row, {})
+            held["pods"] = held.get("pods", 0) + step
+            for resource, amount in requests:
+                if resource != "pods":
+                    held[resource] = held.get(resource, 0) + step * amount
+            if not held["pods"]:
+                del self._rows[row]
+            return
+        columns["pods"][row] += step
         for resource, amount in requests:
             if resource != "pods":
                 self.add(row, resource, step * amount)
-        if self._columns is None and not self._rows[row]["pods"]:
-            del self._rows[row]
 
     def update_many(
         self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]

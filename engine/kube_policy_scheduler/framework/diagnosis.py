@@ -56,7 +56,7 @@ class Diagnosis:
         """Return the names of the plugins that reject the pod."""
         if self.rejection is not None:
             return frozenset((self.rejection.plugin,))
-        return frozenset(self.plugins[i] for i in np.unique(self.first) if i != _PASSED)
+        return frozenset([self.plugins[index] for index, _ in self.refusals])
 
     def refused_by(self, plugin: str) -> IntArray:
         """Return the rows that a plugin was the first to refuse, ascending."""

@@ -251,7 +251,9 @@ def _search(
         most_trials: on nodes of which nothing is known yet; None: any number.
     """
     hopeless, why_not = trial.hopeless()
-    order = np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset])))
+    hopeful = (~hopeless).nonzero()[0]
+    start = hopeful.searchsorted(offset)
+    order = np.concatenate((hopeful[start:], hopeful[:start]))
     first = order[:enough]  # all of these are checked
     found: dict[int, Victims] = {}
     refused: set[int] = set()
