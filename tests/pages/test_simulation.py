@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kube_policy_scheduler.cli.commands.simulate import difference_rows, difference_title
+from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod
 from kube_policy_scheduler.pages.simulation import simulation_page
+from kube_policy_scheduler.tooling.simulation.autoscaling import parse_autoscaling
 from kube_policy_scheduler.tooling.simulation.results import Result, data, summary
 from kube_policy_scheduler.tooling.simulation.run import run
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from kube_policy_scheduler.tooling.simulation.trace import Experiment
+from kube_policy_scheduler.tooling.tuning.judging import compared_runs
 from tests.fakes.browser import Browser
 from tests.tooling.simulation.scenarios import node, pod, variant
 
@@ -57,3 +61,31 @@ def test_the_experiment_is_shown_against_what_was_asked_for(browser: Browser, dr
     assert "gpu asked for, % of what there is" in text
     assert "gpu: free room that is of no use" in text
     assert "Pods dropped" in text
+
+
+def test_two_policies_side_by_side_with_their_differences_and_the_values_as_tables(browser: Browser) -> None:
+    shapes = Source("s.yaml", "shapes:\n- {name: big, node: {cpu: 8, mem: 64Gi}, max: 3, delay: 1min, price: 0.5}\n")
+    arrivals = [Arrival(10.0 * number, f"p{number}", pod(cpu="2"), 600) for number in range(12)]
+    scenario = Scenario([node("a")], arrivals, autoscaling=parse_autoscaling(shapes, things=[]))
+    queues = (
+        'queue all for pods where pod.namespace == "default" min cpu 2\norder by queue.share\nscore most_allocated()'
+    )
+    who = [PolicyVariant("kubernetes", compared_by=variant(queues).tree), variant(queues)]
+    results = [
+        Result(one.name, tuple(run(scenario, one, seed=seed, stopwatch=lambda: 0.0) for seed in range(2)))
+        for one in who
+    ]
+    compared = compared_runs(results[0].runs, results[1].runs, scenario)
+    found = data(results, scenario) | {"against": "kubernetes"}
+    rows = difference_rows(compared)
+    title = difference_title("test", results[0])
+    with browser.open(simulation_page(found, summary(results, scenario), [(title, rows)])) as view:
+        assert view.troubles == []
+        assert view.requests == []
+        text = view.text()
+        tables = view.run(lambda page: page.evaluate("document.querySelectorAll('details.values table').length"))
+        charts = view.run(lambda page: page.evaluate("document.querySelectorAll('figure.chart').length"))
+    titles = ("Nodes", "Price of the nodes", "Pods bound", "Pods pending", "cpu of queue all", "nodes, most")
+    for wanted in ("test against kubernetes, 2 paired runs", *titles):
+        assert wanted in text
+    assert 0 < tables <= charts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,8 @@ def workers(backend: str, *, jobs: int, address: str | None = None) -> Iterator[
         calls = (joblib.delayed(_shielded if jobs != 1 else _plain)(function, each) for each in arguments)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield from joblib.Parallel(n_jobs=jobs, return_as="generator")(calls)
+            # Ray's backend gives all results at the end only
+            yield from joblib.Parallel(n_jobs=jobs, return_as="list" if backend == RAY else "generator")(calls)
 
     name = {PROCESSES: "loky", RAY: "ray", DASK: "dask"}[backend]
     try:
@@ -76,5 +78,6 @@ def _plain(function: Callable[[Any], _T], argument: Any) -> _T:
 
 
 def _shielded(function: Callable[[Any], _T], argument: Any) -> _T:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if threading.current_thread() is threading.main_thread():  # Dask's workers run tasks in other threads
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return function(argument)

@@ -15,12 +15,15 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, terminal
+from kube_policy_scheduler.times import short_duration
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import Run
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
+    from kube_policy_scheduler.tooling.tuning.judging import Comparison
 
 EPILOG = """
 \b
@@ -29,6 +32,7 @@ Examples:
   policyctl simulate kubernetes policies/ --cluster cluster.yaml --pods pods.yaml --html report.html
   policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace with its own times
   policyctl simulate policies/gpu/*.policy --cluster nodes.csv --pods pods.csv --until 130% --seeds 10
+  policyctl simulate new.policy --against old.policy --cluster cluster.yaml --pods pods.yaml --seeds 5 --html both.html
   policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv   # metrics over time
   policyctl simulate cool.policy --cluster cluster.yaml --pods pods.yaml --prometheus-url http://127.0.0.1:9090 \\
     --from 2026-11-16T00:00:00Z --to 2026-11-17T00:00:00Z --step 1min
@@ -43,9 +47,13 @@ pods.yaml lists pods in the short form of policy tests, with times:
   - {name: train, cpu: 8, mem: 32Gi, resources: {nvidia.com/gpu: 2}, at: 10min, lasts: 1d}
 
 \b
-Exit codes: 0 success; 2 the command could not run.
+Ctrl-C ends the simulation and shows what is done so far.
+
+\b
+Exit codes: 0 success; 2 the command could not run; 130 Ctrl-C.
 """
 _KUBERNETES = "kubernetes"
+_INTERRUPTED = 130
 
 
 class Share(click.ParamType[float]):
@@ -79,6 +87,10 @@ class Share(click.ParamType[float]):
     help="Number of runs, each with a different seed.",
 )
 @click.option(
+    "--against", metavar="POLICY", shell_complete=files.complete_path,
+    help="Compare with this policy, and show the differences: paired by seed, with the standard error.",
+)  # fmt: skip
+@click.option(
     "--shares", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write what each queue uses over time to this file: .csv, or a plot as .svg.",
 )  # fmt: skip
@@ -92,6 +104,7 @@ def command(
     all_nodes: bool,
     seed: int,
     seeds: int,
+    against: str | None,
     shares: Path | None,
     form: str,
     html: Path | None,
@@ -104,6 +117,7 @@ def command(
     scheduler that the policies do not serve count as theirs. The results are: the utilization and its balance, the free
     GPU capacity that cannot be used, and the waiting times. With queues, the results also say what each queue used and
     borrowed, and how many of its pods were evicted. With several seeds, the results are mean and standard deviation.
+    With --against, the results say for each measure whether it is better by more than chance.
     """
     from kube_policy_scheduler.documents.report import report_values
     from kube_policy_scheduler.documents.yaml_document import DocumentError
@@ -112,19 +126,26 @@ def command(
     if shares is not None and shares.suffix.lower() not in (".csv", ".svg"):
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     try:
-        variants, sources = with_metrics(_variants(policies or (_KUBERNETES,)), sources)
+        variants, sources = with_metrics(_variants(_names(policies, against)), sources)
         made = scenarios(sources, until=until, all_nodes=all_nodes)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
             say(f"policyctl: {note}", err=True)
         if shares is not None and all(variant.tree is None for variant in variants):
             raise click.UsageError("--shares: none of the policies declares a queue")
-        results = _run_all(variants, made, range(seed, seed + seeds))
+        with interruptible() as stop:
+            results = _run_all(variants, made, range(seed, seed + seeds), stop)
+            interrupted = stop()
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
+    differences = _differences(results, example) if against is not None and len(results) == len(variants) else []
+    found = reporting.data(results, example) | {
+        "against": results[0].name if differences else None,
+        "differences": [{"policy": name, **one.data()} for name, each in differences for one in each],
+    }
     if form == "json":
-        say_json(reporting.data(results, example) | {"prices": report_values(cluster_sources.price_sources())})
+        say_json(found | {"prices": report_values(cluster_sources.price_sources())})
     else:
         say(reporting.summary(results, example))
         if any(result.price() is not None for result in results):
@@ -132,6 +153,8 @@ def command(
             which = "all nodes, with those that are ordered," if example.nodes_change else "the nodes in use"
             say(f"price/h is the mean price of {which} that have one; {where}")
         say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
+        for name, each in differences:
+            say_lines(["", difference_title(name, results[0]), *terminal().table(difference_rows(each), right_from=1)])
         if sys.stderr.isatty():
             say(reporting.speed(results), err=True)
     if shares is not None:
@@ -139,9 +162,44 @@ def command(
     if html is not None:
         from kube_policy_scheduler.pages.simulation import simulation_page
 
-        page = simulation_page(reporting.data(results, example), reporting.summary(results, example))
+        tables = [(difference_title(name, results[0]), difference_rows(each)) for name, each in differences]
+        page = simulation_page(found, reporting.summary(results, example), tables)
         cluster_sources.write_page(html, page, plots=True)
-    return 0
+    return _INTERRUPTED if interrupted else 0
+
+
+def _names(policies: Sequence[str], against: str | None) -> Sequence[str]:
+    """Return what is compared; the one that others are compared with comes first."""
+    if against is None:
+        return policies or (_KUBERNETES,)
+    if not policies or set(policies) == {against}:
+        raise click.UsageError(f"--against {against}: also name the policy to compare with it")
+    return (against, *policies)
+
+
+def _differences(results: Sequence[Result], scenario: Scenario) -> list[tuple[str, list[Comparison]]]:
+    """Return for each policy but the first how its measures differ from those of the first."""
+    from kube_policy_scheduler.tooling.tuning.judging import compared_runs
+
+    first = results[0]
+    return [(each.name, compared_runs(first.runs, each.runs, scenario)) for each in results[1:]]
+
+
+def difference_title(name: str, against: Result) -> str:
+    """Return the title of a table of differences."""
+    return f"{name} against {against.name}, {plural(len(against.runs), 'paired run')}"
+
+
+def difference_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Return a table of differences; less is better in each row."""
+    rows: list[tuple[str, ...]] = [("measure, less is better", "against", "policy", "change", "±", "")]
+    for one in comparisons:
+        before, after = (sum(side) / len(side) for side in (one.today, one.tuned))
+        error = one.measure.text(one.standard_error) if len(one.today) > 1 else "–"
+        mark = "better" if one.is_better else "worse" if one.is_worse else ""
+        text = one.measure.text
+        rows.append((one.measure.name, text(before), text(after), text(one.change, sign=True), error, mark))
+    return rows
 
 
 def _write_shares(path: Path, results: Sequence[Result], scenario: Scenario) -> None:
@@ -180,7 +238,10 @@ def _variants(names: Sequence[str]) -> list[PolicyVariant]:
     return [replace(variant, compared_by=tree) for variant in found]
 
 
-def _run_all(variants: Sequence[PolicyVariant], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:
+def _run_all(
+    variants: Sequence[PolicyVariant], made: Callable[[int], Scenario], seeds: Sequence[int], stop: Callable[[], bool]
+) -> list[Result]:
+    """Simulate every variant with every seed; stopped early, return the seeds that all variants have."""
     from kube_policy_scheduler.cli.terminal import status_line
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import run
@@ -197,6 +258,30 @@ def _run_all(variants: Sequence[PolicyVariant], made: Callable[[int], Scenario],
                     bar = "#" * int(20 * ((number - 1) + done / of) / total)  # noqa: B023
                     show(f"[{bar:<20}] run {number} of {total}: {name}, {done:,} of {of:,} pods")  # noqa: B023
 
-                done = run(scenario, variant, seed=seed, stopwatch=time.perf_counter, progress=progress)
+                if stop() and number > 1:
+                    break
+                done = run(scenario, variant, seed=seed, stopwatch=time.perf_counter, progress=progress, stop=stop)
                 runs[variant.name].append(done)
+    if stop():
+        runs = _complete(runs, len(seeds), drops=scenario.drops)
     return [Result(name, tuple(each)) for name, each in runs.items()]
+
+
+def _complete(runs: dict[str, list[Run]], seeds: int, *, drops: bool) -> dict[str, list[Run]]:
+    """Return the runs of the seeds that are complete; without one, what there is of the first seed.
+
+    Raises:
+        click.ClickException: there is nothing to show.
+    """
+    made = sum(map(len, runs.values()))
+    complete, last = (made - 1) // len(runs), list(runs)[(made - 1) % len(runs)]
+    if complete:
+        say(f"policyctl: stopped: {complete} of {plural(seeds, 'seed')} complete", err=True)
+        return {name: each[:complete] for name, each in runs.items()}
+    kept = {name: each for name, each in runs.items() if each and not (drops and name == last)}
+    if not kept:
+        raise click.ClickException("stopped before the first run was complete")
+    if not drops:
+        at = short_duration(runs[last][0].last.at)
+        say(f"policyctl: stopped: the run of {last} is not complete, it ends after {at} of virtual time", err=True)
+    return kept

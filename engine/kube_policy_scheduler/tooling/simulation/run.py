@@ -195,6 +195,13 @@ SAMPLES = 200
 
 Progress = Callable[[int], None]
 """Told now and then how many arrivals were dealt with."""
+Stop = Callable[[], bool]
+"""Asked before each decision whether to end the run there."""
+
+
+def never() -> bool:
+    """Return that a run goes on to its end."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,12 +438,14 @@ def reason(decision: Decision) -> str:
     return ", ".join(sorted(name for name in decision.rejectors if name)) or decision.message
 
 
-def place_or_drop(simulated: SimulatedCluster, *, progress: Progress) -> None:
+def place_or_drop(simulated: SimulatedCluster, *, progress: Progress, stop: Stop = never) -> None:
     """Deal with each arrival in turn."""
     arrivals, measures, tally = simulated.scenario.arrivals, simulated.measures, simulated.tally
     every = max(1, len(arrivals) // SAMPLES)
     marks = [mark for mark in simulated.scenario.marks if measures.capacity[measures.main.name]]
     for place, arrival in enumerate(arrivals):
+        if stop():
+            break
         queued = QueuedPod(simulated.arrive(arrival), simulated.now, simulated.now)
         frame = simulated.algorithm.frame(queued)
         decision = simulated.algorithm.decide(queued)
@@ -522,7 +531,7 @@ class Waiting:
                 pending=self._queue.get,
             )
 
-    def run(self, *, progress: Progress) -> None:
+    def run(self, *, progress: Progress, stop: Stop = never) -> None:
         """Go on until nothing will happen any more."""
         simulated = self._simulated
         arrivals, start = simulated.scenario.arrivals, simulated.scenario.starts_at
@@ -538,7 +547,7 @@ class Waiting:
         while True:
             arrives = start + arrivals[following].at if following < len(arrivals) else None
             next_time = self._next_time(arrives)
-            if next_time is None or next_time > last:
+            if next_time is None or next_time > last or stop():
                 break
             now = max(simulated.now, next_time)
             while next_sample < now:
@@ -558,7 +567,7 @@ class Waiting:
                 following += 1
             self._look()
             self._waiting_pods.expire(now)
-            self._decide_all()
+            self._decide_all(stop)
             progress(following)
         self._sample(simulated.now)
         for queued in self._queue:
@@ -764,8 +773,8 @@ class Waiting:
                     give_claims_back(simulated.cluster, pod)
                     self._simulated.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
-    def _decide_all(self) -> None:
-        while (queued := self._next()) is not None:
+    def _decide_all(self, stop: Stop) -> None:
+        while not stop() and (queued := self._next()) is not None:
             self._schedule_one(queued)
 
     def _next(self) -> QueuedPod | None:
@@ -976,6 +985,7 @@ def run(
     seed: int,
     stopwatch: Stopwatch,
     progress: Progress = lambda done: None,
+    stop: Stop = never,
 ) -> Run:
     """Simulate a scenario under a variant.
 
@@ -985,13 +995,14 @@ def run(
         seed: breaks ties.
         stopwatch: seconds, for how long it took.
         progress: called with how far it is.
+        stop: asked now and then whether to end it early.
     """
     began = stopwatch()
     simulated = SimulatedCluster(scenario, variant, seed=seed)
     if scenario.drops:
-        place_or_drop(simulated, progress=progress)
+        place_or_drop(simulated, progress=progress, stop=stop)
     else:
-        Waiting(simulated).run(progress=progress)
+        Waiting(simulated).run(progress=progress, stop=stop)
     tally = simulated.tally
     capacity = {resource.name: simulated.measures.capacity[resource.name] for resource in simulated.measures.resources}
     return Run(

@@ -201,3 +201,9 @@ def refusals(
             where = "judging" if one.purpose is Purpose.JUDGE else "confirming"
             why.append(f"`{name}` becomes worse by {change} on the {where} part")
     return why
+
+
+def compared_runs(before: Sequence[Run], after: Sequence[Run], scenario: Scenario) -> list[Comparison]:
+    """Return the measures of two policies whose runs have the same seeds, in the same order."""
+    today, then = ([measured(run, scenario) for run in runs] for runs in (before, after))
+    return compared(today, then, Purpose.JUDGE)
