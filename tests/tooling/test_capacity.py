@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cli.exact import solver
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.prices import PRICE_KEY
 from kube_policy_scheduler.tooling.capacity.questions import (
     Loss,
     RemovableNodes,
@@ -24,7 +26,9 @@ from kube_policy_scheduler.tooling.capacity.questions import (
     pending_pods,
     removable_nodes,
 )
+from kube_policy_scheduler.tooling.capacity.report import mix_sentence
 from kube_policy_scheduler.tooling.capacity.seats import Seats
+from kube_policy_scheduler.tooling.capacity.shapes import ZONE as ZONE_LABEL
 from kube_policy_scheduler.tooling.capacity.shapes import node_shapes
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.rulesets import Ruleset
@@ -409,3 +413,62 @@ def test_json_has_the_answers_that_were_asked_for(folder: Path, capsys: pytest.C
     assert found["removable"]["removable"] == [
         {"node": "a", "pods": 1, "moves": [{"pod": "default/p0", "to": "b"}], "hourly": None},
     ]
+
+
+def test_the_cheapest_mix_of_shapes_is_proposed_and_placed() -> None:
+    """Three small pods fit a small node for 1; one large pod needs a large node for 3: together 4, alone 6."""
+    nodes = [priced("small", 3, "1"), priced("large", 8, "3")]
+    full = [on("small", 3), on("large", 8)]
+    there = seats(nodes, [*full, *({"cpu": 1} for _ in range(3)), {"cpu": 8}], policy=PACK)
+    found = pending_pods(there, there.there.pending(), node_shapes(there.cluster, most=6), most=100, solve=solver())
+    assert found.mix is not None
+    assert {part.shape.like: part.nodes for part in found.mix.parts} == {"large": 1, "small": 1}
+    assert (found.mix.seated, found.mix.hourly, round(found.mix.bound, 6)) == (4, 4.0, 4.0)
+    assert mix_sentence(found.mix, 4, "USD").startswith("Cheapest mix found: 1 like large and 1 like small, 4.00 USD")
+    assert pending_pods(there, there.there.pending(), [], most=100).mix is None
+
+
+def priced(name: str, cpu: int, price: str) -> Json:
+    return node(name, cpu, annotations={PRICE_KEY: price})
+
+
+def test_the_bound_sees_that_pods_fill_nodes_badly() -> None:
+    """Only two pods of 2 fit a node of 5: five pods need three nodes, though two have as much cpu."""
+    there = seats([{"name": "a", "cpu": 5, "mem": "64Gi"}], [on("a", 5), *({"cpu": 2} for _ in range(5))], policy=PACK)
+    shapes = node_shapes(there.cluster, most=6)
+    (simple,) = pending_pods(there, there.there.pending(), shapes, most=100).needed
+    (closer,) = pending_pods(there, there.there.pending(), shapes, most=100, solve=solver()).needed
+    assert (simple.nodes, simple.bound, closer.bound) == (3, 2, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cpus=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    taken=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 8)), max_size=8),
+    waiting=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 8)), max_size=6),
+)
+def test_bounds_by_programs_are_closer_and_no_answer_beats_them(
+    cpus: list[int], taken: list[tuple[int, int, int]], waiting: list[tuple[int, int]]
+) -> None:
+    nodes = [{"name": f"n{at}", "cpu": cpu, "mem": "12Gi", "zone": f"z{at % 2}"} for at, cpu in enumerate(cpus)]
+    pods: list[Json] = [
+        on(f"n{at % len(cpus)}", cpu, mem=f"{memory}Gi") for at, cpu, memory in taken if cpu <= cpus[at % len(cpus)]
+    ]
+    pods += [{"cpu": cpu, "mem": f"{memory}Gi"} for cpu, memory in waiting]
+    there, solve = seats(nodes, pods), solver()
+    before = state(there)
+    plain, close = removable_nodes(there), removable_nodes(there, solve=solve)
+    assert len(close.removable) <= close.bound <= plain.bound
+    for value in ("z0", "z1"):
+        loss, other = (lose(there, ZONE_LABEL, value, most=9, solve=one) for one in (solve, None))
+        assert other.bound <= loss.bound <= loss.unplaced
+    shapes = node_shapes(there.cluster, most=4)
+    needs = [pending_pods(there, there.there.pending(), shapes, most=50, solve=one) for one in (solve, None)]
+    for closer, simple in zip(*(one.needed for one in needs), strict=True):
+        assert simple.bound <= closer.bound <= closer.nodes
+    mix = needs[0].mix
+    if mix is not None:
+        assert mix.bound <= mix.cost + 1e-6
+        assert mix.seated >= needs[0].needed[0].seated
+        assert mix.seated > needs[0].needed[0].seated or mix.nodes <= needs[0].needed[0].nodes
+    assert state(there) == before

@@ -26,6 +26,8 @@ class Minimum:
     """Of the best solution, `float64[variables]`; None if none was found."""
     bound: float
     """No solution costs less; -inf if that is not known."""
+    duals: FloatArray | None = None
+    """`float64[rows]`: what one more unit of each row costs; only without integral variables."""
 
 
 def is_installed() -> bool:
@@ -93,9 +95,11 @@ def minimize(
         solver.clearCallbacks()  # they and the solver refer to each other
     status, info = solver.getModelStatus().name, solver.getInfo()
     found = status == "kOptimal" or (status in _SOLVED and info.primal_solution_status == 2)  # 2: it is feasible
-    values = np.asarray(solver.getSolution().col_value, np.float64) if found else None
+    solution = solver.getSolution()
+    values = np.asarray(solution.col_value, np.float64) if found else None
     if is_mixed:
         bound = float(info.mip_dual_bound) if status in _SOLVED else -np.inf
     else:
         bound = float(info.objective_function_value) if status == "kOptimal" else -np.inf
-    return Minimum(values, bound)
+    duals = np.asarray(solution.row_dual, np.float64) if status == "kOptimal" and not is_mixed else None
+    return Minimum(values, bound, duals)

@@ -28,6 +28,6 @@ def solver(stop: Callable[[], bool] = lambda: False, *, seconds: float = SECONDS
             cost=program.cost, upper=program.upper, integral=program.integral, row_lower=lower, row_upper=upper,
             starts=starts, columns=columns, coefficients=coefficients, seconds=seconds, stop=stop,
         )  # fmt: skip
-        return Solution(found.values, found.bound)
+        return Solution(found.values, found.bound, found.duals)
 
     return solve

@@ -25,6 +25,8 @@ class Solution:
     """`float64[variables]`; None if none was found."""
     bound: float
     """No solution costs less; -inf if that is not known."""
+    duals: FloatArray | None = None
+    """`float64[rows]`: what one more unit of each row costs; only without integral variables."""
 
 
 class Program:

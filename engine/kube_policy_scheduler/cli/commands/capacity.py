@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ZONE = "topology.kubernetes.io/zone"
 _SHAPES = 6
 _INTERRUPTED = 130
+_SOLVER_SECONDS = 2.0
+"""Of each program behind a bound."""
 
 EPILOG = """
 \b
@@ -38,6 +40,10 @@ Examples:
 \b
 The scheduling cycle decides every pod, with the policies and metrics that you give. Beside each answer stands a bound
 that follows from resources alone. The command changes nothing in the cluster. Ctrl-C prints what is known so far.
+
+\b
+With the extra `exact` (pip install 'kube-policy-scheduler[exact]'), the bounds are closer, and --pending finds the
+cheapest mix of several shapes of nodes.
 
 \b
 Exit codes: 0 everything that was asked about fits; 1 something does not fit; 2 the command could not run;
@@ -164,18 +170,21 @@ def _answers(
     stop: Callable[[], bool],
     show: Callable[[str], None],
 ) -> Capacity:
+    from kube_policy_scheduler.cli.exact import solver
     from kube_policy_scheduler.tooling.capacity import questions
     from kube_policy_scheduler.tooling.capacity.report import Capacity, cluster_price
 
+    solve = solver(stop, seconds=_SOLVER_SECONDS)
     enough = most if at_least is None else min(most, max(at_least, 1))
     waiting = seats.there.pending()
     more = questions.more_copies(seats, pod, most=enough, stop=stop, progress=show) if pod is not None else None
-    need = questions.pending_pods(seats, waiting, shapes, most=most, stop=stop, progress=show) if pending else None
-    free = None
+    need, free = None, None
+    if pending:
+        need = questions.pending_pods(seats, waiting, shapes, most=most, solve=solve, stop=stop, progress=show)
     if removable:
-        free = questions.removable_nodes(seats, local_storage=local_storage, stop=stop, progress=show)
+        free = questions.removable_nodes(seats, local_storage=local_storage, solve=solve, stop=stop, progress=show)
     lost = [
-        questions.lose(seats, *each, shapes=shapes, most=most, preempts=preempt, stop=stop, progress=show)
+        questions.lose(seats, *each, shapes=shapes, most=most, preempts=preempt, solve=solve, stop=stop, progress=show)
         for each in losses
     ]
     price = cluster_price(seats.cluster, cluster_sources.price_sources())

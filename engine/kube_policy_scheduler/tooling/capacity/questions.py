@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
@@ -17,10 +17,11 @@ import msgspec
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.prices import price_of
 from kube_policy_scheduler.framework.claims_in_memory import with_claims_like
-from kube_policy_scheduler.tooling.capacity import room
+from kube_policy_scheduler.tooling.capacity import bounds, room
 from kube_policy_scheduler.tooling.capacity.seats import Seated, Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.capacity.shapes import Shape, new_nodes
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
+from kube_policy_scheduler.tooling.programs import TOLERANCE, Solver, whole
 from kube_policy_scheduler.tooling.staying import Staying, node_reason
 from kube_policy_scheduler.wording import plural
 
@@ -152,16 +153,23 @@ class RemovableNodes:
 
 
 def removable_nodes(
-    seats: Seats, *, local_storage: bool = True, stop: Stop = never, progress: Progress = _silent
+    seats: Seats,
+    *,
+    local_storage: bool = True,
+    solve: Solver | None = None,
+    stop: Stop = never,
+    progress: Progress = _silent,
 ) -> RemovableNodes:
     """Drain one node after another, those with the least use first; each stays away if all its pods find a place.
 
-    local_storage: whether pods with local storage keep their node.
+    local_storage: whether pods with local storage keep their node; solve: for a closer bound.
     """
     cluster, mark = seats.cluster, seats.mark()
     candidates, kept = _candidates(seats, local_storage=local_storage)
     sizes, need = _sizes(seats, candidates)
     bound = room.most_removable(cluster, sizes, need)
+    if solve is not None:
+        bound = min(bound, bounds.most_removable(cluster, sizes, need, solve))
     found: list[Removable] = []
     complete = True
     for number, name in enumerate(sorted(candidates, key=lambda name: (_use(seats, name), name))):
@@ -274,6 +282,39 @@ class NodesNeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class NewNodesOfShape:
+    """Nodes of one shape in a mix."""
+
+    shape: Shape
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMix:
+    """New nodes of several shapes, for pods that have no place."""
+
+    parts: tuple[NewNodesOfShape, ...]
+    """The shapes that are used."""
+    seated: int
+    """Pods that get a node."""
+    hourly: float | None
+    """What the new nodes cost per hour; None where a price is not known."""
+    bound: float
+    """No mix costs less, by resources and by the shapes that take each pod alone: per hour if all prices are known,
+    else in nodes; 0 if that is not known."""
+
+    @property
+    def nodes(self) -> int:
+        """Return how many nodes there are."""
+        return sum(part.nodes for part in self.parts)
+
+    @property
+    def cost(self) -> float:
+        """Return what is as small as possible: the price, or the number of nodes where a price is not known."""
+        return self.nodes if self.hourly is None else self.hourly
+
+
+@dataclass(frozen=True, slots=True)
 class PendingPods:
     """What pending pods need."""
 
@@ -284,6 +325,8 @@ class PendingPods:
     """The others."""
     needed: tuple[NodesNeeded, ...]
     """For these, shape by shape, the best first."""
+    mix: NodeMix | None
+    """The cheapest new nodes of several shapes that were found; None without a solver, or where nothing is needed."""
     complete: bool
 
 
@@ -293,12 +336,13 @@ def pending_pods(
     shapes: Sequence[Shape],
     *,
     most: int,
+    solve: Solver | None = None,
     stop: Stop = never,
     progress: Progress = _silent,
 ) -> PendingPods:
     """Place pods where they fit; then ask, for each shape, how many new nodes the others need.
 
-    most: nodes that are added of one shape.
+    most: nodes that are added of one shape; solve: for closer bounds, and for a mix of shapes.
     """
     mark = seats.mark()
     ordered = in_turn(pods)
@@ -306,10 +350,11 @@ def pending_pods(
         ordered, stop=stop, progress=lambda done: progress(f"{done:,} of {len(pods):,} pods placed")
     )
     left = [pod for pod in ordered if pod.uid in seated.refused]
-    needed = nodes_needed(seats, left, shapes, most=most, stop=stop, progress=progress)
+    needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
+    mix = cheapest_mix(seats, left, needed, most=most, solve=solve) if solve is not None and not stop() else None
     seats.undo_to(mark)
     complete = seated.complete and all(one.complete for one in needed)
-    return PendingPods(len(pods), len(seated.placed), _refusals(left, seated.refused), needed, complete)
+    return PendingPods(len(pods), len(seated.placed), _refusals(left, seated.refused), needed, mix, complete)
 
 
 def nodes_needed(
@@ -318,6 +363,7 @@ def nodes_needed(
     shapes: Sequence[Shape],
     *,
     most: int,
+    solve: Solver | None = None,
     stop: Stop = never,
     progress: Progress = _silent,
 ) -> tuple[NodesNeeded, ...]:
@@ -325,13 +371,22 @@ def nodes_needed(
 
     Where prices are not known, the one with the fewest nodes comes first.
     """
-    found = [_needed(seats, pods, shape, most=most, stop=stop, progress=progress) for shape in shapes if pods]
+    found = [
+        _needed(seats, pods, shape, most=most, solve=solve, stop=stop, progress=progress) for shape in shapes if pods
+    ]
     unpriced = any(one.hourly is None for one in found)
     return tuple(sorted(found, key=lambda one: (-one.seated, one.nodes if unpriced else one.hourly, one.shape.like)))
 
 
 def _needed(
-    seats: Seats, pods: Sequence[PodInfo], shape: Shape, *, most: int, stop: Stop, progress: Progress
+    seats: Seats,
+    pods: Sequence[PodInfo],
+    shape: Shape,
+    *,
+    most: int,
+    solve: Solver | None,
+    stop: Stop,
+    progress: Progress,
 ) -> NodesNeeded:
     start = seats.mark()
     made = new_nodes(seats.cluster, shape)
@@ -372,8 +427,104 @@ def _needed(
     seats.undo_to(start)
     seated = [pod for pod in pods if pod.uid in found.placed]
     bound = room.least_nodes(seated, offered) if nodes else 0
+    if solve is not None and nodes > bound and len(seated) == len(found.placed):
+        packed = bounds.pack([(pod, frozenset({0})) for pod in seated], [offered], [1.0], solve)
+        bound = max(bound, whole(packed.bound))
     hourly = shape.price * nodes if shape.price is not None else None
     return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, hourly, found.complete)
+
+
+def cheapest_mix(
+    seats: Seats, pods: Sequence[PodInfo], needed: Sequence[NodesNeeded], *, most: int, solve: Solver
+) -> NodeMix | None:
+    """Return the cheapest new nodes of the shapes in `needed` that give as many pods a place; None if none does.
+
+    The solver proposes nodes by resources; the cycle places the pods on them, and takes more where rules ask for it.
+    """
+    shapes = [one.shape for one in needed]
+    if not shapes or not pods or not needed[0].seated:
+        return None
+    priced = all(shape.price is not None for shape in shapes)
+    costs = [max(shape.price or 0.0, TOLERANCE) if priced else 1.0 for shape in shapes]
+    taking = _shapes_that_take(seats, pods, shapes)
+    able = [(pod, taking[pod.template]) for pod in pods if taking[pod.template]]
+    packed = bounds.pack(able, [_offered(seats, shape) for shape in shapes], costs, solve)
+    best = needed[0]
+    alone = NodeMix((NewNodesOfShape(best.shape, best.nodes),), best.seated, best.hourly, 0.0)
+    found = _mixed(seats, able, shapes, costs, packed.nodes, priced=priced, most=most) if packed.nodes else alone
+    if (-alone.seated, alone.cost) <= (-found.seated, found.cost):
+        found = alone
+    return replace(found, bound=packed.bound if found.seated == len(able) else 0.0)
+
+
+def _shapes_that_take(
+    seats: Seats, pods: Sequence[PodInfo], shapes: Sequence[Shape]
+) -> dict[PodTemplate, frozenset[int]]:
+    """Return by template the shapes of which an empty node takes a pod."""
+    found: dict[PodTemplate, frozenset[int]] = {pod.template: frozenset() for pod in pods}
+    first = {pod.template: pod for pod in reversed(pods)}
+    for at, shape in enumerate(shapes):
+        mark = seats.mark()
+        node, own = next(new_nodes(seats.cluster, shape))
+        seats.set_node(node)
+        for each in own:
+            seats.put(each, node.metadata.name)
+        row = seats.cluster.nodes.rows[node.metadata.name]
+        for template, pod in first.items():
+            if row in seats.ranked(pod)[0]:
+                found[template] |= {at}
+        seats.undo_to(mark)
+    return found
+
+
+def _mixed(
+    seats: Seats,
+    pods: Sequence[tuple[PodInfo, frozenset[int]]],
+    shapes: Sequence[Shape],
+    costs: Sequence[float],
+    proposed: Sequence[int],
+    *,
+    priced: bool,
+    most: int,
+) -> NodeMix:
+    """Place pods on proposed nodes, and on one more where that is not enough."""
+    start = seats.mark()
+    made = [new_nodes(seats.cluster, shape) for shape in shapes]
+    names: list[tuple[int, str]] = []
+
+    def add(shape: int) -> None:
+        node, own = next(made[shape])
+        seats.set_node(node)
+        for each in own:
+            seats.put(each, node.metadata.name)
+        names.append((shape, node.metadata.name))
+
+    for shape, count in enumerate(proposed):
+        for _ in range(min(count, most)):
+            add(shape)
+    seated = Seated()
+    for pod, taking in pods:
+        decision = seats.seat(pod)
+        for shape in sorted(taking, key=lambda at: costs[at]):
+            if decision.host is not None or len(names) >= most:
+                break
+            mark = seats.mark()
+            add(shape)
+            decision = seats.seat(pod)
+            if decision.host is None:
+                seats.undo_to(mark)
+                names.pop()
+        if decision.host is not None:
+            seated.placed[pod.uid] = decision.host
+        else:
+            seated.refused[pod.uid] = decision.message
+    seats.drop_short_gangs([pod for pod, _ in pods], seated)
+    hosts = set(seated.placed.values())
+    used = Counter(shape for shape, name in names if name in hosts)
+    seats.undo_to(start)
+    parts = tuple(NewNodesOfShape(shapes[at], count) for at, count in sorted(used.items()))
+    hourly = sum(part.nodes * (part.shape.price or 0.0) for part in parts) if priced else None
+    return NodeMix(parts, len(seated.placed), hourly, 0.0)
 
 
 def _offered(seats: Seats, shape: Shape) -> Mapping[str, int]:
@@ -424,6 +575,7 @@ def lose(
     shapes: Sequence[Shape] = (),
     most: int,
     preempts: bool = False,
+    solve: Solver | None = None,
     stop: Stop = never,
     progress: Progress = _silent,
 ) -> Loss:
@@ -436,6 +588,7 @@ def lose(
         shapes: of the new nodes that pods without a place may need; those that have the label and value are left out.
         most: new nodes of one shape.
         preempts: whether pods of lower priority on the other nodes make room.
+        solve: for closer bounds.
         stop: see `Seats`.
         progress: takes lines.
     """
@@ -450,6 +603,8 @@ def lose(
     there = [pod for name in names for pod in seats.remove_node(name) if not is_of_node(pod)]
     ordered = in_turn(pod for pod in there if pod.template.controller is not None)
     bound = room.least_unplaced(cluster, ordered)
+    if solve is not None:
+        bound = max(bound, bounds.least_unplaced(cluster, ordered, solve))
 
     def show(done: int) -> None:
         if done % _EVERY == 0:
@@ -461,7 +616,7 @@ def lose(
     if preempts and left:
         evicted, left, messages = seats.preempt(left, stop=stop)
         seated.refused = messages
-    needed = nodes_needed(seats, left, shapes, most=most, stop=stop, progress=progress)
+    needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
     seats.undo_to(mark)
     complete = seated.complete and all(one.complete for one in needed) and not stop()
     return Loss(

@@ -12,12 +12,14 @@ from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.capacity.questions import (
     Loss,
     MoreCopies,
+    NodeMix,
     NodesNeeded,
     PendingPods,
     Refusal,
     RemovableNodes,
 )
 from kube_policy_scheduler.tooling.cost import PriceSources, cost, idle_hourly, money
+from kube_policy_scheduler.tooling.programs import whole
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
 from kube_policy_scheduler.wording import plural
 
@@ -108,7 +110,7 @@ def lines(found: Capacity, *, to: Terminal, most: int) -> Iterator[str]:
             case MoreCopies():
                 yield from _more(answer, found, to, most)
             case PendingPods():
-                yield from _pending(answer, to, most)
+                yield from _pending(answer, to, most, currency)
             case RemovableNodes():
                 yield from _removable(answer, to, most, currency)
             case _:
@@ -150,7 +152,7 @@ def _more(found: MoreCopies, whole: Capacity, to: Terminal, most: int) -> Iterat
         yield from _rest(len(ranked) - most, "more node", to)
 
 
-def _pending(found: PendingPods, to: Terminal, most: int) -> Iterator[str]:
+def _pending(found: PendingPods, to: Terminal, most: int, currency: str) -> Iterator[str]:
     if not found.pods:
         yield to.paint(GREEN, "No pod is pending")
         return
@@ -159,6 +161,22 @@ def _pending(found: PendingPods, to: Terminal, most: int) -> Iterator[str]:
     yield from _stopped(found.complete, to)
     yield from _refused(found.refused, to, most)
     yield from _needed(found.needed, left, to, most)
+    text = mix_sentence(found.mix, left, currency) if found.mix is not None else ""
+    if text:
+        yield text
+
+
+def mix_sentence(found: NodeMix, left: int, currency: str) -> str:
+    """Return the cheapest mix of nodes if it has several shapes, and its bound; "" if there is nothing to say."""
+    sentences = []
+    if len(found.parts) > 1:
+        parts = " and ".join(f"{part.nodes:,} like {printable(part.shape.like)}" for part in found.parts)
+        price = f", {money(found.hourly, currency)}" if found.hourly is not None else ""
+        sentences.append(f"Cheapest mix found: {parts}{price}, for {found.seated:,} of {plural(left, 'pod')}")
+    if found.bound:
+        least = plural(whole(found.bound), "node") if found.hourly is None else money(found.bound, currency)
+        sentences.append(f"Bound: {least} at least for any mix of these shapes")
+    return ". ".join(sentences)
 
 
 def _fitting(found: PendingPods) -> str:
@@ -256,6 +274,11 @@ def _rest(count: int, noun: str, to: Terminal) -> Iterator[str]:
 def data(found: Capacity) -> dict[str, Any]:
     """Return the report as plain values; what was not asked is null."""
     values: dict[str, Any] = report_values(found)
+    if found.pending is not None and found.pending.mix is not None:
+        mix, pending = found.pending.mix, found.pending
+        currency = found.price.sources.currency if found.price is not None else ""
+        sentence = mix_sentence(mix, pending.pods - pending.fit_now, currency)
+        values["pending"]["mix"] |= {"nodes": mix.nodes, "sentence": sentence}
     if found.removable is not None:
         values["removable"]["hourly"] = found.removable.hourly
         for made, one in zip(values["removable"]["removable"], found.removable.removable, strict=True):
