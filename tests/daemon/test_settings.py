@@ -106,6 +106,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "scheduling.recountEvery": ("0s", 0.0, "0"),
     "scheduling.cacheMebibytes": ("64", 64, "0"),
     "scheduling.compiledKernels": ("false", False, "off"),
+    "scheduling.preemptForResizes": ("true", True, "on"),
     "scheduling.percentageOfNodesToAsk": ("30", 30, "101"),
     "extenders[].urlPrefix": ("https://x:1/y", "https://x:1/y", "x:1"),
     "extenders[].filterVerb": ("filter", "filter", "a b"),

@@ -32,7 +32,7 @@ _LONG_KEY = 4096
 """Templates with longer encodings are compared by a digest."""
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
-_READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})
+_READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", "PodResizePending", PASSED_ON})
 """Conditions of pods that are read; other conditions are not kept."""
 _NOTHING: dict[str, Any] = {}
 """Of most pods: annotations, and names of claims."""

@@ -176,6 +176,7 @@ class Daemon:
             nominator=self._writers.statuses if sharing.enabled else None,
             sharding=Sharding(self._identity, by_pod=sharing.unit == "pod") if sharing.enabled else None,
             extenders=self._extenders,
+            preempts_for_resizes=settings.mode == "scheduler" and settings.scheduling.preempt_for_resizes,
             view=self._view,
             clock=clock,
         )

@@ -146,9 +146,7 @@ def preempt(
     if refusal:
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
-    spares = spares_of(frame.cluster, rule)
-    if profile.queues is not None:
-        spares = _sparing(spares, protects(frame.cluster, profile.queues.tree, frame.pod))
+    spares = _all_spared(frame, profile)
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
@@ -164,6 +162,19 @@ def preempt(
         return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
     name, victims = candidates.first()
     return Preemption(name, victims.pods, candidates=candidates)
+
+
+def spared_by(frame: Frame, profile: Profile) -> Callable[[PodInfo], bool]:
+    """Return which pods must stay at any priority: by a policy, a quota, or their PodGroup."""
+    spares = _all_spared(frame, profile)
+    return lambda victim: spares is not None and spares(frame, victim)
+
+
+def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bool] | None:
+    spares = spares_of(frame.cluster, profile.preemption)
+    if profile.queues is None:
+        return spares
+    return _sparing(spares, protects(frame.cluster, profile.queues.tree, frame.pod))
 
 
 def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:

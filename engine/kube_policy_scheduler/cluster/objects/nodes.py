@@ -13,10 +13,21 @@ class Taint(ApiStruct):
     effect: str = ""
 
 
+class NodePodPreemptionPolicy(ApiStruct):
+    disable_resize_preemption: list[str] | None = None
+
+
 class NodeSpec(ApiStruct):
     unschedulable: bool = False
     taints: list[Taint] | None = None
     provider_id: str = field(default="", name="providerID")
+    pod_preemption_policy: NodePodPreemptionPolicy | None = None
+
+    @property
+    def disables_resize_preemption(self) -> bool:
+        """Return whether pods must not be evicted so that others can grow in place (alpha in 1.37)."""
+        policy = self.pod_preemption_policy
+        return policy is not None and bool(policy.disable_resize_preemption)
 
 
 class NodeCondition(ApiStruct):

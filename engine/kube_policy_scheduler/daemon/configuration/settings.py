@@ -241,6 +241,10 @@ class SchedulingSettings:
     compiled_kernels: bool = True
     """Use the compiled kernels if the extra `fast` (numba) is installed and the cluster has at least 1,000 nodes. They
     take 120 to 145 MB of memory. Decisions are the same without them."""
+    preempt_for_resizes: bool = False
+    """Evict pods of lower priority from a node so that a running pod can be resized in place there, if the kubelet has
+    deferred that because the node is full. In kube-scheduler this is alpha since Kubernetes 1.37 (feature gate
+    `InPlacePodVerticalScalingSchedulerPreemption`). See deploy/OPERATIONS.md."""
     percentage_of_nodes_to_ask: Annotated[int, Shape({"minimum": 0, "maximum": 100})] = 0
     """Share of the nodes that an extender is asked about first: the feasible nodes with the best scores, at least 100.
     If it rejects all of them, the scheduler asks about the next ones. 0: the share that kube-scheduler uses, from 50 %

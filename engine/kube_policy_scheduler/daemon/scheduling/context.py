@@ -230,6 +230,8 @@ class SchedulerContext:
     """Selects this replica's pods and nodes; None: all of them."""
     extenders: Extenders | None = None
     """The HTTP extenders of the configuration; None: there are none."""
+    preempts_for_resizes: bool = False
+    """Whether pods are evicted so that others, whose resize in place is deferred, can grow."""
     view: ClusterView = field(default_factory=AlwaysCurrent)
     """Whether the cache is current enough for scheduling."""
     clock: Callable[[], float] = time.time

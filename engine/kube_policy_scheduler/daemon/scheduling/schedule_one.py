@@ -29,6 +29,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.deferred_resizes import DeferredResizes
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
@@ -45,7 +46,7 @@ from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, no
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
-from kube_policy_scheduler.framework.preemption import Preemption, preferred, spares_of
+from kube_policy_scheduler.framework.preemption import Preemption, preferred, spared_by
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
@@ -98,6 +99,7 @@ class Scheduler:
         self._reclaimed_pods: dict[str, None] = {}
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
+        self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight)
         self.extenders = context.extenders
         self.extender_turns = ExtenderTurns(context.queue)
 
@@ -128,6 +130,7 @@ class Scheduler:
         self.queue.clock_was_set(seconds)
         self.cluster.assumed.clock_was_set(seconds)
         self.waiting_pods.clock_was_set(seconds)
+        self.deferred_resizes.clock_was_set(seconds)
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:
@@ -141,6 +144,7 @@ class Scheduler:
 
     def _on_assigned(self, pod: PodInfo) -> None:
         """A pod is on a node, before the cluster knows; a shadow compares."""
+        self.deferred_resizes.note(pod)
 
     def _on_left(self, uid: str) -> None:
         """A pod is gone or on a node, before the cluster knows; a shadow compares."""
@@ -199,6 +203,7 @@ class Scheduler:
                 self.cluster.queue_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either
             self.gated_pods.look(now)
+            self.deferred_resizes.look(now)
         self.waiting_pods.expire(now)
 
     def _may_schedule(self) -> bool:
@@ -365,11 +370,12 @@ class Scheduler:
         """Let extenders drop nodes and change victims, and preempt on the best node that is left."""
         try:
             pod, profile = queued.pod, self.algorithm.profile(queued.pod)
-            spares = spares_of(self.cluster, profile.preemption if profile is not None else None)
-            frame = self.algorithm.frame(queued)
+            if profile is None:
+                return
+            spared = spared_by(self.algorithm.frame(queued), profile)
 
             def may_evict(victim: PodInfo) -> bool:
-                return victim.priority < pod.priority and (spares is None or not spares(frame, victim))
+                return victim.priority < pod.priority and not spared(victim)
 
             with self.in_flight.awaiting_others():
                 left = await extenders.allowed_victims(pod, found.candidates, may_evict, self._clock())
