@@ -36,6 +36,7 @@ from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.cluster_state import without_nulls
 from kube_policy_scheduler.tooling.differences import Difference, differences
 
@@ -353,6 +354,32 @@ def check(case: Case, profile: Profile | None = None) -> CaseResult:
             still = {d.path for d in differences(case.want, _decide_alone(case, alone))}
             found = [d for d in found if d.path in still]
     return CaseResult(case.id, case.family, tuple(found))
+
+
+def check_by_policies(case: Case, policies: PolicySet) -> CaseResult:
+    """Decide a case by the policy that serves the scheduler of its pod, and compare.
+
+    A policy may say with clauses of its own what a plugin scores in kube-scheduler; then only the total is compared.
+
+    Raises:
+        CaseError: the case holds something that is no API object.
+    """
+    _, pod = load(case.content)
+    policy = policies.governing(pod)
+    if policy is None:
+        wanted, got = (
+            f"a profile for schedulerName {pod.scheduler_name}",
+            f"only {', '.join(sorted(policies.schedulers))}",
+        )
+        return CaseResult(case.id, case.family, (Difference("case", wanted, got),))
+    family = f"{pod.scheduler_name}: {case.family}" if len(policies.policies) > 1 else case.family
+    known = {weighted.plugin.name for weighted in policy.profile.scores} | {"total"}
+    scores = {
+        node: {name: value for name, value in by_plugin.items() if name in known}
+        for node, by_plugin in (case.want.get("scores") or {}).items()
+    }
+    result = check(Case(case.id, family, case.content, {**case.want, "scores": scores}), policy.profile)
+    return CaseResult(case.id, family, result.differences)
 
 
 def _alone(plugin: str, whole: Profile) -> Profile:

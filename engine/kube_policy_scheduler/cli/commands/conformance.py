@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kube_policy_scheduler.cli.files import rendered, source
 from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.conformance import Case, CaseResult, FamilyReport
     from kube_policy_scheduler.tooling.differences import Difference
 
@@ -24,10 +26,11 @@ EPILOG = """
 Examples:
   policyctl conformance cases.jsonl.gz                    # all cases, one line for each family
   policyctl conformance cases.jsonl.gz --case taints-12   # one case, with all its differences
+  policyctl conformance cases.jsonl --scheduler-config scheduler-config.yaml   # recorded with these profiles
   policyctl conformance *.jsonl --format json             # for scripts
 
 \b
-Exit codes: 0 no differences; 1 a difference; 2 a file cannot be read, or contains no case.
+Exit codes: 0 no differences; 1 a difference; 2 a file cannot be read or used, or contains no case.
 """
 _SHOWN = 3
 
@@ -39,20 +42,42 @@ _SHOWN = 3
 @click.option(
     "--show", default=_SHOWN, show_default=True, metavar="N", help="Number of differing cases to show for each family."
 )
+@click.option(
+    "--scheduler-config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="KubeSchedulerConfiguration with which the cases were recorded: decide by the policies that `policyctl import`"
+    " makes of its profiles.",
+)  # fmt: skip
 @format_option()
-def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, form: str) -> int:
+def command(
+    files: tuple[Path, ...],
+    ids: tuple[str, ...],
+    families: tuple[str, ...],
+    show: int,
+    scheduler_config: Path | None,
+    form: str,
+) -> int:
     """Compare decisions with recorded decisions of kube-scheduler.
 
     Each line of a FILE (JSON Lines, plain or gzip, - for standard input) contains a cluster, a pod, and the decision of
     kube-scheduler: the status and reasons for every node, scores, preemption, and message. The command decides each
     case with Kubernetes' default rules and reports differences.
+
+    With --scheduler-config, each case is decided by the policy for the profile of its pod's schedulerName, so that you
+    see whether the imported policies do what the profiles did. With several profiles, there is a line for each profile
+    and family.
     """
     from kube_policy_scheduler.adapters.conformance_files import CaseFileError
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.conformance import report
 
     try:
+        policies = _imported(scheduler_config) if scheduler_config is not None else None
+    except DocumentError as error:
+        say(rendered(error.diagnostics, err=True), err=True)
+        return 2
+    try:
         with _progress() as progress:
-            results = report(_results(files, ids, families, progress), keep=show if not ids else sys.maxsize)
+            results = report(_results(files, ids, families, policies, progress), keep=show if not ids else sys.maxsize)
     except CaseFileError as error:
         raise click.ClickException(str(error)) from error
     if not results:
@@ -66,9 +91,13 @@ def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, 
 
 
 def _results(
-    files: Iterable[Path], ids: tuple[str, ...], families: tuple[str, ...], progress: Progress | None
+    files: Iterable[Path],
+    ids: tuple[str, ...],
+    families: tuple[str, ...],
+    policies: PolicySet | None,
+    progress: Progress | None,
 ) -> Iterator[CaseResult]:
-    from kube_policy_scheduler.tooling.conformance import CaseError, CaseResult, check
+    from kube_policy_scheduler.tooling.conformance import CaseError, CaseResult, check, check_by_policies
     from kube_policy_scheduler.tooling.differences import Difference
 
     task = None if progress is None else progress.add_task("deciding", total=None)
@@ -76,11 +105,25 @@ def _results(
         if (ids and case.id not in ids) or (families and case.family not in families):
             continue
         try:
-            yield check(case)
+            yield check(case) if policies is None else check_by_policies(case, policies)
         except CaseError as error:
             yield CaseResult(case.id, case.family, (Difference("case", "API objects", str(error)),))
         if progress is not None and task is not None:
             progress.update(task, advance=1, description=case.family)
+
+
+def _imported(path: Path) -> PolicySet:
+    """Return the policies that follow from a KubeSchedulerConfiguration."""
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.documents.yaml_document import parse_document
+    from kube_policy_scheduler.tooling.importing.translation import import_configuration
+
+    imported = import_configuration(parse_document(source(path)))
+    for each in imported:
+        for note in each.notes:
+            say(f"{each.name}: {note}", err=True)
+    return compiled([Source(f"{each.name}.policy", each.text) for each in imported])
 
 
 def _cases(files: Iterable[Path]) -> Iterator[Case]:
