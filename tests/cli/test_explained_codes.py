@@ -13,12 +13,14 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.cli.commands.explain_code import all_codes
+from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.daemon.configuration.settings import parse_settings
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.trace import parse_pods
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.tooling.simulation.metrics_over_time import parse_table
 from tests.tooling.tester.command_line import Ended, Folder
 
 CODES = [code for code in all_codes().values() if code.id[0] != "P"]
@@ -79,6 +81,8 @@ def read(code: Code, text: str, folder: Folder) -> str:
             parse_settings(Source("config.yaml", SETTINGS.format(text)))
         elif code.id < "D0030":
             parse_objects(Source("cluster.yaml", text))
+        elif code.id == "D0032":
+            parse_table(Source("metrics.csv", text), (Query("cpu_usage"),))
         else:
             parse_pods(Source("pods.csv", text))
     except DocumentError as error:
