@@ -8,9 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable
-from dataclasses import replace
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -159,7 +159,7 @@ class ScheduleAlgorithm(ABC):
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
         known = memo.get(pod, profile, self._events.changes, preempts=preempts)
         if known is not None:
-            return replace(known, pod=pod)
+            return msgspec.structs.replace(known, pod=pod)
         decision = self._decide(queued, profile, preempts=preempts, most_trials=most_trials)
         if not decision.is_unfinished:
             memo.note(decision, profile, self._events.changes, preempts=preempts)

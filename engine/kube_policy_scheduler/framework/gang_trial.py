@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol, Self
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -353,7 +353,7 @@ class _Attempt:
         now, name = self._algorithm.frame(queued).now, found.nominated_node
         others = [(node, victims) for node, victims in found.candidates.items() if node != name]
         others.sort(key=lambda other: (other[1].order(now), other[0]), reverse=True)
-        self._candidates[template] = replace(decision, preemption=None), others
+        self._candidates[template] = msgspec.structs.replace(decision, preemption=None), others
 
     def next_candidate(self, queued: QueuedPod) -> Decision | None:
         """Return the next of these that would still do; None where a search is needed.
@@ -378,7 +378,7 @@ class _Attempt:
             does = self._algorithm.passes(queued, name)
             self._put_back(mark)
             if does:
-                return replace(decision, pod=queued.pod, preemption=Preemption(name, victims.pods))
+                return msgspec.structs.replace(decision, pod=queued.pod, preemption=Preemption(name, victims.pods))
         del self._candidates[queued.pod.template]
         return None
 

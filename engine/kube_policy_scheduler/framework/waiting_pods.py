@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -319,11 +319,11 @@ class WaitingPods(Generic[AssumedT]):
         if found.victims and queued.pod.uid in found.places:
             victims = Preemption(found.places[queued.pod.uid], found.victims)
             taken = [
-                (member, replace(decision, pod=member.pod, preemption=Preemption(host)))
+                (member, msgspec.structs.replace(decision, pod=member.pod, preemption=Preemption(host)))
                 for uid, host in found.places.items()
                 if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
             ]
-            return replace(decision, preemption=victims), taken
+            return msgspec.structs.replace(decision, preemption=victims), taken
         if not found.waits:
             self._algorithm.release(group)
         if found.message == NO_VICTIMS:
@@ -332,11 +332,13 @@ class WaitingPods(Generic[AssumedT]):
             self._reclaim_again[group] = now + RETRY_SECONDS
         if found.message:
             message = f"{decision.message.rstrip('.')}. {found.message}"
-            decision = replace(decision, message=message, preemption=Preemption(keeps_nomination=found.waits))
+            decision = msgspec.structs.replace(
+                decision, message=message, preemption=Preemption(keeps_nomination=found.waits)
+            )
         return (self._look_later(decision) if found.look_later else decision), ()
 
     def _look_later(self, decision: Decision) -> Decision:
-        return replace(decision, refused_by=decision.refused_by | {RECLAIM})
+        return msgspec.structs.replace(decision, refused_by=decision.refused_by | {RECLAIM})
 
     def _places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
         """Return free nodes by uid for all members that a group needs, in one domain if it must; None: it has none."""
@@ -617,7 +619,7 @@ class WaitingPods(Generic[AssumedT]):
         diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(decision.pod), decision.message
         if diagnosis is not None and profile is not None:
             message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
-        return replace(decision, preemption=Preemption(), message=message)
+        return msgspec.structs.replace(decision, preemption=Preemption(), message=message)
 
     def arrive(self, assumed: AssumedT) -> list[AssumedT]:
         """Let a pod wait that has a place; return who may bind now."""

@@ -395,7 +395,7 @@ class Scheduler:
         else:
             victims = tuple(each for each in left[host].pods if self.cluster.node_of(each.uid) == host)
             found = replace(found, nominated_node=host, victims=victims, candidates={})
-        self._requeue_or_preempt(queued, replace(decision, preemption=found))
+        self._requeue_or_preempt(queued, msgspec.structs.replace(decision, preemption=found))
 
     def _decide_in_turns(self, queued: QueuedPod) -> Decision:
         """Decide a pod; the search for victims on very many nodes takes several turns of the event loop."""
