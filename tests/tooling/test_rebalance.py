@@ -17,10 +17,13 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.capacity.seats import Seats
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
+from kube_policy_scheduler.tooling.rebalancing import plan as plan_module
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets
 from kube_policy_scheduler.tooling.rebalancing.plan import (
     IN_A_GANG,
+    MANY_MOVES,
     NOWHERE,
     RESTS,
     RETURNS,
@@ -406,3 +409,33 @@ def test_pods_are_evicted_only_with_apply(
     assert {move["outcome"] for move in done["moves"]} == {"evicted"}
     assert run([*asked, "--apply"]) == 0
     assert json.loads(capsys.readouterr().out)["moves"] == []
+
+
+def test_proofs_of_many_moves_of_one_kind_grow_with_their_number_not_its_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Replacements that are alike, on one node, are asked about once."""
+    decisions: list[int] = []
+    ranked = Seats.ranked
+
+    def counting(seats: Seats, pod: Any) -> Any:
+        decisions[-1] += 1
+        return ranked(seats, pod)
+
+    monkeypatch.setattr(Seats, "ranked", counting)
+    for count in (20, 40, 80):
+        decisions.append(0)
+        pods = [on("a", "100m") for _ in range(count)]
+        there = world([node("a", 16, labels={"disk": "hdd"}), node("b", 16, labels={"disk": "ssd"})], pods)
+        assert len(planned(there, SSD).moves) == count
+    assert decisions[1] < 2.5 * decisions[0]
+    assert decisions[2] < 2.5 * decisions[1]
+
+
+def test_a_pass_proves_only_so_much_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "MOST_PROOFS", 4)
+    pods = [on("a", "100m", f"w{at}") for at in range(6)]
+    there = world([node("a", labels={"disk": "hdd"}), node("b", labels={"disk": "ssd"})], pods)
+    found = planned(there, SSD)
+    assert 1 < len(found.moves) < 6
+    assert found.stay == {MANY_MOVES: 6 - len(found.moves)}

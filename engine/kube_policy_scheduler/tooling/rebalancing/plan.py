@@ -40,7 +40,11 @@ IN_A_GANG = "it is in a gang"
 HAS_CLAIMS = "it has resource claims"
 HELD = "its replacement would be held back"
 PASS_SPENT = "the budget of the pass is spent"
+MANY_MOVES = "so many moves are proved that one more takes too long: plan again after these"
 _EVERY = 64
+MOST_PROOFS = 50_000
+"""Decisions of one pass about whether earlier moves stay: each move needs one for each kind of pod and node before it.
+Ten to twenty seconds with 5,000 nodes."""
 _LAST_TRIES = 200
 """Candidates that are still proved after the search for them was stopped: a second at most."""
 
@@ -244,8 +248,9 @@ class Planner:
     def __init__(self, seats: Seats, options: RebalanceOptions) -> None:
         self.seats, self.options = seats, options
         self._rows = seats.cluster.nodes.rows
-        self._moved: list[PodInfo] = []
-        """Replacements of this pass, on their nodes."""
+        self._moved: dict[Hashable, PodInfo] = {}
+        """Replacements of this pass, on their nodes; of those that are alike on one node, one."""
+        self._proofs = 0
         self._candidates: list[tuple[_Gain, PodInfo]] = []
         self._known: dict[Hashable, _Gain | str] = {}
         """What pods that are alike gain, as the cluster is."""
@@ -302,7 +307,13 @@ class Planner:
     def assume(self, replacement: PodInfo, node: str) -> None:
         """Carry out a move that was proved before, for the proofs of others; it must stay."""
         self.seats.put(replacement, node)
-        self._moved.append(replacement)
+        self._moved.setdefault(self._key(replacement), replacement)
+
+    def _key(self, replacement: PodInfo) -> Hashable:
+        """Return what pods that are alike, on one node, have in common."""
+        if not self.seats.is_alike(replacement):
+            return replacement.uid
+        return replacement.template, id(replacement.demand), self.seats.cluster.node_of(replacement.uid)
 
     def _gain_of_alike(self, pod: PodInfo, rule: MoveRule) -> _Gain | str:
         key = pod.template, id(pod.demand), pod.node_name
@@ -361,6 +372,8 @@ class Planner:
         Several nodes may be best: each of them is better than the pod's node by more than the margin. Both decisions
         must name the same ones.
         """
+        if self._proofs + len(self._moved) >= MOST_PROOFS:
+            return MANY_MOVES
         seats, options, workload = self.seats, self.options, workload_of(pod)
         source, names = seats.cluster.node_of(pod.uid) or "", seats.cluster.nodes.infos
         replacement = self._replacement(pod)
@@ -387,11 +400,15 @@ class Planner:
         host = seats.decide(replacement).host
         row = self._rows[host] if host is not None and self._rows[host] in targets else int(targets[0])
         seats.place(replacement, seats.decision_on(replacement, row))
-        self._moved.append(replacement)
-        if not all(self._stays(one) for one in self._moved):
-            self._moved.pop()
+        key = self._key(replacement)
+        moved = self._moved if key in self._moved else {**self._moved, key: replacement}
+        gone = next((each for each, one in moved.items() if not self._stays(one)), None)
+        if gone is not None:
+            if gone in self._moved:  # it is asked first the next time
+                self._moved = {gone: self._moved[gone], **self._moved}
             seats.undo_to(mark)
             return DRIFTS_BACK
+        self._moved = moved
         policy = seats.rules(pod).profile.name
         return Move(
             pod.key, pod.uid, workload, source, names[row].name, len(targets), policy, gain.refused,
@@ -409,6 +426,7 @@ class Planner:
 
     def _stays(self, replacement: PodInfo) -> bool:
         """Return whether a replacement on its node would not be moved on."""
+        self._proofs += 1
         row = self._rows[self.seats.cluster.node_of(replacement.uid) or ""]
         mark = self.seats.mark()
         self.seats.take_off(replacement)
