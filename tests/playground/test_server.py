@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from yarl import URL
 
 from kube_policy_scheduler.playground.opening import start, start_policy
-from kube_policy_scheduler.playground.server import HEADERS, Playground, PortTaken
+from kube_policy_scheduler.playground.server import (
+    HEADERS,
+    MOST_REQUEST_BYTES,
+    MOST_WAITING,
+    POLICY,
+    Playground,
+    PortTaken,
+)
 from kube_policy_scheduler.playground.session import Session
 
 TOKEN = "a-token-of-tests"
@@ -88,3 +99,153 @@ async def test_a_port_that_is_taken_is_an_error(playground: Playground, session:
     with pytest.raises(PortTaken, match=f"127.0.0.1:{port}: address already in use"):
         async with Playground(session, port=port):
             pass
+
+
+def files() -> dict[str, str]:
+    return {"start.policy": start_policy()}
+
+
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "complete": ({"file": "start.policy", "offset": 60}, "items"),
+    "hover": ({"file": "start.policy", "offset": start_policy().index("fits")}, "markdown"),
+    "format": ({"file": "start.policy"}, "text"),
+    "node": ({"pod": POD, "node": "a01"}, "sum"),
+    "why": ({"pod": POD}, "text"),
+    "command": ({"pod": POD}, "command"),
+    "simulate": ({"count": 3}, "frames"),
+    "share": ({"pod": POD}, "file"),
+}
+
+
+@pytest.mark.parametrize("path", QUESTIONS)
+async def test_each_question_has_its_answer(playground: Playground, path: str) -> None:
+    more, key = QUESTIONS[path]
+    status, answer = await asked(playground, path, {"files": files(), **more})
+    assert status == 200, answer
+    assert key in answer
+
+
+BAD: dict[str, tuple[str, Any, int]] = {
+    "no such question": ("nothing", {}, 404),
+    "a list": ("evaluate", [1], 400),
+    "no pod": ("evaluate", {"id": 1, "files": {}}, 400),
+    "an id that is a text": ("evaluate", {"id": "1", "files": {}, "pod": POD}, 400),
+    "a text that is a number": ("evaluate", {"id": 1, "files": {"a.policy": 1}, "pod": POD}, 400),
+    "an unknown pod": ("evaluate", {"id": 1, "files": {}, "pod": {"key": "a/b"}}, 400),
+    "a pod with other members": ("evaluate", {"id": 1, "files": {}, "pod": {"key": "a/b", "path": "/etc"}}, 400),
+    "no such clause": ("values", {"id": 1, "clause": 100_000}, 400),
+    "no such side": ("values", {"id": 1, "clause": 0, "side": "__class__"}, 400),
+    "no such node": ("node", {"files": {}, "pod": POD, "node": "x"}, 400),
+    "no such file": ("hover", {"files": {}, "file": "a.policy", "offset": 0}, 400),
+    "files that it must not write": ("save", {"file": "start.policy", "text": ""}, 400),
+    "files that it must not open": ("open", {"path": "/etc/passwd"}, 400),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_questions_are_answered_with_a_sentence(playground: Playground, case: str) -> None:
+    path, body, status = BAD[case]
+    got, answer = await asked(playground, path, body)
+    assert got == status, answer
+    assert answer["error"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'"\\ud800"', b"\xff", b'{"id": 1e400}'])
+async def test_bytes_that_are_no_json_are_refused(playground: Playground, body: bytes) -> None:
+    url = f"{playground.url.partition('/#')[0]}/api/evaluate"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession() as client, client.post(url, data=body, headers=headers) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]
+
+
+async def test_a_request_has_a_limit(playground: Playground) -> None:
+    url = f"{playground.url.partition('/#')[0]}/api/format"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    body = io.BytesIO(b" " * (MOST_REQUEST_BYTES + 1))
+    async with aiohttp.ClientSession() as client, client.post(url, data=body, headers=headers) as answer:
+        assert answer.status == 413
+        assert (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/../session.py", "/%2e%2e/session.py", "/session.py", "/page/index.html", "//", "/api"]
+)
+async def test_only_the_files_of_the_page_are_served(playground: Playground, path: str) -> None:
+    url = URL(f"{playground.url.partition('/#')[0]}{path}", encoded=True)
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        assert answer.status == 404
+        assert answer.headers["Content-Security-Policy"] == POLICY
+
+
+async def test_no_question_is_answered_to_a_get(playground: Playground) -> None:
+    url = f"{playground.url.partition('/#')[0]}/api/state"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as answer:
+        assert answer.status == 405
+
+
+class Slow(Session):
+    """Waits in each evaluation until a test lets it go on."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def evaluate(self, *given: Any, go_on: Any, **more: Any) -> dict[str, Any]:
+        self.begun.set()
+        assert self.may_go_on.wait(30)
+        go_on()
+        return super().evaluate(*given, go_on=go_on, **more)
+
+
+async def test_a_newer_evaluation_makes_older_ones_void() -> None:
+    slow = Slow(files(), start().cluster)
+    async with Playground(slow, token=TOKEN) as server:
+        requests = []
+        for number in range(4):
+            body = {"id": number, "files": files(), "pod": POD}
+            requests.append(asyncio.create_task(asked(server, "evaluate", body)))
+            if number == 0:
+                await asyncio.to_thread(slow.begun.wait, 30)
+            else:
+                await until(lambda count=number + 1: server.asked == count)  # type: ignore[misc]
+        slow.may_go_on.set()
+        answers = await asyncio.gather(*requests)
+    assert [status for status, _ in answers] == [409, 409, 409, 200]
+    assert answers[-1][1]["id"] == 3
+
+
+async def test_too_many_questions_at_once_are_refused() -> None:
+    slow = Slow(files(), start().cluster)
+    async with Playground(slow, token=TOKEN) as server:
+        body = {"id": 1, "files": files(), "pod": POD}
+        first = asyncio.create_task(asked(server, "evaluate", body))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        others = [asyncio.create_task(asked(server, "state")) for _ in range(MOST_WAITING + 3)]
+        done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        slow.may_go_on.set()
+        answers = await asyncio.gather(*others)
+        await first
+    assert {task.result()[0] for task in done} == {503}
+    assert [status for status, _ in answers].count(200) == MOST_WAITING - 1
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - the server sets no event
+            await asyncio.sleep(0.01)
+
+
+class Broken(Session):
+    """Has a bug."""
+
+    def state(self) -> dict[str, Any]:
+        raise ZeroDivisionError("secret words")
+
+
+async def test_a_bug_is_one_answer_without_its_words() -> None:
+    async with Playground(Broken(files(), start().cluster), token=TOKEN) as server:
+        status, answer = await asked(server, "state")
+        assert (status, answer) == (500, {"error": "unexpected error in policyctl: ZeroDivisionError"})
+        assert (await asked(server, "format", {"files": files(), "file": "start.policy"}))[0] == 200

@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, TypeVar
+from pathlib import PurePath
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import orjson
@@ -27,7 +28,20 @@ from aiohttp.typedefs import Handler
 from kube_policy_scheduler.adapters.http_access import token_of
 from kube_policy_scheduler.adapters.http_limits import HANDLER_LIMITS
 from kube_policy_scheduler.documents.yaml_document import DocumentError
-from kube_policy_scheduler.playground.session import Files, PodChoice, RequestError, Session, Superseded
+from kube_policy_scheduler.playground.session import (
+    CapturedTest,
+    Checkpoint,
+    Files,
+    Measure,
+    OpenedCluster,
+    Origin,
+    PodChoice,
+    RequestError,
+    Session,
+    Superseded,
+    check_files,
+)
+from kube_policy_scheduler.playground.sharing import FORMAT, Share, SharedCluster, link_of, shared_text
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +65,9 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Server": "policyctl",
 }
-_PAGE: Mapping[str, tuple[str, str]] = {
-    "/": ("playground/page/index.html", "text/html"),
-    "/page.js": ("playground/page/page.js", "text/javascript"),
-    "/page.css": ("playground/page/page.css", "text/css"),
-    "/map.js": ("playground/page/map.js", "text/javascript"),
-    "/words.js": ("playground/page/words.js", "text/javascript"),
-    "/editor.js": ("playground/page/editor.js", "text/javascript"),
-    "/look.css": ("pages/templates/look.css", "text/css"),
-}
-"""Files of the package by the path at which the page finds them."""
+_KINDS: Mapping[str, str] = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_SIMULATION_SECONDS = 60.0
+_TEST_SECONDS = 60.0
 _T = TypeVar("_T")
 
 
@@ -117,6 +124,71 @@ class _Pod(_Request, frozen=True, rename="camel"):
     key: str
 
 
+class _Simulate(_Request, frozen=True, rename="camel"):
+    files: Files
+    seed: int = 0
+    count: int = 0
+
+
+class _Share(_Request, frozen=True, rename="camel"):
+    files: Files
+    pod: PodChoice
+    cluster: bool = True
+
+
+class _Save(_Request, frozen=True, rename="camel"):
+    file: str
+    text: str
+
+
+class _SaveTest(_Request, frozen=True, rename="camel"):
+    files: Files
+    pod: PodChoice
+    path: str
+    replace: bool = False
+    dry_run: bool = False
+
+
+class _Open(_Request, frozen=True, rename="camel"):
+    path: str
+
+
+class Doors(Protocol):
+    """What leads out of the page: files and clusters. All of it runs in the thread, and raises a `RequestError`."""
+
+    def open(self, path: str) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster in a file below the folder that the command was started in."""
+
+    def refresh(self) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster as it is now."""
+
+    def save(self, name: str, text: str) -> None:
+        """Write a policy back to the file that it was opened from."""
+
+    def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
+        """Write a test below the folder that the command was started in; return its path and its text."""
+
+
+class NoDoors:
+    """A page that can neither open nor write anything."""
+
+    def open(self, path: str) -> tuple[OpenedCluster, Measure]:
+        """Refuse."""
+        raise RequestError("this playground opens no other files")
+
+    def refresh(self) -> tuple[OpenedCluster, Measure]:
+        """Refuse."""
+        raise RequestError("this cluster does not change")
+
+    def save(self, name: str, text: str) -> None:
+        """Refuse."""
+        raise RequestError("this playground writes no files")
+
+    def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
+        """Refuse."""
+        raise RequestError("this playground writes no files")
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What one kind of question takes and who answers it; in the thread."""
@@ -128,13 +200,26 @@ class Answered:
 class Playground:
     """The server. Use it as a context: it listens from its beginning to its end."""
 
-    def __init__(self, session: Session, *, port: int = 0, token: str | None = None) -> None:
-        """Set up; nothing is opened yet. port: 0 takes a free one; token: None makes one."""
+    def __init__(
+        self, session: Session, *, doors: Doors | None = None, port: int = 0, token: str | None = None
+    ) -> None:
+        """Set up; nothing is opened yet.
+
+        Args:
+            session: answers.
+            doors: opens and writes files; None: nothing does.
+            port: 0 takes a free one.
+            token: who knows it may ask; None makes one.
+        """
         self._session = session
+        self._doors = doors or NoDoors()
         self._port = port
         self._token = token or secrets.token_urlsafe(24)
-        self._newest = -1
+        self.asked = 0
+        """Evaluations that came so far; each makes those before it void."""
+        self._simulations = 0
         self._waiting = 0
+        self._simulating = ThreadPoolExecutor(1, thread_name_prefix="playground-simulation")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="playground")
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -153,16 +238,18 @@ class Playground:
         """
         app = web.Application(middlewares=[self._guard, _said], client_max_size=MOST_REQUEST_BYTES)
         app.on_response_prepare.append(_add_headers)
-        for path, (name, kind) in _PAGE.items():
-            app.router.add_get(path, _file(name, kind))
+        for path, (content, kind) in _page().items():
+            app.router.add_get(path, _file(content, kind))
         for path, answered in self._questions().items():
             app.router.add_post(f"/api/{path}", self._answering(answered))
         app.router.add_post("/api/evaluate", self._evaluate)
+        app.router.add_post("/api/simulate", self._simulate)
         async with contextlib.AsyncExitStack() as stack:
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             stack.callback(self._thread.shutdown, wait=False, cancel_futures=True)
+            stack.callback(self._simulating.shutdown, wait=False, cancel_futures=True)
             site = web.TCPSite(runner, HOST, self._port, backlog=32)
             try:
                 await site.start()
@@ -175,7 +262,8 @@ class Playground:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening; what is under way is void."""
-        self._newest = 1 << 62
+        self.asked += 1
+        self._simulations += 1
         await self._stack.aclose()
 
     # --- guards ------------------------------------------------------------------------------------------
@@ -222,7 +310,35 @@ class Playground:
             "pod": Answered(_Pod, lambda asked: {"yaml": session.pod_text(asked.key)}),
             "why": Answered(_Asked, lambda asked: session.why(asked.files, asked.pod)),
             "command": Answered(_Asked, lambda asked: {"command": session.command(asked.files, asked.pod)}),
+            "share": Answered(_Share, self._share),
+            "open": Answered(_Open, lambda asked: self._opened(self._doors.open(asked.path))),
+            "refresh": Answered(_Request, lambda _: self._opened(self._doors.refresh())),
+            "save": Answered(_Save, self._save),
+            "save-test": Answered(_SaveTest, self._save_test),
         }
+
+    def _opened(self, found: tuple[OpenedCluster, Measure]) -> dict[str, Any]:
+        self._session.open(*found)
+        return self._session.state()
+
+    def _share(self, asked: _Share) -> dict[str, Any]:
+        session, cluster = self._session, self._session.cluster
+        shared: SharedCluster | None = None
+        if asked.cluster and cluster.origin is not Origin.FIXTURE:
+            shared = SharedCluster(cluster.name, cluster.now, **session.recorded(asked.files))
+        share = Share(FORMAT, asked.files, asked.pod, shared)
+        return {"file": shared_text(share), "link": link_of(share, self._origin)}
+
+    def _save(self, asked: _Save) -> dict[str, Any]:
+        check_files({asked.file: asked.text})
+        self._doors.save(asked.file, asked.text)
+        self._session.opened[asked.file] = asked.text
+        return {"saved": True}
+
+    def _save_test(self, asked: _SaveTest) -> dict[str, Any]:
+        made = self._session.test_of(asked.files, asked.pod, go_on=_until(_TEST_SECONDS))
+        path, text = self._doors.save_test(made, asked.path, replace=asked.replace, dry_run=asked.dry_run)
+        return {"path": path, "text": text, "saved": not asked.dry_run}
 
     def _answering(self, answered: Answered) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -233,15 +349,15 @@ class Playground:
 
     async def _evaluate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Evaluate)
-        self._newest = max(self._newest, asked.id)
+        self.asked += 1
+        mine = self.asked
         began = time.perf_counter()
-        end = began + EVALUATION_SECONDS
+        in_time = _until(EVALUATION_SECONDS)
 
         def go_on() -> None:
-            if self._newest > asked.id:
+            if self.asked > mine:
                 raise Superseded
-            if time.perf_counter() > end:
-                raise TooLong(f"gave up after {EVALUATION_SECONDS:g} s")
+            in_time()
 
         def work() -> bytes:
             go_on()
@@ -258,6 +374,25 @@ class Playground:
 
         return _json(await self._in_thread(work))
 
+    async def _simulate(self, request: web.Request) -> web.StreamResponse:
+        asked = _decoded(await request.read(), _Simulate)
+        self._simulations += 1
+        mine = self._simulations
+        in_time = _until(_SIMULATION_SECONDS)
+
+        def go_on() -> None:
+            if self._simulations > mine:
+                raise Superseded
+            in_time()
+
+        simulated = self._session.simulation(asked.files)
+
+        def work() -> bytes:
+            go_on()
+            return orjson.dumps(simulated(asked.seed, asked.count, go_on), option=_OPTIONS)
+
+        return _json(await asyncio.get_running_loop().run_in_executor(self._simulating, work))
+
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         if self._waiting >= MOST_WAITING:
             raise Busy
@@ -270,6 +405,17 @@ class Playground:
 
 class Busy(Exception):
     """Too many requests wait."""
+
+
+def _until(seconds: float) -> Checkpoint:
+    """Return a checkpoint that ends work that takes longer."""
+    end = time.monotonic() + seconds
+
+    def in_time() -> None:
+        if time.monotonic() > end:
+            raise TooLong(f"gave up after {seconds:g} s")
+
+    return in_time
 
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
@@ -310,14 +456,21 @@ async def _said(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _refused(500, f"unexpected error in policyctl: {type(error).__name__}")
 
 
-def _file(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _page() -> dict[str, tuple[bytes, str]]:
+    """Return the files of the page by their paths, with their types; they are read once."""
+    folder = resources.files("kube_policy_scheduler.playground") / "page"
+    look = resources.files("kube_policy_scheduler.pages") / "templates" / "look.css"
+    found: dict[str, tuple[bytes, str]] = {}
+    for file in (*(folder.iterdir() if folder.is_dir() else ()), look):
+        kind = _KINDS.get(PurePath(file.name).suffix)
+        if kind is not None and file.is_file():
+            found["/" if file.name == "index.html" else f"/{file.name}"] = file.read_bytes(), kind
+    return found
+
+
+def _file(content: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_: web.Request) -> web.StreamResponse:
-        page = resources.files("kube_policy_scheduler") / name
-        try:
-            text = await asyncio.to_thread(page.read_bytes)
-        except FileNotFoundError:
-            return _refused(404, f"this installation has no {name}")
-        return web.Response(body=text, content_type=kind, charset="utf-8")
+        return web.Response(body=content, content_type=kind, charset="utf-8")
 
     return answer
 

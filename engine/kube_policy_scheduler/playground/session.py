@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -18,11 +18,13 @@ import numpy as np
 
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Severity, Source, errors
+from kube_policy_scheduler.documents.writing import yaml_list_lines, yaml_text
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.editor import completion
 from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
@@ -38,8 +40,10 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.memo import Memo
-from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
+from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules, unbound
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
+from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.cluster_state import (
     UnknownPod,
     cluster_state,
@@ -47,6 +51,13 @@ from kube_policy_scheduler.tooling.cluster_state import (
     stored_objects,
     waiting,
 )
+from kube_policy_scheduler.tooling.policy_reads import annotation_keys
+from kube_policy_scheduler.tooling.simulation.run import run as simulate
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
+from kube_policy_scheduler.tooling.simulation.stream import arrivals_of
+from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
+from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
+from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.explain import explain
 from kube_policy_scheduler.tooling.why.filters import near_misses, refusals
@@ -166,7 +177,13 @@ class Session:
     """A cluster and the last look at policies. One caller at a time."""
 
     def __init__(
-        self, files: Mapping[str, str], cluster: OpenedCluster, *, measure: Measure | None = None, seed: int = 0
+        self,
+        files: Mapping[str, str],
+        cluster: OpenedCluster,
+        *,
+        measure: Measure | None = None,
+        seed: int = 0,
+        pod: PodChoice | None = None,
     ) -> None:
         """Start with policies and a cluster.
 
@@ -175,7 +192,9 @@ class Session:
             cluster: where they are tried.
             measure: knows metrics; None: no metric has a value.
             seed: breaks ties.
+            pod: the one to begin with; None: the page chooses.
         """
+        self._first_pod = pod
         self.opened: Files = dict(files)
         self._measure = measure or (lambda queries: Signals.EMPTY)
         self._seed = seed
@@ -187,9 +206,10 @@ class Session:
 
     # --- the cluster -------------------------------------------------------------------------------------
 
-    def open(self, cluster: OpenedCluster) -> None:
-        """Try policies on another cluster from now on."""
+    def open(self, cluster: OpenedCluster, measure: Measure | None = None) -> None:
+        """Try policies on another cluster from now on; measure: knows its metrics, None: as before."""
         self.cluster = cluster
+        self._measure = measure or self._measure
         self._state = cluster_state(cluster.things)
         self._version += 1
         self._verdicts.clear()
@@ -205,10 +225,6 @@ class Session:
         nodes, cluster = self._nodes, self.cluster
         waits = [pod for pod in self._state.pods.values() if not pod.spec.node_name and not _is_done(pod)]
         placed = [pod for pod in self._state.pods.values() if pod.spec.node_name and not _is_done(pod)]
-        zones: dict[str, int] = {}
-        of_zone = [
-            zones.setdefault(info.labels.get("topology.kubernetes.io/zone", ""), len(zones)) for info in nodes.infos
-        ]
         return {
             "files": [{"name": name, "text": text} for name, text in self.opened.items()],
             "cluster": {
@@ -221,8 +237,10 @@ class Session:
             },
             "namesVersion": self._version,
             "names": list(nodes.names),
-            "zones": {"names": list(zones), "of": of_zone},
+            "zones": _domains(nodes, "topology.kubernetes.io/zone"),
+            "racks": _domains(nodes, "topology.kubernetes.io/rack"),
             "used": {name: _used(nodes, name).astype(np.float32) for name in ("cpu", "memory")},
+            "pod": {"key": first.key, "yaml": first.yaml} if (first := self._first_pod) is not None else None,
             "pods": [_listed(pod) for pod in (*waits, *placed)[:MOST_PODS]],
             "metrics": sorted(self._words.metrics),
             "limits": {"files": MOST_FILES, "text": MOST_TEXT, "pod": MOST_POD_TEXT, "pods": MOST_PODS},
@@ -230,8 +248,6 @@ class Session:
 
     def pod_text(self, key: str) -> str:
         """Return a pod of the cluster as YAML, without its node and status, to change it."""
-        from kube_policy_scheduler.documents.writing import yaml_text
-
         pod = self._find(key)
         made = msgspec.to_builtins(pod)
         meta = {name: pod_value for name, pod_value in made["metadata"].items() if name in _KEPT_METADATA and pod_value}
@@ -242,7 +258,7 @@ class Session:
 
     def _look(self, files: Files, *, side: str = "main") -> _Look:
         """Check and compile policies; what did not change since the last look is not done again."""
-        _check_files(files)
+        check_files(files)
         before = self._looks.get(side)
         if before is not None and before.texts == files:
             return before
@@ -289,7 +305,7 @@ class Session:
 
     def format(self, files: Files, file: str) -> str:
         """Return a file as `policyctl fmt` writes it; as it is if it has errors."""
-        _check_files(files)
+        check_files(files)
         if file not in files:
             raise RequestError(f"there is no file `{file}`")
         done = format_source(Source(file, files[file]))
@@ -424,6 +440,7 @@ class Session:
             found = pod_in(source)
             try:
                 known = stored_objects([found], scheduler=scheduler)[0]
+                self._state.cluster.templates.pod(known)  # reads its quantities
             except (AdmissionError, QuantityError) as error:
                 raise DocumentError([found.error((), str(error))]) from error
             known.metadata.uid = _POD_UID
@@ -530,7 +547,7 @@ class Session:
             {
                 "title": change.text,
                 "detail": f"{plural(change.nodes, 'node')} would fit; it would go to {change.node}",
-                "edits": None,
+                "edits": [_edit(change.edit)] if change.edit is not None else None,
                 "command": None,
             }
             for change in found.changes
@@ -543,6 +560,185 @@ class Session:
         options = [f"--policies {shlex.quote(name)}" for name in files]
         return " ".join(filter(None, ["policyctl why", shlex.quote(subject or ""), self.cluster.option, *options]))
 
+    # --- what is kept and shared -------------------------------------------------------------------------
+
+    def recorded(self, files: Files) -> dict[str, Any]:
+        """Return the cluster as in a snapshot, without what scheduling does not read: `objects` and `metrics`.
+
+        Of metrics it has those that the policies query.
+        """
+        policy_set = self._look(files).policy_set
+        policies = policy_set.policies if policy_set is not None else ()
+        queries = policy_set.queries if policy_set is not None else ()
+        metrics = recorded_metrics(
+            queries, signals=self._measure(queries), nodes=self._state.cluster.nodes, now=self.cluster.now
+        )
+        return {
+            "objects": recorded_objects(self.cluster.things, annotations=annotation_keys(policies)),
+            "metrics": metrics,
+        }
+
+    def test_of(self, files: Files, pod: PodChoice, *, go_on: Checkpoint = _go_on) -> CapturedTest:
+        """Return the smallest test that repeats the decision, as `policyctl capture` finds it.
+
+        Raises:
+            RequestError: the policies have errors, or the decision cannot be a test.
+        """
+        look = self._look(files)
+        if look.policy_set is None:
+            raise RequestError("the policies have errors: correct them first")
+        asked = self._pod(pod, look.policy_set)
+        rules = self._rules(look, asked)
+        policy = rules.policy if rules is not None else None
+        if rules is None or policy is None:
+            raise RequestError("a test needs a policy that governs the pod")
+        scheduler = policy.scheduler or min(look.policy_set.default_schedulers)
+        now = float(int(self.cluster.now))  # a test's clock has whole seconds
+        free = unbound(asked, scheduler=scheduler)
+        things = [free if thing is asked else thing for thing in self.cluster.things]
+        reducible = replace(
+            ReducibleInputs.of(things, free, rules, seed=self._seed, now=now),
+            signals=self._measure(look.policy_set.queries),
+        )
+
+        def progress(_: str) -> None:
+            go_on()
+
+        try:
+            made = frozen(reducible, scheduler=scheduler, annotations=annotation_keys([policy]), progress=progress)
+        except NotReproduced as error:
+            raise RequestError(str(error)) from error
+        deciding = [each for each in (policy.stable, policy) if each is not None]
+        return CapturedTest([each.compiled.checked.source.name for each in deciding], made)
+
+    def simulation(self, files: Files) -> Callable[[int, int, Checkpoint], dict[str, Any]]:
+        """Return what simulates the pods that wait, one a second; it may run beside other questions.
+
+        It takes a seed, how many pods to let arrive (0: each once), and a checkpoint.
+
+        Raises:
+            RequestError: no pod waits.
+        """
+        check_files(files)
+        cluster, measure = self.cluster, self._measure
+        waiting_pods = [
+            thing
+            for thing in cluster.things
+            if isinstance(thing, objects.Pod) and not thing.spec.node_name and not _is_done(thing)
+        ]
+        if not waiting_pods:
+            raise RequestError("no pods wait in this cluster: there is nothing to simulate")
+        known = set(map(id, waiting_pods))
+        standing = [thing for thing in cluster.things if id(thing) not in known]
+
+        def simulated(seed: int, count: int, go_on: Checkpoint) -> dict[str, Any]:
+            loaded = load([Source(name, text) for name, text in files.items()], rules=False).policy_set
+            if loaded is None:
+                raise RequestError("the policies have errors: correct them first")
+            go_on()
+            signals = measure(loaded.queries)
+            variant = PolicyVariant("policies", loaded if loaded.policies else None, signals)
+            arrivals = _arrivals(waiting_pods, min(count or len(waiting_pods), MOST_ARRIVALS))
+            film = _Film(go_on, standing, span=float(len(arrivals)))
+            scenario = Scenario(standing, arrivals, starts_at=cluster.now)
+            done = simulate(
+                scenario, variant, seed=seed, stopwatch=lambda: 0.0, progress=lambda _: go_on(), watch=film.watch
+            )
+            return film.shown() | {
+                "summary": {
+                    "arrived": done.arrived,
+                    "placed": done.placed,
+                    "evicted": done.evicted,
+                    "waiting": done.unplaced,
+                    "reasons": dict(done.reasons),
+                }
+            }
+
+        return simulated
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTest:
+    """A decision as a test."""
+
+    policies: list[str]
+    """The files that the test is about."""
+    frozen: Frozen
+
+    def texts(self, policies: Sequence[str], *, beside: str) -> tuple[str, str]:
+        """Return the text of the test, and that of the fixture file beside it; "" where it needs none.
+
+        Args:
+            policies: how the test names its policies.
+            beside: the name of the fixture file.
+        """
+        made = self.frozen
+        document: dict[str, Any] = {"policy": list(policies) if len(policies) > 1 else policies[0]}
+        if made.others:
+            document["cluster"] = beside
+        kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
+        text = suite_text(document | made.document, comment=f"captured by policyctl: {kept}")
+        return text, "".join(yaml_list_lines(made.others, annotations={})) if made.others else ""
+
+
+MOST_ARRIVALS = 2000
+MOST_FRAMES = 200
+_MOST_SHARES = 1_000_000
+"""Shares of nodes in all frames together."""
+
+
+def _arrivals(pods: Sequence[objects.Pod], count: int) -> list[Arrival]:
+    """Return pods one a second, the oldest first; where there are fewer than asked for, they come again."""
+    ordered = [arrival.pod for arrival in sorted(arrivals_of(pods), key=lambda each: each.at)]
+    done = []
+    for at in range(count):
+        pod, again = ordered[at % len(ordered)], at // len(ordered)
+        name = f"{pod.metadata.name}~{again + 1}" if again else pod.metadata.name
+        done.append(Arrival(float(at), name, pod))
+    return done
+
+
+class _Film:
+    """Records where pods are from moment to moment."""
+
+    def __init__(self, go_on: Checkpoint, standing: Sequence[Any], *, span: float) -> None:
+        self._go_on = go_on
+        self._span = span
+        self._next = 0.0
+        pods = (each for each in standing if isinstance(each, objects.Pod))
+        self._where = {f"{pod.metadata.namespace}/{pod.metadata.name}": pod.spec.node_name for pod in pods}
+        self._frames: list[dict[str, Any]] = []
+        self._used: list[FloatArray] = []
+        self._last: Cluster | None = None
+        self._last_at = 0.0
+
+    def watch(self, at: float, cluster: Cluster) -> None:
+        """Look at a moment."""
+        self._go_on()
+        self._last, self._last_at = cluster, at
+        if at >= self._next and len(self._frames) < self._most(cluster):
+            self._take(at, cluster)
+            self._next = at + self._span / self._most(cluster)
+
+    def _most(self, cluster: Cluster) -> int:
+        return max(2, min(MOST_FRAMES, _MOST_SHARES // max(1, cluster.nodes.size)) - 1)
+
+    def _take(self, at: float, cluster: Cluster) -> None:
+        where = {f"{pod.namespace}/{pod.name}": cluster.node_of(uid) or "" for uid, pod in cluster.pods.items()}
+        bound = [[key, node] for key, node in where.items() if node and self._where.get(key) != node]
+        gone = [key for key in self._where if key not in where]
+        self._where = where
+        self._frames.append({"at": at, "bound": bound, "gone": gone})
+        nodes = cluster.nodes
+        used = np.fmax(_used(nodes, "cpu"), _used(nodes, "memory"))
+        self._used.append(np.round(used, 3).astype(np.float32))
+
+    def shown(self) -> dict[str, Any]:
+        """Return the frames, the last moment among them."""
+        if self._last is not None and (not self._frames or self._frames[-1]["at"] != self._last_at):
+            self._take(self._last_at, self._last)
+        return {"frames": self._frames, "used": self._used}
+
 
 # --- parts of answers ------------------------------------------------------------------------------------
 
@@ -551,7 +747,8 @@ _KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 _DROPPED_SPEC = ("nodeName", "priority", "preemptionPolicy")
 
 
-def _check_files(files: Files) -> None:
+def check_files(files: Files) -> None:
+    """Raise a `RequestError` if policies are too many or too large, or if the name of one is not a policy's."""
     if len(files) > MOST_FILES:
         raise RequestError(f"{len(files):,} files, at most {MOST_FILES} are allowed")
     total = sum(map(len, files.values()))
@@ -589,11 +786,6 @@ def _fix(fix: Fix) -> dict[str, Any]:
 def _edit(edit: Edit) -> dict[str, Any]:
     span = edit.span
     return {"file": span.source.name, "start": span.start, "end": span.end, "text": edit.text}
-
-
-def _remedy_edits(edits: Sequence[Edit], texts: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    mine = [edit for edit in edits if texts.get(edit.span.source.name) == edit.span.source.text]
-    return [_edit(edit) for edit in mine] if mine and len(mine) == len(edits) else None
 
 
 def _shown_row(index: int, row: _Row, *, with_values: bool) -> dict[str, Any]:
@@ -638,14 +830,13 @@ def _rows(inputs: DecisionInputs, frame: Frame, cycle: Cycle, go_on: Checkpoint)
     for weighted in profile.scores:
         clause = getattr(weighted.plugin, "clause", None)
         name = " ".join(clause.text.split()) if clause is not None else weighted.plugin.name
-        values = np.full(size, np.nan)
-        average: float | None = None
-        if len(feasible):
-            alone = score(frame, Profile(weighted.plugin.name, scores=(weighted,)), feasible)
-            for found in alone.values():
-                values[feasible] = found
-                average = float(np.mean(found))
-        done.append(_Row(clause, "score", name, values, None, average))
+        alone = score(frame, Profile(weighted.plugin.name, scores=(weighted,)), feasible) if len(feasible) else {}
+        for found in alone.values():
+            values = np.full(size, np.nan)
+            values[feasible] = found
+            done.append(_Row(clause, "score", name, values, None, float(np.mean(found))))
+        if not alone and clause is not None:
+            done.append(_Row(clause, "score", name))
         go_on()
     policy = inputs.rules.policy
     known = {id(row.clause) for row in done}
@@ -679,6 +870,13 @@ def _listed(pod: objects.Pod) -> dict[str, Any]:
     return {"key": f"{meta.namespace}/{meta.name}", "phase": phase, "node": pod.spec.node_name or None}
 
 
+def _domains(nodes: Any, label: str) -> dict[str, Any]:
+    """Return the values of a label, and which of them each node has."""
+    known: dict[str, int] = {}
+    places = [known.setdefault(info.labels.get(label, ""), len(known)) for info in nodes.infos]
+    return {"names": list(known), "of": places}
+
+
 def _used(nodes: Any, resource: str) -> FloatArray:
     allocatable = nodes.allocatable(resource).astype(np.float64)
     requested = nodes.requested(resource).astype(np.float64)
@@ -691,7 +889,8 @@ def _free(nodes: Any, row: int) -> dict[str, str]:
     for resource in nodes.resources():
         allocatable = int(nodes.allocatable(resource)[row])
         if allocatable:
-            free = allocatable - int(nodes.requested(resource)[row])
+            requested = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+            free = allocatable - int(requested[row])
             found[resource] = f"{amount_text(resource, free)} of {amount_text(resource, allocatable)}"
     return found
 

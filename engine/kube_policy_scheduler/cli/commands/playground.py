@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +19,8 @@ from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
-    from kube_policy_scheduler.playground.session import Measure, OpenedCluster, Session
+    from kube_policy_scheduler.playground.session import CapturedTest, Measure, OpenedCluster, PodChoice, Session
+    from kube_policy_scheduler.playground.sharing import Share
 
 EPILOG = """
 \b
@@ -30,12 +35,14 @@ Examples:
 \b
 Exit codes: 0 or 130 you ended it with Ctrl-C; 2 the command could not run.
 """
+_LONGEST_PATH = 1000
+_SHARED = re.compile(r'\s*\{\s*"playground"')
 _MOST_KEPT = 64
 """Sets of queries whose answers are kept; a policy that is edited asks the same ones again."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("policies", nargs=-1, type=click.Path(path_type=Path), metavar="[POLICY|SHARED]...")
+@click.argument("policies", nargs=-1, metavar="[POLICY|SHARED]...", shell_complete=files.complete_path)
 @click.option(
     "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
     help="Use a saved cluster; may be repeated.  [default: an example cluster]",
@@ -44,10 +51,12 @@ _MOST_KEPT = 64
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; implies --live.")
 @click.option("--context", help="Context of the kubeconfig; implies --live.")
 @cluster_sources.decision_options
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port on this machine.  [default: a free one]")
+@click.option(
+    "--port", default=0, type=click.IntRange(0, 65535), help="Port on this machine.  [default: a free one]"
+)  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Print the address only, and open no browser.")
 def command(
-    policies: tuple[Path, ...],
+    policies: tuple[str, ...],
     clusters: tuple[Path, ...],
     live: bool,
     kubeconfig: Path | None,
@@ -62,75 +71,144 @@ def command(
     """Try policies in the browser while you write them.
 
     The command serves a page on this machine: your policies on the left, the nodes of a cluster on the right. After
-    each key the page shows what the scheduler would decide. The page can be used only with the address that the
-    command prints, and nothing leaves this machine. End the command with Ctrl-C.
+    each key the page shows what the scheduler would decide. Each POLICY is a file or a folder; SHARED is a file or a
+    link that somebody shared from the page. The page can be used only with the address that the command prints, and
+    nothing leaves this machine. End the command with Ctrl-C.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.playground.opening import POLICY_NAME, start_policy
-    from kube_policy_scheduler.playground.session import Session
-
-    try:
-        texts = _policies(policies) if policies else {POLICY_NAME: start_policy()}
-        cluster, measure = _cluster(
-            clusters, live=live, kubeconfig=kubeconfig, context=context, now=now, metrics=metrics, url=prometheus_url
-        )
-        session = Session(texts, cluster, measure=measure, seed=seed)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
-    asyncio.run(_serve(session, port=port, opens=not no_open))
-    return 0
-
-
-def _policies(paths: Sequence[Path]) -> dict[str, str]:
-    return {source.name: source.text for source in cluster_sources.policies_in(paths)}
-
-
-def _cluster(
-    clusters: Sequence[Path],
-    *,
-    live: bool,
-    kubeconfig: Path | None,
-    context: str | None,
-    now: float | None,
-    metrics: Path | None,
-    url: str | None,
-) -> tuple[OpenedCluster, Measure]:
-    from kube_policy_scheduler.playground.opening import start
-    from kube_policy_scheduler.playground.session import OpenedCluster, Origin
+    from kube_policy_scheduler.playground.session import RequestError, Session, check_files
 
     live = live or kubeconfig is not None or context is not None
     if live and clusters:
         raise click.UsageError("--cluster is a saved cluster: do not use --live, --kubeconfig or --context with it")
-    if not live and not clusters:
-        started = start()
-        moment = started.cluster.now
-        if metrics is None and url is None:
-            return started.cluster, lambda queries: started.metrics.signals(queries, now=moment)
-        return started.cluster, _measure(metrics, url, moment)
-    things, moment = cluster_sources.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
-    if live:
-        opened = OpenedCluster(context or "current context", Origin.LIVE, things, moment)
-    else:
-        name = ", ".join(map(str, clusters))
-        opened = OpenedCluster(name, Origin.SNAPSHOT, things, moment)
-    return opened, _measure(metrics, url, moment)
-
-
-def _measure(metrics: Path | None, url: str | None, now: float) -> Measure:
-    """Return what knows the metrics: a file, Prometheus, which is asked once for each query, or nothing."""
-    from kube_policy_scheduler.cluster.signals import Signals
-    from kube_policy_scheduler.documents.yaml_document import parse_document
-    from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
-
-    if metrics is not None and url is not None:
+    if metrics is not None and prometheus_url is not None:
         raise click.UsageError("use --metrics or --prometheus-url, not both")
-    if metrics is not None:
-        found = read_metrics(parse_document(files.source(metrics)))
-        return lambda queries: found.signals(queries, now=now)
-    if url is None:
-        return lambda queries: Signals.EMPTY
-    return _asked_once(url)
+    try:
+        given = _given(policies)
+        check_files(given.texts)
+        sources = _ClusterSources(
+            clusters, live=live, kubeconfig=kubeconfig, context=context, now=now, metrics=metrics, url=prometheus_url
+        )
+        cluster, measure = given.cluster if given.cluster and not (live or clusters) else sources.opened()
+        session = Session(given.texts, cluster, measure=measure, seed=seed, pod=given.pod)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    except RequestError as error:
+        raise click.ClickException(str(error)) from error
+    asyncio.run(_serve(session, FileDoors(Path.cwd(), given.paths, sources), port=port, opens=not no_open))
+    return 0
+
+
+# --- what is tried ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the command line names."""
+
+    texts: dict[str, str]
+    paths: dict[str, Path]
+    """Of the policies that may be written back."""
+    pod: PodChoice | None = None
+    cluster: tuple[OpenedCluster, Measure] | None = None
+    """That of a shared file."""
+
+
+def _given(arguments: Sequence[str]) -> _Given:
+    from kube_policy_scheduler.playground.opening import POLICY_NAME, start_policy
+    from kube_policy_scheduler.playground.sharing import is_link, read_link, read_share
+
+    if not arguments:
+        return _Given({POLICY_NAME: start_policy()}, {})
+    if len(arguments) == 1 and is_link(arguments[0]):
+        return _shared(read_link(arguments[0]))
+    paths = [Path(text) for text in arguments]
+    if len(paths) == 1 and paths[0].suffix == ".json" and paths[0].is_file():
+        source = files.source(paths[0])
+        if _SHARED.match(source.text):
+            return _shared(read_share(source.text))
+    sources = cluster_sources.policies_in(paths)
+    writable = {source.name: Path(source.name) for source in sources if Path(source.name).is_file()}
+    return _Given({source.name: source.text for source in sources}, writable)
+
+
+def _shared(share: Share) -> _Given:
+    from kube_policy_scheduler.playground.sharing import cluster_of
+
+    if share.cluster is None:
+        return _Given(share.files, {}, share.pod)
+    cluster, metrics = cluster_of(share.cluster)
+    return _Given(share.files, {}, share.pod, (cluster, lambda queries: metrics.signals(queries, now=cluster.now)))
+
+
+class _ClusterSources:
+    """Where clusters come from, and the metrics of them all."""
+
+    def __init__(
+        self,
+        clusters: Sequence[Path],
+        *,
+        live: bool,
+        kubeconfig: Path | None,
+        context: str | None,
+        now: float | None,
+        metrics: Path | None,
+        url: str | None,
+    ) -> None:
+        self._clusters = list(clusters)
+        self._live = live
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._now = now
+        self._metrics = metrics
+        self._url = url
+
+    def opened(self) -> tuple[OpenedCluster, Measure]:
+        """Read what the command line names, again each time; without that the example.
+
+        Raises:
+            DocumentError: a file cannot be read.
+            click.ClickException: the live cluster cannot be read.
+        """
+        from kube_policy_scheduler.playground.opening import start
+        from kube_policy_scheduler.playground.session import OpenedCluster, Origin
+
+        if self._clusters:
+            return self.saved(self._clusters)
+        if not self._live:
+            started = start()
+            now = started.cluster.now
+            if self._metrics is None and self._url is None:
+                return started.cluster, lambda queries: started.metrics.signals(queries, now=now)
+            return started.cluster, self._measure(now)
+        things, moment = cluster_sources.cluster_at(
+            (), kubeconfig=self._kubeconfig, context=self._context, now=self._now
+        )
+        options = [("--kubeconfig", self._kubeconfig), ("--context", self._context)]
+        option = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)
+        name = self._context or "current context"
+        return OpenedCluster(name, Origin.LIVE, things, moment, option=option), self._measure(moment)
+
+    def saved(self, paths: Sequence[Path], *, name: str = "") -> tuple[OpenedCluster, Measure]:
+        """Read saved clusters; name: what people know them by, "": their paths."""
+        from kube_policy_scheduler.playground.session import OpenedCluster, Origin
+
+        things, moment = cluster_sources.cluster_at(paths, kubeconfig=None, context=None, now=self._now)
+        option = " ".join(f"--cluster {shlex.quote(str(path))}" for path in paths)
+        name = name or ", ".join(map(str, paths))
+        return OpenedCluster(name, Origin.SNAPSHOT, things, moment, option=option), self._measure(moment)
+
+    def _measure(self, now: float) -> Measure:
+        """Return what knows the metrics: a file, Prometheus, which is asked once for each query, or nothing."""
+        from kube_policy_scheduler.cluster.signals import Signals
+        from kube_policy_scheduler.documents.yaml_document import parse_document
+        from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
+
+        if self._metrics is not None:
+            found = read_metrics(parse_document(files.source(self._metrics)))
+            return lambda queries: found.signals(queries, now=now)
+        return _asked_once(self._url) if self._url is not None else lambda queries: Signals.EMPTY
 
 
 def _asked_once(url: str) -> Measure:
@@ -149,15 +227,126 @@ def _asked_once(url: str) -> Measure:
     return measure
 
 
-async def _serve(session: Session, *, port: int, opens: bool) -> None:
+# --- what the page may open and write --------------------------------------------------------------------
+
+
+class FileDoors:
+    """Files below one folder: saved clusters to open, tests to write, and the policies that were named."""
+
+    def __init__(self, folder: Path, policies: Mapping[str, Path], sources: _ClusterSources) -> None:
+        self._folder = folder.resolve()
+        self._policies = policies
+        self._sources = sources
+
+    def open(self, path: str) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster in a file below the folder.
+
+        Raises:
+            RequestError: it is elsewhere, or not a cluster.
+        """
+        found = self._below(path, must_exist=True)
+        return self._read(lambda: self._sources.saved([found], name=str(found.relative_to(self._folder))))
+
+    def refresh(self) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster that the command line names, read again.
+
+        Raises:
+            RequestError: it cannot be read.
+        """
+        return self._read(self._sources.opened)
+
+    def save(self, name: str, text: str) -> None:
+        """Write a policy back.
+
+        Raises:
+            RequestError: it was not opened from a file, or cannot be written.
+        """
+        from kube_policy_scheduler.playground.session import RequestError
+
+        path = self._policies.get(name)
+        if path is None:
+            raise RequestError(f"`{name}` was not opened from a file: copy the text instead")
+        self._write(path, text)
+
+    def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
+        """Write a test, and a fixture file where it needs one.
+
+        Raises:
+            RequestError: the path leads elsewhere, a file is there already, or cannot be written.
+        """
+        from kube_policy_scheduler.playground.session import RequestError
+
+        target = self._below(path, must_exist=False)
+        if not target.name.endswith(files.TEST_SUFFIX) or target.name == files.TEST_SUFFIX:
+            raise RequestError(f"the name of a test file must end with {files.TEST_SUFFIX}, this is {target.name}")
+        beside = target.with_name(target.name.removesuffix(files.TEST_SUFFIX) + ".cluster.yaml")
+        named = [self._policies.get(name, Path(name).name) for name in made.policies]
+        references = [Path(os.path.relpath(name, target.parent)).as_posix() for name in named]
+        text, objects = made.texts(references, beside=beside.name)
+        if dry_run:
+            return str(target.relative_to(self._folder)), text
+        written = {target: text} | ({beside: objects} if objects else {})
+        for file in written:
+            if file.exists() and not replace:
+                raise RequestError(f"{file.relative_to(self._folder)} already exists: choose to replace it")
+        for file, content in written.items():
+            self._write(file, content)
+        return str(target.relative_to(self._folder)), text
+
+    def _below(self, text: str, *, must_exist: bool) -> Path:
+        """Return a path below the folder, with all links followed."""
+        from kube_policy_scheduler.playground.session import RequestError
+
+        if not text or len(text) > _LONGEST_PATH or not text.isprintable():
+            raise RequestError("the path is empty, too long, or has characters that cannot be printed")
+        try:
+            path = (self._folder / text).resolve()
+        except (OSError, RuntimeError) as error:  # a ring of links
+            raise RequestError(f"{text}: cannot be followed") from error
+        if not path.is_relative_to(self._folder):
+            raise RequestError(f"{text} is outside of {self._folder}, where the command was started")
+        if must_exist and not path.is_file():
+            raise RequestError(f"{text} is not a file")
+        return path
+
+    def _read(self, read: Callable[[], tuple[OpenedCluster, Measure]]) -> tuple[OpenedCluster, Measure]:
+        from kube_policy_scheduler.documents.yaml_document import DocumentError
+        from kube_policy_scheduler.playground.session import RequestError
+
+        try:
+            return read()
+        except click.ClickException as error:
+            raise RequestError(error.message) from error
+        except DocumentError as error:
+            raise RequestError(str(error.diagnostics[0].message)) from error
+
+    def _write(self, path: Path, text: str) -> None:
+        from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+        from kube_policy_scheduler.playground.session import RequestError
+
+        try:
+            write_file(path, [text])
+        except (OutputError, UnicodeEncodeError) as error:
+            raise RequestError(str(error)) from error
+
+
+async def _serve(session: Session, doors: FileDoors, *, port: int, opens: bool) -> None:
     from kube_policy_scheduler.playground.server import Playground, PortTaken
 
     try:
-        async with Playground(session, port=port) as playground:
+        async with Playground(session, doors=doors, port=port) as playground:
             say(f"Playground: {playground.url}")
-            sys.stdout.flush()  # also where it is read by a program
-            if opens:
-                click.launch(playground.url)
+            say("To end it, press Ctrl-C.", err=True)
+            sys.stdout.flush()  # also where a program reads it
+            if opens and not _has_browser():
+                say("policyctl: there is no browser here: open the address yourself", err=True)
+            elif opens:
+                await asyncio.to_thread(click.launch, playground.url)
             await asyncio.Event().wait()
     except PortTaken as error:
         raise click.ClickException(f"{error}; choose another with --port") from error
+
+
+def _has_browser() -> bool:
+    """Return whether a browser with a window can be opened: one in the terminal would take it away."""
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

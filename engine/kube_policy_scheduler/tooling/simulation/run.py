@@ -531,7 +531,7 @@ class Waiting:
                 pending=self._queue.get,
             )
 
-    def run(self, *, progress: Progress, stop: Stop = never) -> None:
+    def run(self, *, progress: Progress, stop: Stop = never, watch: Watch = lambda at, cluster: None) -> None:
         """Go on until nothing will happen any more."""
         simulated = self._simulated
         arrivals, start = simulated.scenario.arrivals, simulated.scenario.starts_at
@@ -569,6 +569,7 @@ class Waiting:
             self._waiting_pods.expire(now)
             self._decide_all(stop)
             progress(following)
+            watch(now - start, simulated.cluster)
         self._sample(simulated.now)
         for queued in self._queue:
             simulated.tally.unplaced(self._why_pending(queued))
@@ -890,6 +891,8 @@ class Waiting:
 
 
 Stopwatch = Callable[[], float]
+Watch = Callable[[float, Cluster], None]
+"""Called after each moment at which something happened: seconds from the beginning, and the cluster as it is then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -986,6 +989,7 @@ def run(
     stopwatch: Stopwatch,
     progress: Progress = lambda done: None,
     stop: Stop = never,
+    watch: Watch = lambda at, cluster: None,
 ) -> Run:
     """Simulate a scenario under a variant.
 
@@ -996,13 +1000,14 @@ def run(
         stopwatch: seconds, for how long it took.
         progress: called with how far it is.
         stop: asked now and then whether to end it early.
+        watch: looks at the cluster from moment to moment; not where pods are dropped.
     """
     began = stopwatch()
     simulated = SimulatedCluster(scenario, variant, seed=seed)
     if scenario.drops:
         place_or_drop(simulated, progress=progress, stop=stop)
     else:
-        Waiting(simulated).run(progress=progress, stop=stop)
+        Waiting(simulated).run(progress=progress, stop=stop, watch=watch)
     tally = simulated.tally
     capacity = {resource.name: simulated.measures.capacity[resource.name] for resource in simulated.measures.resources}
     return Run(

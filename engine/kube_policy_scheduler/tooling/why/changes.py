@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.taints import TaintKey
-from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.diagnostics import Edit, Span
 from kube_policy_scheduler.framework.dynamic_resources.requests import EXACT_COUNT
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Quota, Test
@@ -44,6 +44,7 @@ class PolicyEdit:
 
     text: str
     inputs: DecisionInputs
+    edit: Edit
 
 
 def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
@@ -67,7 +68,7 @@ def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
             yield from _thresholds(inputs, clause, tree, fits)
         if isinstance(tree, Quota):
             yield from _bounds(inputs, tree)
-        yield PolicyEdit(f"remove `{clause.text}` ({clause.span})", without)
+        yield PolicyEdit(f"remove `{clause.text}` ({clause.span})", without, Edit(clause.span, ""))
 
 
 def _thresholds(inputs: DecisionInputs, clause: CompiledClause, tree: Test, fits: object) -> Iterator[PolicyEdit]:
@@ -92,10 +93,11 @@ def _thresholds(inputs: DecisionInputs, clause: CompiledClause, tree: Test, fits
         upper = operator in ("<", "<=")
         nearest = float(values.min() if upper else values.max())
         bound = _beyond(nearest, upper=upper, strict=operator in ("<", ">"))
-        changed = _replaced(inputs, constant.span, f"{bound:.12g}")
+        edit = Edit(constant.span, f"{bound:.12g}")
+        changed = _replaced(inputs, edit.span, edit.text)
         if changed is not None and bound != constant.value:
             text = f"`{' '.join(each.span.text.split())}` with {shown(bound)} instead of {constant.span.text}"
-            yield PolicyEdit(f"{text} ({constant.span})", changed)
+            yield PolicyEdit(f"{text} ({constant.span})", changed, edit)
 
 
 def _bounds(inputs: DecisionInputs, tree: Quota) -> Iterator[PolicyEdit]:
@@ -106,10 +108,11 @@ def _bounds(inputs: DecisionInputs, tree: Quota) -> Iterator[PolicyEdit]:
         return
     used, more, _ = plugin.usage(inputs.frame())
     needed = _beyond(used + more, upper=True, strict=False)
-    changed = _replaced(inputs, bound.span, f"{needed:.12g}")
+    edit = Edit(bound.span, f"{needed:.12g}")
+    changed = _replaced(inputs, edit.span, edit.text)
     if changed is not None:
         text = f"`{tree.name}` with {shown(needed)} instead of {bound.span.text} ({bound.span})"
-        yield PolicyEdit(text, changed)
+        yield PolicyEdit(text, changed, edit)
 
 
 def _number(text: str) -> float | None:
@@ -155,6 +158,8 @@ class Change:
     """How many nodes fit then."""
     node: str
     """Where the pod would go."""
+    edit: Edit | None = None
+    """Of the policy's text, for a change of the policy."""
 
 
 def fitting(inputs: DecisionInputs) -> BoolArray | None:
@@ -174,12 +179,12 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
     found: list[Change] = []
 
-    def attempt(kind: str, text: str, changed: DecisionInputs) -> bool:
+    def attempt(kind: str, text: str, changed: DecisionInputs, edit: Edit | None = None) -> bool:
         fits = fitting(changed)
         if fits is None:
             return False
         host = changed.decide().host
-        found.append(Change(kind, text, int(fits.sum()), host or ""))
+        found.append(Change(kind, text, int(fits.sum()), host or "", edit))
         return host is not None
 
     _requests(inputs, attempt)
@@ -194,7 +199,7 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
         with _changed_node(inputs.cluster, node):
             attempt("node", text, inputs)
     for edit in edits(inputs, asked):
-        attempt("policy", edit.text, edit.inputs)
+        attempt("policy", edit.text, edit.inputs, edit.edit)
     for node, text in _new_nodes(inputs):
         with _changed_node(inputs.cluster, node), _copied_devices(inputs.cluster, node.metadata.name):
             if attempt("capacity", text, inputs):
