@@ -254,10 +254,10 @@ class Cycle:
         if cache.live_scores_added:
             return None  # as in the template's last decision; `_totals` finds out when that ends
         active: list[tuple[ScorePlugin, float, Ready]] = []
-        for plugin, weight in cache.live_scores:
-            prepared = plugin.pre_score(frame)
+        for score in cache.live_scores:
+            prepared = score.plugin.pre_score(frame)
             if isinstance(prepared, Ready) and prepared.adds:
-                active.append((plugin, weight, prepared))
+                active.append((score.plugin, score.weight, prepared))
         if not active:
             return cache.maxima.best(), constant
         tied = self._rankings.best(frame, cache, active, constant=constant)
@@ -376,7 +376,7 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     """
     if cache.rejected:
         return np.zeros(frame.size, np.bool_)
-    plugins = cache.live_filters_with_volumes if frame.pod.volumes else cache.live_filters
+    plugins = profile.whole.live_filters if frame.pod.volumes else cache.live_filters
     live = pre_filter(frame, (*profile.narrowing, *plugins) if profile.narrowing else plugins)
     if live.rejection is not None:
         return np.zeros(frame.size, np.bool_)
@@ -423,15 +423,15 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
         else:
             totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
     cache.live_scores_added = False
-    for plugin, weight in cache.live_scores:
-        prepared = plugin.pre_score(chosen)
+    for score in cache.live_scores:
+        plugin, prepared = score.plugin, score.plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
             cache.live_scores_added |= not may_be_kept(plugin)
             if all_passing and plugin.scope is Scope.FEASIBLE:
                 raw = cache.feasible_score(plugin, chosen, prepared)
             else:
                 raw = plugin.score(chosen, prepared.state)
-            totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
+            totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * score.weight
     return totals
 
 

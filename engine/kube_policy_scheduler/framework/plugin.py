@@ -38,6 +38,11 @@ class Scope(Enum):
     CLUSTER = "cluster"
     """Also on other nodes, on the pod beyond its template or on the clock: not cached."""
 
+    @property
+    def is_live(self) -> bool:
+        """Return whether the plugin runs for each pod."""
+        return self is Scope.CLUSTER or self is Scope.FEASIBLE
+
 
 class Ready(msgspec.Struct, frozen=True):
     """PreFilter succeeded; `state` is passed to the plugin's `filter` and `refusals`."""

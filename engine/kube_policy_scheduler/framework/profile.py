@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
+from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScorePlugin, ScoresByDomain, Weighted
 from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
 
 
@@ -75,6 +75,14 @@ class Profile:
     """The same profile without `narrowing`; see `whole`."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)
     """By filter name: the events that may help a pod that it rejected; if absent, any event."""
+    kept_filters: tuple[FilterPlugin, ...] = field(init=False)
+    """The filters whose results are kept."""
+    live_filters: tuple[FilterPlugin, ...] = field(init=False)
+    """The filters that run for each pod."""
+    kept_scores: tuple[Weighted, ...] = field(init=False)
+    """The scores whose results are kept."""
+    live_scores: tuple[Weighted, ...] = field(init=False)
+    """The scores that run for each pod. Those by domain are last: the order decides how sums are rounded."""
 
     def __post_init__(self) -> None:
         wakes = {NARROWED: NARROWED_EVENTS}
@@ -87,7 +95,25 @@ class Profile:
             wakes[RECLAIM] = frozenset({ClusterEvent.CLOCK})
         if self.preemption is not None and self.preempts:
             wakes = {name: events | self.preemption.events for name, events in wakes.items()}
-        object.__setattr__(self, "wakes", wakes)
+        live_scores = [score for score in self.scores if score.plugin.scope.is_live]
+        live_scores.sort(key=lambda score: isinstance(score.plugin, ScoresByDomain))
+        derived = {
+            "wakes": wakes,
+            "kept_filters": tuple(plugin for plugin in self.filters if not plugin.scope.is_live),
+            "live_filters": tuple(plugin for plugin in self.filters if plugin.scope.is_live),
+            "kept_scores": tuple(score for score in self.scores if not score.plugin.scope.is_live),
+            "live_scores": tuple(live_scores),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def live_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
+        """Return the live filters that may apply to pods of a template without volumes, see `MayApply`."""
+        return tuple([plugin for plugin in self.live_filters if _may(plugin, "may_filter", template)])
+
+    def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
+        """Return the live scores that may apply to pods of a template, likewise."""
+        return tuple([score for score in self.live_scores if _may(score.plugin, "may_score", template)])
 
     @property
     def whole(self) -> Profile:
@@ -108,3 +134,8 @@ class Profile:
             wider=self.whole,
             preempts=self.preempts and preempts,
         )
+
+
+def _may(plugin: FilterPlugin | ScorePlugin, method: str, template: PodTemplate) -> bool:
+    may_apply: MayApply | None = getattr(plugin, method, None)
+    return may_apply is None or may_apply(template)

@@ -29,14 +29,13 @@ from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
-    MayApply,
     ReadsMetrics,
     Ready,
     Scope,
     ScoreOne,
     ScorePlugin,
-    ScoresByDomain,
     Skip,
+    Weighted,
 )
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
@@ -61,7 +60,6 @@ _KEPT = tuple(
 _FIRST_KIND = {scope: kind for kind, (scope, shared) in enumerate(_KEPT) if not shared}
 """The kind of each scope's results that differ by template; the next one are those that do not."""
 _OWN_ROW = _FIRST_KIND[Scope.ROW]
-_LIVE_SCOPES = (Scope.CLUSTER, Scope.FEASIBLE)
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
@@ -85,8 +83,8 @@ class Prepared:
     """Whether PreFilter refuses every pod of the template."""
     live_filters: tuple[FilterPlugin, ...] = ()
     """Those of live scopes that may have something to do for pods of the template without volumes."""
-    live_scores: tuple[tuple[ScorePlugin, float], ...] = ()
-    """Those of live scopes that may have something to do for pods of the template, with their weights."""
+    live_scores: tuple[Weighted, ...] = ()
+    """Those of live scopes that may have something to do for pods of the template."""
 
     def by_kind(self) -> list[Prepared]:
         """Return the results of the plugins of each kind, see `_KEPT`."""
@@ -112,32 +110,25 @@ _NO_PLUGINS = Prepared((), ())
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
     """Run PreFilter and PreScore of the plugins whose results are kept, for the frame's template."""
-    whole, template = frame.at(slice(None)), frame.template
+    whole = frame.at(ALL_ROWS)
     filters: list[tuple[FilterPlugin, Ready]] = []
-    live_filters: list[FilterPlugin] = []
-    for plugin in profile.filters:
-        if plugin.scope in _LIVE_SCOPES:
-            may_filter: MayApply | None = getattr(plugin, "may_filter", None)
-            if may_filter is None or may_filter(template):
-                live_filters.append(plugin)
-            continue
+    for plugin in profile.kept_filters:
         result = plugin.pre_filter(whole)
         if isinstance(result, Status):
             return Prepared((), (), rejected=True)
         if not isinstance(result, Skip):
             filters.append((plugin, result))
     scores: list[tuple[ScorePlugin, float, Ready]] = []
-    live_scores: list[tuple[ScorePlugin, float]] = []
-    for weighted in profile.scores:
-        if weighted.plugin.scope in _LIVE_SCOPES:
-            may_score: MayApply | None = getattr(weighted.plugin, "may_score", None)
-            if may_score is None or may_score(template):
-                live_scores.append((weighted.plugin, weighted.weight))
-            continue
-        prepared = weighted.plugin.pre_score(whole)
+    for score in profile.kept_scores:
+        prepared = score.plugin.pre_score(whole)
         if not isinstance(prepared, Skip):
-            scores.append((weighted.plugin, weighted.weight, prepared))
-    return Prepared(tuple(filters), tuple(scores), live_filters=tuple(live_filters), live_scores=tuple(live_scores))
+            scores.append((score.plugin, score.weight, prepared))
+    return Prepared(
+        tuple(filters),
+        tuple(scores),
+        live_filters=profile.live_filters_of(frame.template),
+        live_scores=profile.live_scores_of(frame.template),
+    )
 
 
 @dataclass(slots=True)
@@ -376,12 +367,8 @@ class TemplateCache:
         self.normalizing = [score for part in parts for score in part.normalizing]
         self.live_filters = prepared.live_filters
         """Filters of scope CLUSTER that run for each pod without volumes."""
-        self.live_filters_with_volumes = [plugin for plugin in profile.filters if plugin.scope in _LIVE_SCOPES]
-        """Those that run for each pod with volumes."""
-        self.live_scores = sorted(prepared.live_scores, key=lambda score: isinstance(score[0], ScoresByDomain))
-        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`.
-
-        Those by domain are added last, on all paths: the order decides how sums are rounded."""
+        self.live_scores = prepared.live_scores
+        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
         self.live_scores_added = False
         """Whether one of them was active the last time."""
         self._feasible_scores: dict[Hashable, tuple[int, list[object], FloatArray | IntArray]] = {}
@@ -644,5 +631,5 @@ def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple
 
 def _key_of(prepared: Prepared, of_kinds: Sequence[Hashable], profile: Profile) -> tuple[Hashable, ...]:
     # live plugins are in the key because the profile's that have nothing to do for a template are not asked
-    live = tuple(map(id, prepared.live_filters)), tuple([id(plugin) for plugin, _ in prepared.live_scores])
+    live = tuple(map(id, prepared.live_filters)), tuple(map(id, prepared.live_scores))
     return profile, prepared.rejected, live, *of_kinds
