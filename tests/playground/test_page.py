@@ -186,7 +186,7 @@ def test_two_policies_side_by_side(view: View) -> None:
     view.run(lambda page: page.keyboard.insert_text("score node.free.cpu\n"))
     shows(view, "#verdict", "B: ")
     assert "filter" in view.text("#mine .cm-content")
-    shows(view, "#legend", "another total")
+    shows(view, "#legend", "fits in one of both only")
     assert view.run(lambda page: page.locator("#map-other canvas").count()) == 2
 
 

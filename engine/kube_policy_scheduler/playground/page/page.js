@@ -496,12 +496,12 @@ function draw() {
   map.fit(height);
   map.paint(side.kinds, side.styles, tint.quiet);
   $("map-mine").classList.toggle("stale", state.stale && state.colour !== "time");
-  if (state.other) {
-    const second = look(state.against, state.otherValues, state.verdict);
+  const second = state.other ? look(state.against, state.otherValues, state.verdict) : null;
+  if (second) {
     otherMap.fit(height);
     otherMap.paint(second.kinds, second.styles, tint.quiet);
   }
-  showLegend(side.legend);
+  showLegend(side.legend, second?.legend);
   mark();
   if (!$("table").hidden) showTable();
   showNode();
@@ -520,14 +520,12 @@ function mark() {
   const differ = [];
   if (state.against && state.verdict && state.colour !== "time") {
     for (let node = 0; node < state.names.length && differ.length < 2000; node++) {
-      if (different(state.verdict.total[node], state.against.total[node])) differ.push({ node, colour: tint.series[3], ground: tint.paper, shape: "ring" });
+      if ((state.verdict.total[node] === null) !== (state.against.total[node] === null)) differ.push({ node, colour: tint.series[3], ground: tint.paper, shape: "ring" });
     }
   }
   const theirs = state.position.get(state.against?.chosen) ?? -1;
   otherMap.mark([...differ, { node: theirs, colour: tint.good, ground: tint.paper, shape: "star" }, ...marked.slice(1)]);
 }
-
-const different = (a, b) => (a === null) !== (b === null) || (a !== null && Math.abs(a - b) > 1e-4);
 
 function swatch(style) {
   const canvas = make("canvas", { width: 28, height: 28, "aria-hidden": "true" });
@@ -539,13 +537,16 @@ function swatch(style) {
   return canvas;
 }
 
-function showLegend(found) {
+function showLegend(found, theirs) {
   const marks = state.colour !== "time" && state.verdict?.chosen ? [`★ chosen: ${state.verdict.chosen}`] : [];
-  if (state.other && state.against && state.colour !== "time") marks.push("outlined in B: another total");
-  const key = JSON.stringify([found, marks]);
+  if (state.other && state.against && state.colour !== "time") marks.push("outlined in B: fits in one of both only");
+  const key = JSON.stringify([found, theirs, marks]);
   if ($("legend").dataset.key === key) return;
   $("legend").dataset.key = key;
-  $("legend").replaceChildren(...found.map(([style, text]) => make("li", {}, swatch(style), text)), ...marks.map((text) => make("li", { textContent: text })));
+  const entries = (side) => side.map(([style, text]) => make("li", {}, swatch(style), text));
+  const letter = (text) => make("li", {}, make("strong", { textContent: text }));
+  const sides = theirs ? [letter("A"), ...entries(found), letter("B"), ...entries(theirs)] : entries(found);
+  $("legend").replaceChildren(...sides, ...marks.map((text) => make("li", { textContent: text })));
 }
 
 function showColours() {
