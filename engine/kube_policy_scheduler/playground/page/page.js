@@ -7,7 +7,6 @@ const $ = (id) => document.getElementById(id);
 const LEVELS = 7;
 const PER_PAGE = 100;
 const BURST_MS = 2000; // "change" compares with the verdict before a burst of keys: keys closer than this
-const LINK_LIMIT = 8000; // longer links break in mail and chat
 const STEP_MS = 700;
 
 const fragment = location.hash.slice(1);
@@ -776,12 +775,16 @@ function showTable() {
 
 // --- the pod and why --------------------------------------------------------------------------------------
 
-$("pods").addEventListener("change", () => choosePod($("pods").value));
+$("pods").addEventListener("change", () => {
+  choosePod($("pods").value);
+  if (!$("pods").value) $("yaml").focus();
+});
 async function choosePod(key) {
   if (!key) {
+    $("pods").value = "";
     state.pod = { yaml: $("yaml").value };
-    $("yaml").focus();
   } else {
+    $("pods").value = key;
     state.pod = { key };
     await tried(async () => {
       const listed = state.pods.find((each) => each.key === key);
@@ -802,7 +805,7 @@ $("yaml").addEventListener("input", () => {
 let explaining = 0;
 function explainLater() {
   clearTimeout(explaining);
-  explaining = setTimeout(() => tried(explain), 250);
+  explaining = setTimeout(() => tried(explain), 400); // the next key must not wait for it
 }
 async function explain() {
   const asked = number;
@@ -840,8 +843,9 @@ async function simulate() {
   const frames = state.simulation.frames.length;
   $("track").hidden = $("player").hidden = !frames;
   $("when").max = Math.max(0, frames - 1);
-  const summary = state.simulation.summary;
-  $("summary").textContent = typeof summary === "string" ? summary : Object.entries(summary).map(([name, each]) => `${name}: ${each}`).join(" · ");
+  const { arrived, placed, evicted, waiting, reasons } = state.simulation.summary;
+  const counts = [`${many(arrived, "pod")} arrived`, `${whole(placed)} placed`, `${whole(evicted)} evicted`, `${whole(waiting)} pending in the end`];
+  $("summary").textContent = [counts.join(", "), ...Object.entries(reasons || {}).map(([text, pods]) => `${many(pods, "pod")}: ${text}`)].join(". ");
   state.colour = "time";
   showColours();
   toFrame(0);
@@ -904,13 +908,6 @@ async function copy(text, said) {
 }
 $("command-button").addEventListener("click", () => tried(async () => copy((await ask("command", { files: state.files, pod: state.pod })).command, "Copied the command.")));
 
-async function squeeze(text) {
-  const packed = new Response(new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw")));
-  const bytes = new Uint8Array(await packed.arrayBuffer());
-  let made = "";
-  for (const each of bytes) made += String.fromCharCode(each);
-  return btoa(made).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
 const MOST_SHARED = 4_000_000;
 async function expand(packed) {
   try {
@@ -933,16 +930,16 @@ async function expand(packed) {
 let shared = "";
 $("share-button").addEventListener("click", () => tried(share));
 async function share() {
-  shared = (await ask("share", { files: state.files, pod: state.pod })).file;
-  const link = `${location.origin}/#share=${await squeeze(shared)}`;
-  const long = link.length > LINK_LIMIT;
-  $("share-link").value = long ? "" : link;
-  $("share-copy").disabled = long;
-  $("share-note").textContent = long
-    ? `The link would have ${whole(link.length)} characters, more than many programs take: save the file.`
-    : "The receiver starts policyctl playground and opens the link there: Open…, then A shared link.";
-  $("share").showModal();
+  const found = await ask("share", { files: state.files, pod: state.pod, cluster: $("share-cluster").checked });
+  shared = found.file;
+  $("share-link").value = found.link || "";
+  $("share-copy").disabled = !found.link;
+  $("share-note").textContent = found.link
+    ? "The receiver opens the link in a playground: Open…, then A shared link."
+    : "A link would be longer than many programs take: save the file.";
+  if (!$("share").open) $("share").showModal();
 }
+$("share-cluster").addEventListener("change", () => tried(share));
 $("share-copy").addEventListener("click", () => tried(async () => {
   $("share-link").select();
   await navigator.clipboard.writeText($("share-link").value).then(() => ($("share-note").textContent = "Copied."), () => document.execCommand("copy"));
@@ -1007,7 +1004,6 @@ async function open() {
 $("test-button").addEventListener("click", () => {
   $("test-error").textContent = "";
   $("test-text").hidden = true;
-  $("test-name").value ||= `places ${state.pod.key ? state.pod.key.split("/").pop() : "the pod"}`;
   $("test-path").value ||= `${(state.file || "playground").replace(/\.policy$/, "")}.test.yaml`;
   $("test").showModal();
 });
@@ -1015,7 +1011,7 @@ $("test").addEventListener("submit", (event) => {
   if (event.submitter?.id !== "test-do") return;
   event.preventDefault();
   $("test-error").textContent = "";
-  const asked = { files: state.files, pod: state.pod, name: $("test-name").value, path: $("test-path").value, replace: $("test-replace").checked };
+  const asked = { files: state.files, pod: state.pod, path: $("test-path").value, replace: $("test-replace").checked };
   ask("save-test", asked).then((found) => {
     $("test-text").textContent = found.text;
     $("test-text").hidden = false;
@@ -1095,7 +1091,8 @@ function begin(found, saved) {
   mine.forget();
   showFile(Object.keys(state.files)[0]);
   showColours();
-  return choosePod(found.pods[0]?.key ?? "");
+  if (found.pod?.yaml) $("yaml").value = found.pod.yaml;
+  return choosePod(found.pod ? found.pod.key ?? "" : found.pods[0]?.key ?? "");
 }
 
 async function start() {
