@@ -53,6 +53,8 @@ class QueuedPod:
     """The message of the last attempt that found no node; "" if there is none."""
     reported_reason: str = ""
     """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
+    is_nomination_shown: bool = False
+    """Whether the API server shows the nomination of the pod, so that a pod without one has lost it."""
     groups: tuple[Group, ...] = ()
     """The groups that it starts together with."""
     has_place: bool = False

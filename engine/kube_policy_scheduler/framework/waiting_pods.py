@@ -88,6 +88,10 @@ class PermitObserver(Protocol[HeardT]):
         """The node of a waiting pod changed: the pod is decided again."""
         ...
 
+    def withdrawn(self, assumed: HeardT) -> None:
+        """A waiting pod gave its place back and is decided again at once."""
+        ...
+
 
 class WaitingPods(Generic[AssumedT]):
     """The pods that wait at Permit, with what they hold."""
@@ -127,6 +131,8 @@ class WaitingPods(Generic[AssumedT]):
         """By node and uid."""
         self._unreported: dict[str, float] = {}
         """Since when the unreported ones wait, by UID, longest first."""
+        self._unnominated: dict[str, float] = {}
+        """Likewise, those whose node is not written as their nominated node."""
         self.trial = GangTrial(
             cluster, queue, algorithm, stopwatch=stopwatch, permit=self.permit, waiting=self._waiting
         )
@@ -627,7 +633,7 @@ class WaitingPods(Generic[AssumedT]):
         uid = queued.pod.uid
         self._waiting[uid] = assumed
         self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
-        self._unreported[uid] = now
+        self._unreported[uid] = self._unnominated[uid] = now
         self.permit.wait(uid, assumed.requirements, now)
         self._queue.wait(queued)
         released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
@@ -711,6 +717,22 @@ class WaitingPods(Generic[AssumedT]):
             del self._unreported[queued.pod.uid]
         return found
 
+    def unnominated(self, *, since: float) -> list[AssumedT]:
+        """Return who waits since this time or longer, and was not asked for here before."""
+        found = []
+        for uid, at in self._unnominated.items():
+            if at > since:
+                break
+            found.append(self._waiting[uid])
+        for assumed in found:
+            del self._unnominated[assumed.queued.pod.uid]
+        return found
+
+    @property
+    def unnominated_since(self) -> float | None:
+        """Since when the first of those waits, Unix seconds; None: there are none."""
+        return next(iter(self._unnominated.values()), None)
+
     def waits_for(self, queued: QueuedPod) -> str | None:
         """Return what a pod that has a place waits for, for people; None where it waits no longer."""
         assumed = self._waiting.get(queued.pod.uid)
@@ -754,6 +776,7 @@ class WaitingPods(Generic[AssumedT]):
         self.permit.clock_was_set(seconds)
         self.pacing.clock_was_set(seconds)
         self._unreported = {uid: at + seconds for uid, at in self._unreported.items()}
+        self._unnominated = {uid: at + seconds for uid, at in self._unnominated.items()}
         self._gathered_at.clear()
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
@@ -802,6 +825,7 @@ class WaitingPods(Generic[AssumedT]):
 
     def _forget(self, uid: str) -> AssumedT:
         self._unreported.pop(uid, None)
+        self._unnominated.pop(uid, None)
         assumed = self._waiting.pop(uid)
         there = self._waiting_on[assumed.host]
         del there[uid]
@@ -812,18 +836,23 @@ class WaitingPods(Generic[AssumedT]):
                 self._gathered_at.pop(requirement.group, None)
         return assumed
 
-    def _withdraw(self, assumed: AssumedT) -> None:
+    def _withdraw(self, assumed: AssumedT, *, keeps_nomination: bool = False) -> None:
         """Have a waiting pod decided again, at once."""
         if self._give_back(assumed.queued.pod.uid) is not None:
+            if keeps_nomination:
+                pod = assumed.queued.pod
+                self._cluster.nominate(pod, pod.nominated_node)
+            else:
+                self._observer.withdrawn(assumed)
             self._queue.activate(assumed.queued, self._clock())
             self._events.move_on_event(ClusterEvent.POD_DELETE)
             if assumed.has_devices:
                 self._events.devices_freed()
 
-    def withdraw_all(self) -> None:
-        """Have all who wait decided again."""
+    def withdraw_all(self, *, keeps_nominations: bool = False) -> None:
+        """Have all who wait decided again; keeps_nominations: another replica leads, and tries their nodes first."""
         for assumed in list(self._waiting.values()):
-            self._withdraw(assumed)
+            self._withdraw(assumed, keeps_nomination=keeps_nominations)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""

@@ -257,6 +257,24 @@ class SchedulerContext:
                     self.reporter.nominated(other, "")
         cluster.nominate(pod, node_name)
         queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
+        queued.is_nomination_shown = False
+
+    def announce(self, queued: QueuedPod, node_name: str) -> None:
+        """Write as nominated node where an assumed pod waits to be bound, so that others know; it counts there already.
+
+        Autoscalers then count it on its node, and another replica that takes over tries this node first.
+        """
+        pod = queued.pod
+        if pod.nominated_node != node_name:
+            self.reporter.nominated(pod, node_name)
+            queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
+
+    def clear_nomination(self, queued: QueuedPod) -> None:
+        """Keep no node for a pod, in the cache and in the API server."""
+        pod = queued.pod
+        if pod.nominated_node:
+            self.nominate(queued, "")
+            self.reporter.nominated(pod, "")
 
 
 @dataclass(frozen=True, slots=True)

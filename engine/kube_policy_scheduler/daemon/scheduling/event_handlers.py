@@ -222,7 +222,8 @@ class EventHandlers:
                 self._foreign[info.uid] = info
         else:
             known = self._queue.get(info.uid)
-            if known is not None and not info.nominated_node:
+            is_shown = bool(info.nominated_node)
+            if known is not None and not is_shown and not known.is_nomination_shown:
                 # our own nomination, which the API server does not show yet
                 info = msgspec.structs.replace(info, nominated_node=known.pod.nominated_node)
             if info.nominated_node or self._cluster.nominated:
@@ -230,6 +231,8 @@ class EventHandlers:
                 self._cluster.nominate(info, info.nominated_node)
             self.claimants.add(info)
             self._queue.add(info, self._clock())
+            if (queued := self._queue.get(info.uid)) is not None:
+                queued.is_nomination_shown = is_shown
             self._wakeups.requested.set()
 
     def pending(self, uid: str) -> PodInfo | None:

@@ -145,9 +145,7 @@ class GatedPods:
 
     def drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""
-        pod = queued.pod
-        if pod.nominated_node:
-            self._context.nominate(queued, "")
-            self._reporter.nominated(pod, "")
+        if queued.pod.nominated_node:
+            self._context.clear_nomination(queued)
             self._algorithm.forget_refusals()
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)

@@ -36,6 +36,7 @@ from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECO
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
+from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.claim_reservation import has_claims
@@ -69,6 +70,9 @@ MOST_QUEUES_COUNTED = 1000
 MOST_RECLAIMED_KNOWN = 4096
 MOST_EXTENDER_ROUNDS = 3
 """How often extenders are asked about a pod in one attempt, if the nodes that they allowed are taken meanwhile."""
+NOMINATE_AFTER_SECONDS = 1.0
+"""So long a pod waits for its gang, its volumes or its devices before its node is written as its nominated node.
+kube-scheduler writes at once; most gangs are complete within milliseconds, and each write costs as much as a binding."""
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
 
@@ -137,7 +141,7 @@ class Scheduler:
         """Start or stop scheduling."""
         self.leading = leading
         if not leading:
-            self.waiting_pods.withdraw_all()
+            self.waiting_pods.withdraw_all(keeps_nominations=True)
             for queued in self.extender_turns.withdraw_all():
                 self.queue.resume_attempt(queued, self._clock())
         self.context.wakeups.requested.set()
@@ -186,7 +190,9 @@ class Scheduler:
     async def _wait(self) -> None:
         # without leadership nothing is due; otherwise the loop would be busy
         due = self.queue.next_due() if self._may_schedule() else None
-        ends = [at - self._clock() for at in (due, self.waiting_pods.next_due()) if at is not None]
+        waits_since = self.waiting_pods.unnominated_since
+        nominates = waits_since + NOMINATE_AFTER_SECONDS if waits_since is not None else None
+        ends = [at - self._clock() for at in (due, self.waiting_pods.next_due(), nominates) if at is not None]
         pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
@@ -204,6 +210,8 @@ class Scheduler:
         if self.leading:  # a standby writes nothing about pods either
             self.gated_pods.look(now)
             self.deferred_resizes.look(now)
+            for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):
+                self.context.announce(assumed.queued, assumed.host)
         self.waiting_pods.expire(now)
 
     def _may_schedule(self) -> bool:
@@ -512,6 +520,8 @@ class Scheduler:
             return ""
         context = self.context
         why = "the scheduler is shutting down"  # what a cancellation leaves
+        loop = asyncio.get_running_loop()
+        announces = loop.call_later(NOMINATE_AFTER_SECONDS, context.announce, assumed.queued, assumed.host)
         try:
             with self.in_flight.awaiting_others():
                 why = await context.volumes.bind(assumed.volumes) if assumed.volumes is not None else ""
@@ -519,6 +529,7 @@ class Scheduler:
                     why = await context.claims.bind(assumed.devices)
                 return why
         finally:
+            announces.cancel()
             if assumed.devices is not None:
                 if why:
                     undo_claims(assumed.devices, self.cluster)
@@ -671,6 +682,8 @@ class Scheduler:
             if extenders.preempt(queued.pod):
                 self._start(queued, asks)
                 return
+        if found is None and not self._waits_for_victims(queued.pod):
+            self.gated_pods.drop_nomination(queued)
         if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
             self.context.nominate(queued, found.nominated_node or "")
             self.algorithm.forget_refusals()
@@ -681,6 +694,11 @@ class Scheduler:
             self._start(queued, partial(self._preempt, queued, decision.rejectors, found))
         else:
             self._requeue(queued, decision.rejectors)
+
+    def _waits_for_victims(self, pod: PodInfo) -> bool:
+        """Return whether some pod ends on the nominated node: the nomination may be what remains of a preemption."""
+        there = self.cluster.on_node.get(pod.nominated_node, {}) if pod.nominated_node else {}
+        return any(other.terminating for other in there.values())
 
     def _requeue(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
         """Put a pod into the unschedulable pods until an event may help it."""
@@ -781,6 +799,8 @@ class Scheduler:
             self.context.observer.on_failed(failed)
             if self.queue.get(queued.pod.uid) is queued:
                 self._reporter.failed(queued.pod, why)
+                if not is_passed_on(queued.pod):  # which would give it back
+                    self.gated_pods.drop_nomination(queued)
         except Exception:
             logger.exception("unexpected error in a report", extra={"pod": queued.pod.key})
 
@@ -794,7 +814,13 @@ class PermitReports:
 
     def __init__(self, context: SchedulerContext, algorithm: Algorithm) -> None:
         self._stopwatch, self._observer, self._reporter = context.stopwatch, context.observer, context.reporter
+        self._context = context
         self._algorithm = algorithm
+
+    def withdrawn(self, assumed: AssumedPod) -> None:
+        """A waiting pod is decided again: its node may be another one."""
+        if not is_passed_on(assumed.queued.pod):
+            self._context.clear_nomination(assumed.queued)
 
     def rejected(self, assumed: AssumedPod, why: str) -> None:
         """A waiting pod gave its place back."""
@@ -803,6 +829,7 @@ class PermitReports:
         decision = self._algorithm.with_new_nodes(queued, refusal, assumed.requirements)
         self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
         self._reporter.unschedulable(decision)
+        self.withdrawn(assumed)
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
         """Pods of a gang gave their places back."""

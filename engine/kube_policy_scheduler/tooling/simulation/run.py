@@ -613,6 +613,9 @@ class Waiting:
     def no_longer_fits(self, assumed: AssumedPod) -> None:
         """The node of a waiting pod changed: the pod is decided again."""
 
+    def withdrawn(self, assumed: AssumedPod) -> None:
+        """A waiting pod is decided again at once."""
+
     # --- nodes that come and go ----------------------------------------------------------------------
 
     def _change_nodes(self) -> None:
