@@ -47,6 +47,7 @@ class ApiServer:
         self.remembers = True
         """Whether a watch may begin in the past; otherwise each that is not up to date gets 410."""
         self.bound: dict[str, str] = {}
+        self.bound_by_stale_views: set[str] = set()
         """Node by uid of every pod ever bound."""
         self.stuck: set[str] = set()
         """Names of pods that do not end when they are deleted: their containers hang, or they have a finalizer."""
@@ -378,7 +379,9 @@ class ApiServer:
         if node in self.nodes:
             offered = int(self.nodes[node]["status"]["allocatable"]["cpu"]) * 1000
             used = sum(cpu_millis(p) for p in there)
-            if used > offered or len(there) > 8:
+            if pod["metadata"]["uid"] in self.bound_by_stale_views:
+                self.met["bound by a stale view"] += 1
+            elif used > offered or len(there) > 8:
                 self.violations.append(f"{name} makes {used} of {offered} cpu and {len(there)} pods on {node}")
         solo = pod["metadata"]["labels"].get("solo")
         if solo and sum(p["metadata"]["labels"].get("solo") == solo for p in there) > 1:

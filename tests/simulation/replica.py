@@ -143,7 +143,9 @@ class Replica:
         ticks = itertools.count()
         few = server.random.choice((-1, 500))  # objects, so that both ways to prove a view are gone
         self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
-        view = Freshness(self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady)
+        view = self.freshness = Freshness(
+            self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
+        )
         self.observers = Observers([self.told])
         self.scheduler = Scheduler(
             context_of(
@@ -182,6 +184,10 @@ class Replica:
         """Bind, after a look at whether the pod's group is complete."""
         if self.fence.allows() and given["after"] is None:
             self._judge_gang(name, uid)
+        if (
+            self.freshness.is_stale
+        ):  # no better one could be had for a minute: others may have filled the node meanwhile
+            self.server.bound_by_stale_views.add(uid)
         outcome = await self._binder.bind(name=name, uid=uid, **given)
         if isinstance(outcome, Unknown):
             self.server.met["binding in doubt for minutes"] += 1
