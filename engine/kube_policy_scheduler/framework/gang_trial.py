@@ -324,6 +324,8 @@ class _Attempt:
         """Since the last placement: of pods alike one is looked at."""
         self._candidates: dict[PodTemplate, tuple[Decision, list[tuple[str, Victims]]]] = {}
         """Other nodes with victims that a search found for a pod of a template, the best last."""
+        self._frees_others = False
+        """Whether evictions made room on other nodes than those they were for."""
         self._budgets: Budgets | None = None
         self.placed: set[str] = set()
         self._displaced: list[tuple[PodInfo, str]] = []
@@ -346,6 +348,7 @@ class _Attempt:
         if (
             found is None
             or not found.candidates
+            or self._frees_others
             or template in self._candidates
             or not self._algorithm.is_alike(queued)
         ):
@@ -384,6 +387,10 @@ class _Attempt:
 
     def evict(self, member: QueuedPod, preemption: Preemption) -> None:
         """Place a pod where victims make room for it."""
+        there = self._cluster.pods_on(preemption.nominated_node or "")
+        if any(victim.uid not in there for victim in preemption.victims):
+            self._frees_others = True  # a whole gang: the next member may find free nodes where its members were
+            self._candidates.clear()
         for victim in preemption.victims:
             self.displace(victim.uid)
         self.place(member, preemption.nominated_node or "")

@@ -27,7 +27,14 @@ from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue_quota import QUOTA, protects
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
-from kube_policy_scheduler.framework.victims import Budgets, Candidates, KeptVictims, Victims, in_whole_groups
+from kube_policy_scheduler.framework.victims import (
+    Budgets,
+    Candidates,
+    KeptVictims,
+    Victims,
+    WholeGangs,
+    in_whole_groups,
+)
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -46,7 +53,7 @@ class Preemption:
     nominated_node: str | None = None
     """The node to nominate for the pod."""
     victims: tuple[PodInfo, ...] = ()
-    """The pods to evict from it, most important first."""
+    """The pods to evict from it, with the other members of their gangs, most important first."""
     message: str = ""
     """What to add to the pod's message; empty if a node was found."""
     candidates: Mapping[str, Victims] = field(default_factory=dict)
@@ -147,7 +154,15 @@ def preempt(
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
     spares = _all_spared(frame, profile)
-    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares, kept=kept)
+    trial = Trial(
+        frame,
+        _active(frame, profile, prepared),
+        Budgets(frame.cluster),
+        potential,
+        spares=spares,
+        kept=kept,
+        gangs=whole_gangs(frame, profile, spares),
+    )
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
     offset, most_trials = _offset(frame.pod, seed, size), trial.bounded(most_trials)
@@ -187,6 +202,18 @@ def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame,
         return is_in_whole_group(victim) or (by_policy is not None and by_policy(frame, victim))
 
     return spares
+
+
+def whole_gangs(frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo], bool] | None) -> WholeGangs | None:
+    """Return the gangs that a pod may evict as a whole; None: no policy has gangs. spares: as `spares_of`."""
+    if profile.gangs_of is None:
+        return None
+    priority = frame.pod.priority
+
+    def stays(pod: PodInfo) -> bool:
+        return pod.priority >= priority or (spares is not None and spares(frame, pod))
+
+    return WholeGangs(frame, profile.gangs_of, stays=stays)
 
 
 def _sparing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScorePlugin, ScoresByDomain, Weighted
 from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
 
@@ -65,6 +66,8 @@ class Profile:
     """Which of several devices of the node the pod gets; None: the default."""
     queues: QueueRules | None = None
     """The quotas that lend, which a filter applies; None: there are none."""
+    gangs_of: Callable[[Frame], Sequence[GangRequirement]] | None = None
+    """The gangs of a running pod by the `gang` clauses of all policies, evicted as a whole; None: there are none."""
     domains: DomainOrder | None = None
     """Which of several domains with room for a gang it gets; None: the fullest."""
     by_template: bool = True

@@ -7,7 +7,8 @@ displaced and placed in a dry run, and the filters run each time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.framework.diagnosis import DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -26,9 +28,12 @@ from kube_policy_scheduler.framework.victims import (
     FoundVictims,
     KeptVictims,
     Victims,
+    WholeGangs,
     by_importance,
 )
 
+MOST_DISPLACED_ELSEWHERE = 4096
+"""Members of gangs on other nodes that one search takes away at most, about 0.1 s; then they count as still there."""
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
@@ -44,6 +49,7 @@ class Trial:
         *,
         spares: Callable[[Frame, PodInfo], bool] | None = None,
         kept: KeptVictims | None = None,
+        gangs: WholeGangs | None = None,
     ) -> None:
         """Prepare trials on `rows`, ascending.
 
@@ -54,7 +60,9 @@ class Trial:
             rows: of the nodes.
             spares: tells which pods must stay at any priority.
             kept: what earlier trials found.
+            gangs: pods that are evicted together; None: there are none.
         """
+        self._gangs, self._displaced_elsewhere = gangs, 0
         self._spared = _Spared(frame, rows, spares) if spares is not None else None
         self._frame = frame
         self._active = active
@@ -66,7 +74,8 @@ class Trial:
         self._room = self._make_room()
         self._kept: FoundVictims | None = None
         if kept is not None and spares is None and self._room is not None:
-            self._kept = kept.of(frame.cluster, self._room.wanted, frame.pod.priority)
+            kind = (self._room.wanted, gangs.gangs_of if gangs is not None else None)
+            self._kept = kept.of(frame.cluster, kind, frame.pod.priority)
 
     def name_at(self, position: int) -> str:
         """Return the name of a node of `rows`."""
@@ -110,7 +119,7 @@ class Trial:
         if known is not None:
             return known
         found = self._try(position, row)
-        if isinstance(found, Victims):
+        if isinstance(found, Victims) and not found.has_gangs:  # these change with pods of other nodes
             self._kept.set(row, found)
         return found
 
@@ -154,6 +163,10 @@ class Trial:
             pool = [other for other in pool if other.uid not in self._spared.uids]
         if not pool:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
+        if self._gangs is not None:
+            gangs_of = {other.uid: gangs for other in pool if (gangs := self._gangs.groups(other))}
+            if gangs_of:
+                return self._try_units(row, name, self._units(pool, gangs_of))
         ranked = by_importance(pool, self._frame.now)
         violating, others = self._budgets.split(ranked)
         if self._room is not None:
@@ -169,6 +182,78 @@ class Trial:
         if all(chosen):
             going = tuple(by_importance(going, self._frame.now))
         return Victims(going, len(chosen[0]))
+
+    def _units(
+        self, pool: Sequence[PodInfo], gangs_of: Mapping[str, Sequence[GangRequirement]]
+    ) -> list[tuple[PodInfo, ...]]:
+        """Return which pods of a node are evicted together, with those on other nodes."""
+        assert self._gangs is not None
+        units: list[tuple[PodInfo, ...]] = []
+        seen: set[str] = set()
+        for pod in pool:
+            if pod.uid in seen:
+                continue
+            gangs = gangs_of.get(pod.uid)
+            unit = self._gangs.unit(pod, gangs) if gangs else (pod,)
+            seen.update(other.uid for other in unit)
+            if unit:
+                units.append(unit)
+        return units
+
+    def _try_units(self, row: int, name: str, units: Sequence[tuple[PodInfo, ...]]) -> Victims | Status:
+        """Return the victims among pods that are evicted together; as `_try`."""
+        frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
+        if not units:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
+        ranked = by_importance({pod.uid: pod for unit in units for pod in unit}.values(), frame.now)
+        place = {pod.uid: number for number, pod in enumerate(ranked)}
+        violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        ordered = sorted(
+            units,
+            key=lambda unit: (
+                all(pod.uid not in violating for pod in unit),
+                min(place[pod.uid] for pod in unit),
+            ),
+        )
+        gone: list[tuple[PodInfo, ...]] = []
+        with cluster.dry_run():
+            leaving = [(unit, self._leaving(unit, name)) for unit in ordered]
+            for _, there in leaving:
+                for uid in there:
+                    if cluster.node_of(uid) is not None:
+                        cluster.displace(uid)
+            status = verdict_with_nominated(frame, self._active)
+            if status.code is not Code.SUCCESS:
+                return status
+            for unit, there in leaving:
+                back = [pod for pod in unit if pod.uid in there and cluster.node_of(pod.uid) is None]
+                for pod in back:
+                    cluster.place(pod, there[pod.uid])
+                if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
+                    for pod in back:
+                        cluster.displace(pod.uid)
+                    gone.append(unit)
+        if not gone:
+            return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
+        going = {pod.uid: pod for unit in gone for pod in unit}
+        victims = tuple(by_importance(going.values(), frame.now))
+        return Victims(victims, len(going.keys() & violating), has_gangs=True)
+
+    def _leaving(self, unit: Sequence[PodInfo], name: str) -> dict[str, str]:
+        """Return the nodes of the pods of a unit that a trial takes away, by uid."""
+        cluster = self._frame.cluster
+        there = cluster.pods_on(name)
+        found = {pod.uid: name for pod in unit if pod.uid in there}
+        elsewhere = len(unit) - len(found)
+        if elsewhere and self._displaced_elsewhere + elsewhere <= MOST_DISPLACED_ELSEWHERE and self._reads_others:
+            self._displaced_elsewhere += elsewhere
+            found |= {pod.uid: node for pod in unit if (node := cluster.node_of(pod.uid)) is not None}
+        return found
+
+    @cached_property
+    def _reads_others(self) -> bool:
+        """Whether what happens on other nodes may change the result of a filter."""
+        return any(plugin.scope is Scope.CLUSTER or state is REFUSED for plugin, state in self._moving)
 
     def _rehearse(
         self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,10 @@ from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
@@ -34,12 +37,14 @@ _MOST_NAMESPACES = 1024
 
 @dataclass(frozen=True)
 class Victims:
-    """The pods to evict from one node."""
+    """The pods to evict from one node, with the other members of their gangs."""
 
     pods: tuple[PodInfo, ...]
     """At least one, most important first."""
     violations: int
     """Victims whose eviction a PodDisruptionBudget does not allow."""
+    has_gangs: bool = False
+    """Whether gangs are among them, or were looked at: pods on other nodes have a say."""
 
     def order(self, now: float) -> tuple[int, int, int, int, float]:
         """Return the cost of these victims, for comparison: smaller is better.
@@ -102,6 +107,79 @@ def _is_single(cluster: Cluster, group: PodGroup) -> bool:
         above = None if parent in seen else cluster.get(CompositePodGroup, parent)
         seen.add(parent)
     return False
+
+
+class WholeGangs:
+    """The gangs of `gang` clauses that running pods belong to: preemption evicts all members of one, or none."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        gangs_of: Callable[[Frame], Sequence[GangRequirement]],
+        *,
+        stays: Callable[[PodInfo], bool],
+    ) -> None:
+        """Make it for one preemption.
+
+        Args:
+            frame: of the pod that preempts; its own gangs stay.
+            gangs_of: returns the gangs that the clauses of a pod's policy put it in.
+            stays: whether a pod must not be evicted.
+        """
+        self._cluster, self._now, self._stays = frame.cluster, frame.now, stays
+        self.gangs_of = gangs_of
+        self._own = {requirement.group for requirement in gangs_of(frame)}
+        self._templates: dict[GroupOf, dict[Hashable, list[_Placed]]] = {}
+        self._members: dict[Hashable, dict[str, PodInfo]] = {}
+
+    def groups(self, pod: PodInfo) -> Sequence[GangRequirement]:
+        """Return the gangs of a running pod."""
+        return self.gangs_of(Frame(pod, self._cluster, self._now))
+
+    def unit(self, pod: PodInfo, gangs: Sequence[GangRequirement]) -> tuple[PodInfo, ...]:
+        """Return the pods that are evicted together with one, itself included; none if one of them must stay."""
+        if any(requirement.group in self._own for requirement in gangs):
+            return ()
+        found = {pod.uid: pod}
+        for requirement in gangs:
+            found |= self._members_of(requirement)
+        return () if any(self._stays(other) for other in found.values()) else tuple(found.values())
+
+    def all_whole(self, victims: Sequence[PodInfo]) -> bool:
+        """Return whether some pods contain each gang that one of them is in, and none that must stay."""
+        uids = {victim.uid for victim in victims}
+        for victim in victims:
+            gangs = self.groups(victim)
+            unit = self.unit(victim, gangs) if gangs else (victim,)
+            if not unit or not uids.issuperset(pod.uid for pod in unit):
+                return False
+        return True
+
+    def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
+        """Return the members of a gang that are on nodes and do not end, by uid."""
+        group, group_of = requirement.group, requirement.group_of
+        known = self._members.get(group)
+        if known is not None:
+            return known
+        by_group = self._templates.get(group_of)
+        if by_group is None:
+            by_group = self._templates[group_of] = {}
+            for template, rows in self._cluster.counters.placements(terminating=False):
+                other = group_of(template)
+                if other is not None:
+                    by_group.setdefault(other, []).append((template, [row for row, number in rows.items() if number]))
+        infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
+        for template, there in by_group.get(group, ()):
+            for row in there:
+                for pod in self._cluster.pods_on(infos[row].name).values():
+                    if pod.template is template and not pod.terminating:
+                        found[pod.uid] = pod
+        self._members[group] = found
+        return found
+
+
+_Placed: TypeAlias = tuple[PodTemplate, Sequence[int]]
+"""A template and the rows of its pods."""
 
 
 class FoundVictims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -110,6 +110,10 @@ class Policy:
     def with_queues(self, rules: QueueRules) -> Policy:
         """Return the policy with quotas that lend."""
         return replace(self, profile=with_queues(self.profile, rules))
+
+    def with_gangs(self, gangs_of: Callable[[Frame], Sequence[GangRequirement]]) -> Policy:
+        """Return the policy whose pods evict these gangs as a whole."""
+        return replace(self, profile=replace(self.profile, gangs_of=gangs_of))
 
     def governs(self, frame: Frame) -> bool:
         """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""

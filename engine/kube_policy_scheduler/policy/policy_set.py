@@ -80,7 +80,7 @@ class PolicySet:
         given = tuple(policies)
         stable = {policy.own_name: policy for policy in given if policy.canary is None}
         joined = (p.joined(stable.get(p.canary.of)) if p.canary is not None else p for p in given)
-        return cls(tuple(sorted(joined, key=_place)), default_schedulers)
+        return cls(tuple(sorted(joined, key=_place)), default_schedulers)._with_gangs()
 
     @classmethod
     def together(cls, parts: Sequence[PolicySet]) -> PolicySet:
@@ -95,7 +95,7 @@ class PolicySet:
         ranks = {id(policy): rank for rank, part in enumerate((*others, first)) for policy in part.policies}
         every = [policy for part in parts for policy in part.policies]
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
-        return replace(first, policies=tuple(every)).with_queues(first.queues)
+        return replace(first, policies=tuple(every))._with_gangs().with_queues(first.queues)
 
     def with_queues(self, rules: QueueRules | None) -> PolicySet:
         """Return the set with quotas that lend, which apply to the pods of all of its policies."""
@@ -107,7 +107,21 @@ class PolicySet:
     def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:
         """Return the set as it governs pods of any scheduler: as though they asked for one of these too."""
         # what queues ask about running pods is asked of this set, too
-        return replace(self, stands_in_as=schedulers).with_queues(self.queues)
+        return replace(self, stands_in_as=schedulers)._with_gangs().with_queues(self.queues)
+
+    def _with_gangs(self) -> PolicySet:
+        """Return the set whose pods evict the gangs of all of its policies as a whole."""
+        if not self._has_gangs:
+            return self
+        return replace(self, policies=tuple(policy.with_gangs(self._running_gangs) for policy in self.policies))
+
+    def _running_gangs(self, frame: Frame) -> tuple[GangRequirement, ...]:
+        """Return the gangs of a running pod by `gang` clauses; none where a size has no value any more."""
+        gangs = self.governing(frame.pod)
+        try:
+            return gangs.gang_requirements(frame) if gangs is not None and gangs.gangs else ()
+        except ValueError:
+            return ()
 
     def _running_groups(self, frame: Frame) -> tuple[Group, ...]:
         """Return the gangs of a running pod; none where a size has no value any more."""

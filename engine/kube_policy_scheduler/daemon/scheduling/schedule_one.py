@@ -72,7 +72,7 @@ MOST_EXTENDER_ROUNDS = 3
 """How often extenders are asked about a pod in one attempt, if the nodes that they allowed are taken meanwhile."""
 NOMINATE_AFTER_SECONDS = 1.0
 """So long a pod waits for its gang, its volumes or its devices before its node is written as its nominated node.
-kube-scheduler writes at once; most gangs are complete within milliseconds, and each write costs as much as a binding."""
+kube-scheduler writes at once; most gangs are complete within milliseconds, and a write costs as much as a binding."""
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
 

@@ -1,0 +1,149 @@
+"""Preemption by priority evicts the gang of a `gang` clause as a whole, or leaves all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.extension import may_evict
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from tests.policy.test_preempt import ANTI_AFFINITY
+from tests.policy.worlds import node, pod, policy
+
+GANG = "gang by pod.label.job size 2 if pod.label.job\n"
+RULES = pytest.mark.parametrize("spec", [{}, ANTI_AFFINITY], ids=["arithmetic", "rehearsal"])
+
+
+def cluster_of(*nodes: str) -> Cluster:
+    cluster = Cluster()
+    for name in nodes:
+        cluster.set_node(node(name))
+    return cluster
+
+
+def place(cluster: Cluster, name: str, where: str, *, job: str = "", priority: int = 0, **more: Any) -> PodInfo:
+    placed = pod(cluster, name, labels={"job": job} if job else {}, priority=priority, **more)
+    cluster.place(placed, where)
+    return placed
+
+
+def decide(cluster: Cluster, text: str = GANG, *, priority: int = 10, job: str = "", **spec: Any) -> Decision:
+    incoming = pod(cluster, "high", priority=priority, labels={"job": job} if job else {}, **spec)
+    policies = PolicySet.of([policy(text)])
+    profile = policies.profile_of(incoming)
+    assert profile is not None
+    return Cycle().decide(Frame(incoming, cluster, 1e9), profile)
+
+
+def victims(decision: Decision) -> list[str]:
+    assert decision.preemption is not None
+    return sorted(victim.name for victim in decision.preemption.victims)
+
+
+@RULES
+def test_all_members_of_a_gang_go_with_one(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    for number in range(3):
+        place(cluster, f"a{number}", f"n{number}", job="a")
+    assert victims(decide(cluster, **spec)) == ["a0", "a1", "a2"]
+
+
+@RULES
+def test_a_pod_alone_goes_rather_than_a_gang(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    place(cluster, "alone", "n2")
+    assert victims(decide(cluster, **spec)) == ["alone"]
+
+
+@RULES
+def test_a_gang_with_a_member_of_higher_priority_stays(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a", priority=10)
+    decision = decide(cluster, **spec)
+    assert victims(decision) == []
+    assert "No preemption victims found" in decision.message
+
+
+@RULES
+def test_a_gang_with_a_member_that_a_rule_spares_stays(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a", priority=5)
+    text = GANG + "preempt if true evict where victim.priority < 5\n"
+    assert victims(decide(cluster, text, **spec)) == []
+    assert victims(decide(cluster, text.replace("5", "6"), **spec)) == ["a0", "a1"]
+
+
+def test_a_member_does_not_evict_its_own_gang() -> None:
+    cluster = cluster_of("n0", "n1")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    assert victims(decide(cluster, job="a")) == []
+
+
+def test_a_gang_of_another_policy_goes_as_a_whole_too() -> None:
+    cluster = cluster_of("n0", "n1")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    training = Source("training.policy", 'for pods where pod.label.job == "a"\n' + GANG)
+    policies = load([training, Source("web.policy", "score node.free.cpu\n")]).policy_set
+    assert policies is not None
+    incoming = pod(cluster, "high", priority=10)
+    profile = policies.profile_of(incoming)
+    assert profile is not None
+    assert profile.name == "web"
+    assert victims(Cycle().decide(Frame(incoming, cluster, 1e9), profile)) == ["a0", "a1"]
+
+
+def test_a_limit_counts_the_members_elsewhere_as_gone() -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    place(cluster, "other", "n2", priority=10)
+    text = GANG + "limit count() by pod.namespace to 2\norder by pod.priority desc, pod.queued\n"
+    assert victims(decide(cluster, text)) == ["a0", "a1"]
+
+
+def test_the_extender_takes_no_node_whose_victims_are_part_of_a_gang() -> None:
+    cluster = cluster_of("n0", "n1")
+    members = [place(cluster, f"a{number}", "n0", job="a") for number in range(2)]
+    incoming = pod(cluster, "high", priority=10)
+    profile = PolicySet.of([policy(GANG)]).profile_of(incoming)
+    assert profile is not None
+    frame = Frame(incoming, cluster, 1e9)
+    assert may_evict(frame, profile, 0, members)
+    assert not may_evict(frame, profile, 0, members[:1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_gang_is_ever_evicted_in_part(data: st.DataObject) -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    policies, cycle = PolicySet.of([policy(GANG)]), Cycle()
+    running: dict[str, PodInfo] = {}
+    for number in range(data.draw(st.integers(1, 12), "pods")):
+        name, job = f"p{number}", data.draw(st.sampled_from(["", "a", "b", "c"]), "job")
+        where = data.draw(st.sampled_from(["n0", "n1", "n2"]), "node")
+        priority = data.draw(st.integers(0, 3), "priority")
+        running[name] = place(cluster, name, where, job=job, priority=priority)
+        incoming = pod(cluster, f"new{number}", priority=data.draw(st.integers(1, 4), "incoming"))
+        profile = policies.profile_of(incoming)
+        assert profile is not None
+        preemption = cycle.decide(Frame(incoming, cluster, 1e9), profile).preemption
+        gone = {pod.name for pod in preemption.victims} if preemption is not None else set()
+        for victim in gone:
+            assert running[victim].priority < incoming.priority
+            job = running[victim].labels.get("job", "")
+            if job:
+                assert {name for name, each in running.items() if each.labels.get("job") == job} <= gone
