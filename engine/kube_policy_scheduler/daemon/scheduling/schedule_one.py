@@ -401,7 +401,7 @@ class Scheduler:
             logger.info("extenders left no candidate node for preemption", extra={"pod": queued.pod.key})
             found = replace(found, nominated_node=None, victims=(), candidates={})
         else:
-            victims = tuple(each for each in left[host].pods if self.cluster.node_of(each.uid) == host)
+            victims = tuple(each for each in left[host].pods if self.cluster.node_of(each.uid) is not None)
             found = replace(found, nominated_node=host, victims=victims, candidates={})
         self._requeue_or_preempt(queued, msgspec.structs.replace(decision, preemption=found))
 
