@@ -375,7 +375,7 @@ class Cluster:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
         usage = self.queue_usage
         if usage is None or usage.tree is not tree:
-            usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values())
+            usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
         return usage
 
     def pod_states(self) -> PodStates:
@@ -489,6 +489,7 @@ class Cluster:
             self.resource_slices.set(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.set(thing)
+            self._claim_changed(thing)
         elif isinstance(thing, objects.NodeResourceTopology):
             self.numa.set(thing)
 
@@ -503,8 +504,13 @@ class Cluster:
             self.resource_slices.remove(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.remove(thing)
+            self._claim_changed(thing)
         elif isinstance(thing, objects.NodeResourceTopology):
             self.numa.remove(thing.metadata.name)
+
+    def _claim_changed(self, claim: objects.ResourceClaim) -> None:
+        if self.queue_usage is not None:
+            self.queue_usage.claim_changed(object_key(claim.metadata))
 
     def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         for counters in (self.counters, self.counters_on_unknown_nodes):

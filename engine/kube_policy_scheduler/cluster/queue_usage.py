@@ -12,8 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from weakref import WeakSet
 
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -50,7 +53,7 @@ class QueueSpec:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class QueueTree:
     """All queues; compared by identity."""
 
@@ -60,6 +63,12 @@ class QueueTree:
     """The resources that any of them names."""
     half_life_seconds: float | None = None
     """Of past usage in the fair order; None: only present usage counts."""
+
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """Return the places of the resources that count claimed devices, by DeviceClass."""
+        found = ((device_class(name), place) for place, name in enumerate(self.resources))
+        return {name: place for name, place in found if name is not None}
 
     def find(self, template: PodTemplate) -> tuple[int, str | None] | None:
         """Return the place of the queue that pods of a template belong to, with its key; None: no queue."""
@@ -83,7 +92,7 @@ class QueueTree:
         return best
 
     def amounts(self, pod: PodInfo) -> Amounts:
-        """Return what a pod counts for; computed once for all pods of a template, unless they were resized."""
+        """Return what a pod counts for without its claims; computed once for all pods of a template, unless resized."""
         demand, memo = pod.demand, pod.template.memo.get("queue amounts")
         if memo is not None and memo[0] is self and memo[1] is demand:
             found: Amounts = memo[2]
@@ -229,8 +238,20 @@ class Touched:
 class QueueUsage:
     """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
 
-    def __init__(self, tree: QueueTree, nodes: NodeTable, pods: Iterable[PodInfo] = ()) -> None:
-        self.tree, self._nodes = tree, nodes
+    def __init__(
+        self,
+        tree: QueueTree,
+        nodes: NodeTable,
+        pods: Iterable[PodInfo] = (),
+        *,
+        claims: Callable[[str], objects.ResourceClaim | None] = lambda key: None,
+    ) -> None:
+        """claims: returns a claim by `namespace/name`."""
+        self.tree, self._nodes, self._claims = tree, nodes, claims
+        self._users: dict[str, dict[str, PodInfo]] = {}
+        """By claim: the pods that use it, by uid. It counts for the one whose uid comes first."""
+        self._counted: dict[str, Amounts] = {}
+        """What pods with claims count for, by uid."""
         size = len(tree.resources)
         self._size = size
         self.top = Queue(CLUSTER_QUEUE, None, None, size)
@@ -311,7 +332,10 @@ class QueueUsage:
             queue = known
         queue.members[pod.uid] = pod
         queue.priorities[pod.priority] += 1
-        self._add(queue, self.tree.amounts(pod), 1)
+        if self._has_claims(pod):
+            self._place_with_claims(pod)
+        else:
+            self._add(queue, self.tree.amounts(pod), 1)
 
     def displace(self, pod: PodInfo) -> None:
         """Count a pod no longer."""
@@ -324,7 +348,10 @@ class QueueUsage:
         queue.priorities[priority] -= 1
         if not queue.priorities[priority]:
             del queue.priorities[priority]
-        self._add(queue, self.tree.amounts(pod), -1)
+        if pod.uid in self._counted:
+            self._displace_with_claims(pod, queue)
+        else:
+            self._add(queue, self.tree.amounts(pod), -1)
         if key is not None and not queue.members:
             del self._keyed[place, key]
             assert queue.parent is not None
@@ -334,6 +361,74 @@ class QueueUsage:
                     del self._faded[next(iter(self._faded))]
                 self._faded[queue.name] = queue.remembered
             self._keep(queue, -1)
+
+    # --- claimed devices ---------------------------------------------------------------------------------
+
+    def amounts(self, pod: PodInfo) -> Amounts:
+        """Return what a pod counts for: a placed one does, a pending one would."""
+        return self.request((pod,)) if self._has_claims(pod) else self.tree.amounts(pod)
+
+    def request(self, pods: Iterable[PodInfo]) -> Amounts:
+        """Return what some pods count for together; a claim that they share counts once."""
+        total: Counter[int] = Counter()
+        seen: set[str] = set()
+        for pod in pods:
+            known = self._counted.get(pod.uid)
+            if known is None and self._has_claims(pod):
+                keys = [key for key in claim_keys(pod) if key not in seen and not self._users.get(key)]
+                seen.update(keys)
+                known = self._with_devices(pod, keys)
+            for resource, amount in known if known is not None else self.tree.amounts(pod):
+                total[resource] += amount
+        return tuple(sorted(total.items()))
+
+    def claim_changed(self, key: str) -> None:
+        """Count a claim anew: it came or went, or has got its devices."""
+        if users := self._users.get(key):
+            self._recount(users[min(users)])
+
+    def _has_claims(self, pod: PodInfo) -> bool:
+        return bool(self.tree.classes) and bool(pod.template.spec.resource_claims)
+
+    def _with_devices(self, pod: PodInfo, keys: Iterable[str]) -> Amounts:
+        """Return what a pod counts for with some of its claims."""
+        total = Counter(dict(self.tree.amounts(pod)))
+        for key in keys:
+            claim = self._claims(key)
+            for name, number in claimed_devices(claim).items() if claim is not None else ():
+                if (place := self.tree.classes.get(name)) is not None:
+                    total[place] += number
+        return tuple(sorted((place, amount) for place, amount in total.items() if amount > 0))
+
+    def _place_with_claims(self, pod: PodInfo) -> None:
+        self._counted[pod.uid] = ()
+        for key in claim_keys(pod):
+            users = self._users.setdefault(key, {})
+            before = min(users, default=None)
+            users[pod.uid] = pod
+            if before is not None and pod.uid < before:
+                self._recount(users[before])
+        self._recount(pod)
+
+    def _displace_with_claims(self, pod: PodInfo, queue: Queue) -> None:
+        self._add(queue, self._counted.pop(pod.uid), -1)
+        for key in claim_keys(pod):
+            users = self._users[key]
+            del users[pod.uid]
+            if users:
+                self._recount(users[min(users)])
+            else:
+                del self._users[key]
+
+    def _recount(self, pod: PodInfo) -> None:
+        """Bring what a placed pod counts for up to date."""
+        queue = self.queue_of(pod.template)
+        assert queue is not None
+        amounts = self._with_devices(pod, (key for key in claim_keys(pod) if min(self._users[key]) == pod.uid))
+        if amounts != (before := self._counted[pod.uid]):
+            self._add(queue, before, -1)
+            self._add(queue, amounts, 1)
+            self._counted[pod.uid] = amounts
 
     def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it more (`step` 1) or less (-1)."""
@@ -388,10 +483,28 @@ class QueueUsage:
     # --- admission ---------------------------------------------------------------------------------------
 
     def capacity(self) -> tuple[int, ...]:
-        """Return what all nodes offer of each resource."""
+        """Return what all nodes offer of each resource.
+
+        Which devices of a class there are depends on its selectors: as many count as the queues at the top may use, or
+        are guaranteed where they have no limit. No request is refused for that.
+        """
         if self._capacity is None:
-            self._capacity = tuple(int(self._nodes.allocatable(name).sum()) for name in self.tree.resources)
+            self._capacity = tuple(
+                self._declared(place) if place in self._class_places else int(self._nodes.allocatable(name).sum())
+                for place, name in enumerate(self.tree.resources)
+            )
         return self._capacity
+
+    @cached_property
+    def _class_places(self) -> frozenset[int]:
+        return frozenset(self.tree.classes.values())
+
+    def _declared(self, place: int) -> int:
+        roots = [spec for spec in self.tree.queues if spec.parent is None]
+        limited = (spec.maximum[place] for spec in roots)
+        return sum(
+            limit if limit != NO_LIMIT else spec.minimum[place] for limit, spec in zip(limited, roots, strict=True)
+        )
 
     def nodes_changed(self) -> None:
         """Note that nodes came or went, or offer something else."""
@@ -419,7 +532,7 @@ class QueueUsage:
                 charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
                 change = charged - below.charged[resource]
                 if change > 0 and self._keeps:
-                    if below.parent is None:
+                    if below.parent is None and resource not in self._class_places:
                         limit = self.capacity()[resource]
                     if charged > limit:
                         kept = below.charged[resource] - below.used[resource]
@@ -554,7 +667,7 @@ class QueueUsage:
             for pod in queue.members.values():
                 if pod.started is not None:
                     part = 1.0 - math.pow(0.5, max(0.0, now - pod.started) / half_life)
-                    for resource, amount in self.tree.amounts(pod):
+                    for resource, amount in self.amounts(pod):
                         own[resource] += part * amount
             for above in queue.path() if any(own) else ():
                 assert above.remembered is not None
@@ -598,7 +711,7 @@ class QueueUsage:
 
     def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:
         """Return the queues whose numbers differ from a recount; empty unless there is a bug."""
-        fresh = {queue.name: queue for queue in QueueUsage(self.tree, self._nodes, pods).queues()}
+        fresh = {queue.name: queue for queue in QueueUsage(self.tree, self._nodes, pods, claims=self._claims).queues()}
         found = []
         for queue in self.queues():
             right = fresh.pop(queue.name, None)

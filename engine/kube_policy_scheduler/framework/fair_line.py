@@ -136,7 +136,7 @@ class FairLine:
         path = self._paths[name]
         if not path:
             return ()
-        more, shares = self.usage.tree.amounts(queued.pod), self._shares
+        more, shares = self.usage.amounts(queued.pod), self._shares
         try:
             return tuple([shares[each][more] for each in path])
         except KeyError:  # at least one has changed

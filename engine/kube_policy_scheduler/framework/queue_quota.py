@@ -84,7 +84,7 @@ class QueueQuota:
         queue = usage.queue_of(frame.template)
         if queue is None:
             return SKIP
-        refused = refusal(frame.cluster, usage, queue, frame.pod, self.tree.amounts(frame.pod))
+        refused = refusal(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
         if refused is None:
             return SKIP
         helps = any_evictable(usage, queue, frame.pod.priority)
@@ -98,7 +98,7 @@ class QueueQuota:
         if queue is None:
             return None
         counted = awaiting.by_queue(usage) if awaiting is not None else []
-        wanted = tuple((r, together * amount) for r, amount in self.tree.amounts(frame.pod))
+        wanted = tuple((r, together * amount) for r, amount in usage.amounts(frame.pod))
         with usage.counting(counted):
             found = usage.refusal(queue, wanted)
         return quota_message(found) if found is not None and not found.is_of_nodes else None
@@ -151,7 +151,7 @@ def _nominated_before(
             theirs = usage.queue_of(other.template)
             if theirs is None:
                 continue
-            wanted = usage.tree.amounts(other)
+            wanted = usage.amounts(other)
             if _is_before(usage, other, theirs, wanted, pod, queue, amounts):
                 counted.append((theirs, wanted))
     return counted
@@ -174,8 +174,8 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
     theirs, queue = usage.queue_of(other.template), usage.queue_of(pod.template)
     if theirs is None or queue is None or theirs is queue:
         return None
-    is_theirs = usage.is_entitled(theirs, usage.tree.amounts(other), queue)
-    is_ours = usage.is_entitled(queue, usage.tree.amounts(pod), theirs)
+    is_theirs = usage.is_entitled(theirs, usage.amounts(other), queue)
+    is_ours = usage.is_entitled(queue, usage.amounts(pod), theirs)
     return is_theirs if is_theirs != is_ours else None
 
 
@@ -197,7 +197,7 @@ def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait |
     queue = usage.queue_of(pod.template)
     if queue is None or any_evictable(usage, queue, pod.priority):
         return None
-    amounts = rules.tree.amounts(pod)
+    amounts = usage.amounts(pod)
     found = usage.refusal(queue, amounts)
     if found is None:
         return None
@@ -211,7 +211,7 @@ def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait |
 def protects(cluster: Cluster, tree: QueueTree, pod: PodInfo) -> Callable[[PodInfo], bool]:
     """Return which pods must not be evicted for one of higher priority: those of other queues that do not borrow."""
     usage = cluster.usage_of(tree)
-    queue, wanted = usage.queue_of(pod.template), tree.amounts(pod)
+    queue, wanted = usage.queue_of(pod.template), usage.amounts(pod)
     anything: Amounts = tuple((r, 1) for r in range(len(tree.resources)))
 
     def is_protected(victim: PodInfo) -> bool:
@@ -219,7 +219,7 @@ def protects(cluster: Cluster, tree: QueueTree, pod: PodInfo) -> Callable[[PodIn
         if theirs is None or theirs is queue:
             return False
         if queue is None:
-            return not any(theirs.over(r) > 0 for r, _ in tree.amounts(victim)) and any(theirs.minimum)
+            return not any(theirs.over(r) > 0 for r, _ in usage.amounts(victim)) and any(theirs.minimum)
         return not usage.borrows(theirs, queue, wanted or anything)
 
     return is_protected

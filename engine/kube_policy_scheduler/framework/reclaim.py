@@ -356,8 +356,4 @@ def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) 
 
 def request_of(usage: QueueUsage, pods: Iterable[PodInfo]) -> Amounts:
     """Return what some pods ask for together."""
-    amounts: dict[int, int] = {}
-    for pod in pods:
-        for resource, amount in usage.tree.amounts(pod):
-            amounts[resource] = amounts.get(resource, 0) + amount
-    return tuple(sorted(amounts.items()))
+    return usage.request(pods)

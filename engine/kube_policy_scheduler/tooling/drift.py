@@ -160,11 +160,12 @@ def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Claus
     declared = declared_queues(policy.compiled.checked for policy in policy_set.policies)
     places = {queue.name: str(queue.tree.span) for queue in declared}
     found: dict[str, Clause] = {}
-    for queue in QueueUsage(tree, cluster.nodes, cluster.pods.values()).queues():
+    usage = QueueUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
+    for queue in usage.queues():
         for place, resource in enumerate(tree.resources):
             text = f"queue {queue.name} max {resource} {quantity(resource, queue.maximum[place])}"
             where = places.get(queue.name) or places.get(queue.name.partition("/")[0], "")
-            for pod in pods_over(queue, tree, place, queue.maximum[place], now=options.now):
+            for pod in pods_over(queue, usage, place, queue.maximum[place], now=options.now):
                 found.setdefault(pod.uid, Clause(text, where))
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Queue, QueueState, QueueTree
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueState
 from kube_policy_scheduler.framework.queue_quota import QueueRules, quantity
 from kube_policy_scheduler.framework.reclaim import Unit, next_victims
 from kube_policy_scheduler.framework.victims import by_importance
@@ -54,12 +54,12 @@ def members(queue: Queue) -> list[PodInfo]:
     return found
 
 
-def pods_over(queue: Queue, tree: QueueTree, place: int, amount: int, *, now: float) -> list[PodInfo]:
+def pods_over(queue: Queue, usage: QueueUsage, place: int, amount: int, *, now: float) -> list[PodInfo]:
     """Return which pods would have to end for a queue to be within an amount, the least important ones first.
 
     Args:
         queue: whose pods.
-        tree: all queues.
+        usage: of all queues.
         place: of the resource in `tree.resources`.
         amount: in column units.
         now: Unix seconds.
@@ -68,7 +68,7 @@ def pods_over(queue: Queue, tree: QueueTree, place: int, amount: int, *, now: fl
     if used <= amount:
         return found
     for pod in reversed(by_importance(members(queue), now)):
-        wanted = dict(tree.amounts(pod)).get(place, 0)
+        wanted = dict(usage.amounts(pod)).get(place, 0)
         if wanted:
             used -= wanted
             found.append(pod)

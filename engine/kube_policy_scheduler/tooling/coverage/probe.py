@@ -495,7 +495,7 @@ class _WatchedQueues:
         found = usage.queue_of(frame.template)
         for queue in found.path() if found is not None else ():
             if queue.name.partition("/")[0] == declared.name:
-                amounts = self._rules.tree.amounts(frame.pod)
+                amounts = usage.amounts(frame.pod)
                 refused = any(queue.used[r] + amount > queue.maximum[r] for r, amount in amounts)
                 self._answers.see(max_site(declared), Outcome.FALSE if refused else Outcome.TRUE)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from kube_policy_scheduler.cluster.claimed_devices import CLAIMED, device_class
+from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
 from kube_policy_scheduler.cluster.requests import is_extended
@@ -27,7 +29,7 @@ def queue_findings(inspection: Inspection) -> Iterator[Finding]:
     if not cluster.nodes.size:
         yield Finding("queues", plural(len(declared), "queue"), Status.UNCHECKED, "the cluster has no nodes")
         return
-    usage = QueueUsage(tree, cluster.nodes, cluster.pods.values())
+    usage = QueueUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
     pods = [cluster.templates.pod(pod) for pod in inspection.pods]
     yield from _resources(inspection, tree)
     yield from _guarantees(usage, places)
@@ -42,6 +44,14 @@ def _resources(inspection: Inspection, tree: QueueTree) -> Iterator[Finding]:
     offered = [name for name in nodes.resources() if nodes.allocatable(name).any()]
     for name in tree.resources:
         if name == "pods" or name in offered:
+            continue
+        if (wanted := device_class(name)) is not None:
+            classes = [each.metadata.name for each in inspection.state.cluster.all(DeviceClass)]
+            if wanted not in classes:
+                meant = closest(wanted, classes)
+                advice = f"did you mean `{meant}{CLAIMED}`?" if meant else "create it, or remove it from the queues"
+                text = f"there is no DeviceClass `{wanted}`, so nothing counts"
+                yield Finding("queues", f"resource {name}", Status.PROBLEM, text, advice=advice)
             continue
         meant = closest(name, offered)
         advice = f"did you mean `{meant}`?" if meant else "label it as your nodes do, or add nodes that have it"
@@ -100,13 +110,13 @@ def _too_large(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, 
             continue
         own = usage.queue_of(pod.template)
         for queue in own.path() if own is not None else ():
-            for place, amount in usage.tree.amounts(pod):
+            for place, amount in usage.amounts(pod):
                 if amount > queue.maximum[place]:
                     key = queue.name, usage.tree.resources[place]
                     found.setdefault(key, []).append(pod)
                     limits[key] = queue.maximum[place]
     for (name, resource), waiting in found.items():
-        most = max(dict(usage.tree.amounts(pod))[usage.tree.resources.index(resource)] for pod in waiting)
+        most = max(dict(usage.amounts(pod))[usage.tree.resources.index(resource)] for pod in waiting)
         names = some([pod.key for pod in waiting])
         verb = "requests" if len(waiting) == 1 else "request"
         text = (
@@ -124,7 +134,7 @@ def _over_maximum(usage: QueueUsage, places: Mapping[str, str], *, now: float) -
             limit = queue.maximum[place]
             if limit == NO_LIMIT or queue.used[place] <= limit:
                 continue
-            number = len(pods_over(queue, usage.tree, place, limit, now=now))
+            number = len(pods_over(queue, usage, place, limit, now=now))
             used, most = quantity(resource, queue.used[place]), quantity(resource, limit)
             text = f"its pods use {used} {resource}, its `max` is {most}: {plural(number, 'pod')} over"
             where = places.get(queue.name) or places.get(queue.name.partition("/")[0], "")
@@ -139,7 +149,7 @@ def _outside(usage: QueueUsage, pods: Sequence[PodInfo]) -> Iterator[Finding]:
         return
     using: dict[str, list[str]] = {}
     for pod in outside:
-        for place, amount in usage.tree.amounts(pod):
+        for place, amount in usage.amounts(pod):
             name = usage.tree.resources[place]
             if amount and is_extended(name):
                 using.setdefault(name, []).append(pod.key)

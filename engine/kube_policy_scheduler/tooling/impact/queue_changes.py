@@ -37,7 +37,11 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
         now: Unix seconds.
     """
     pods = list(cluster.pods.values())
-    sides = [QueueUsage(tree, cluster.nodes, pods) if tree is not None else None for tree in (old, new)]
+    sides = [
+        QueueUsage(tree, cluster.nodes, pods, claims=cluster.resource_claims.get) if tree is not None else None
+        for tree in (old, new)
+    ]
+    _, after_usage = sides
     before, after = ({each.name: each for each in side.queues()} if side is not None else {} for side in sides)
     found: list[QueueChange] = []
     for name in dict.fromkeys((*before, *after)):
@@ -47,7 +51,8 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
             continue
         assert old is not None
         assert new is not None
-        found += _amounts(name, (was, old), (now_, new), now=now)
+        assert after_usage is not None
+        found += _amounts(name, (was, old), (now_, new), usage=after_usage, now=now)
         for what, one, other in (
             ("below", _above(was), _above(now_)),
             ("weight", f"{was.weight:g}", f"{now_.weight:g}"),
@@ -67,7 +72,7 @@ def _only_one(name: str, was: Queue | None, now: Queue | None) -> QueueChange:
 
 
 def _amounts(
-    name: str, old: tuple[Queue, QueueTree], new: tuple[Queue, QueueTree], *, now: float
+    name: str, old: tuple[Queue, QueueTree], new: tuple[Queue, QueueTree], *, usage: QueueUsage, now: float
 ) -> Iterable[QueueChange]:
     for resource in dict.fromkeys((*old[1].resources, *new[1].resources)):
         for what, field in (("guaranteed", "minimum"), ("max", "maximum"), ("kept", "kept")):
@@ -76,7 +81,7 @@ def _amounts(
                 continue
             over = 0
             if field != "kept" and will is not None and resource in new[1].resources:
-                over = len(pods_over(new[0], new[1], new[1].resources.index(resource), will, now=now))
+                over = len(pods_over(new[0], usage, new[1].resources.index(resource), will, now=now))
             text = f"{plural(over, 'pod')} over" if over else ""
             yield QueueChange(
                 f"{name}", f"{what} {resource}", _shown(was, resource), _shown(will, resource), text, over

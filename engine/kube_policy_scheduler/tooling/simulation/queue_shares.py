@@ -116,7 +116,12 @@ class QueueMeasures:
         # a tree that the cluster follows gives precedence by queues, so that of others is counted each time
         if self._decides:
             return self._cluster.usage_of(self._tree)
-        return QueueUsage(self._tree, self._cluster.nodes, self._cluster.pods.values())
+        return QueueUsage(
+            self._tree,
+            self._cluster.nodes,
+            self._cluster.pods.values(),
+            claims=self._cluster.resource_claims.get,
+        )
 
     def sample(self) -> None:
         """Look at all queues."""
