@@ -111,7 +111,11 @@ class Claims:
         pod = msgspec.convert(
             {
                 "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"team": team}},
-                "spec": {"schedulerName": "policy-scheduler", "containers": [{"name": "c"}], "resourceClaims": [{"name": "r", **reference}]},
+                "spec": {
+                    "schedulerName": "policy-scheduler",
+                    "containers": [{"name": "c"}],
+                    "resourceClaims": [{"name": "r", **reference}],
+                },
             },
             objects.Pod,
         )

@@ -201,3 +201,33 @@ def test_the_policy_says_which_domain(domains: str, rack: str) -> None:
 def test_what_does_not_select_a_domain_is_an_error(text: str, code: str, says: str) -> None:
     found = load([Source("a.policy", f"{RACK}{text}\n")]).diagnostics
     assert any(says in f"{each.message} {each.help}" for each in found), [each.message for each in found]
+
+
+def test_a_name_stands_for_the_label_of_a_topology() -> None:
+    text = (
+        'let rack = "topology.example.com/rack"\n'
+        "gang by pod.label.job size 8 within one rack or any\n"
+        "spread by pod.label.app over rack max skew 1\n"
+        "limit count() by pod.label.app to 3 over rack\n"
+    )
+    loaded = load([Source("t.policy", text)])
+    assert loaded.policy_set is not None
+    assert {each.code for each in loaded.diagnostics} <= {"P0344"}, "of pods without the label alone"
+    (found,) = loaded.policy_set.policies
+    keys = [getattr(clause, "levels", None) or clause.topology for clause in found.clauses]
+    assert keys == [("topology.example.com/rack", None), "topology.example.com/rack", "topology.example.com/rack"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [('"a b"', "`a b` cannot be a label key"), ("7", ""), ("pod.label.rack", "")],
+    ids=["no label", "a number", "not constant"],
+)
+def test_only_a_constant_text_is_taken_for_a_label(value: str, said: str) -> None:
+    text = f"let rack = {value}\ngang by pod.label.job size 8 within one rack\n"
+    loaded = load([Source("t.policy", text)], rules=False)
+    messages = [each.message for each in loaded.diagnostics]
+    assert [each for each in messages if "label key" in each] == ([said] if said else [])
+    if loaded.policy_set is not None:
+        (clause,) = loaded.policy_set.policies[0].clauses
+        assert clause.levels == ("rack",)  # type: ignore[union-attr]

@@ -140,6 +140,9 @@ def _uses(tree: Any, bound: frozenset[str]) -> Iterator[Occurrence]:
             case syntax.Devices():
                 if top.word is not None:
                     continue  # the name of a rule, or of a value: only the checker knows
+            case syntax.Topology():
+                yield Occurrence(top.key, None, top.span)
+                continue
             case syntax.Def():
                 stack.append((top.value, inside))
                 continue

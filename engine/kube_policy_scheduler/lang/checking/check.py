@@ -665,10 +665,21 @@ class _Checker:
         topologies = self.inference.environment.topologies
         if tree.key in topologies:
             return topologies[tree.key]
-        problem = label_problem(tree.key, of="key")
+        key = self._named_label(tree) or tree.key
+        problem = label_problem(key, of="key")
         if problem:
-            self.found.append(codes.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` cannot be a label key", help=problem))
-        return tree.key
+            self.found.append(codes.BAD_ARGUMENT.at(tree.span, f"`{key}` cannot be a label key", help=problem))
+        return key
+
+    def _named_label(self, tree: syntax.Topology) -> str | None:
+        """Return the label key for which the name of a `let` stands; None: the word is a label key itself."""
+        definition = self.inference.definitions.get(tree.key)
+        if definition is None or not isinstance(definition.tree, syntax.Let):
+            return None
+        was_used = definition.used
+        value = constant_of(self.inference.value_of(definition, tree.span))
+        definition.used = was_used or isinstance(value, str)
+        return value if isinstance(value, str) else None
 
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
         scope = self.pod_scope("limit")

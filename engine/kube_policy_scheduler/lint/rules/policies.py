@@ -245,7 +245,7 @@ def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
     for clause in policy.clauses:
         one, word = getattr(clause.tree, "topology", None), "within one" if isinstance(clause, Gang) else "over"
         for topology in (clause.tree.levels or ()) if isinstance(clause, Gang) else (one,) if one is not None else ():
-            if topology.key in (*_TOPOLOGIES, "any") or "/" in topology.key:
+            if topology.key in (*_TOPOLOGIES, "any", *policy.definitions) or "/" in topology.key:
                 continue
             subject, _, field = topology.key.partition(".")
             meant = closest(topology.key, _TOPOLOGIES)
