@@ -378,7 +378,8 @@ class Scheduler:
         """Let extenders drop nodes and change victims, and preempt on the best node that is left."""
         try:
             pod, profile = queued.pod, self.algorithm.profile(queued.pod)
-            if profile is None:
+            if profile is None:  # the policies were replaced
+                self._requeue(queued, decision.rejectors)
                 return
             spared = spared_by(self.algorithm.frame(queued), profile)
 
