@@ -79,7 +79,7 @@ class RoomPlan:
     moves: tuple[RoomMove, ...]
     seats: tuple[Seat, ...]
     at_least: int
-    """How many pods must move for so many places, by resources and budgets alone; with no solver, a weaker bound."""
+    """How many pods must move for these places, by resources and budgets alone; with no solver, a weaker bound."""
     search: str
     """What found the plan: `exact` or `greedy`."""
     not_exact: str
@@ -90,6 +90,11 @@ class RoomPlan:
     def placed(self) -> int:
         """Return how many pending pods have a node in the end."""
         return sum(bool(seat.node) for seat in self.seats)
+
+    @property
+    def having(self) -> frozenset[str]:
+        """Return the pending pods that have a node in the end."""
+        return frozenset(seat.pod for seat in self.seats if seat.node)
 
     @property
     def gap(self) -> float:
@@ -206,7 +211,8 @@ class _Search:
         bounding = RoomProgram(seats.cluster, gangs, movable, self._options.budgets)
         if bounding.is_too_large:
             return replace(known, not_exact=TOO_LARGE)
-        known = replace(known, at_least=max(known.at_least, bounding.least_moves(solve, known.placed)))
+        least = bounding.least_moves(solve, known.placed)  # for as many places, whoever gets them
+        known = replace(known, at_least=max(known.at_least, least))
         program = self._program(gangs, movable)
         why = ""
         for _ in range(_ROUNDS):
@@ -219,7 +225,10 @@ class _Search:
                 break  # the greedy plan is as good
             found = self._proved(choice[1], units, known)
             if found is not None and found.order < known.order:
-                least = bounding.least_moves(solve, found.placed) if found.placed != known.placed else known.at_least
+                if found.having == known.having:
+                    least = known.at_least
+                elif found.placed != known.placed:
+                    least = bounding.least_moves(solve, found.placed)
                 return replace(found, at_least=least)
             program.avoid(choice[1])
             why = NOT_PROVED
