@@ -178,6 +178,16 @@ async def test_only_the_files_of_the_page_are_served(playground: Playground, pat
         assert answer.headers["Content-Security-Policy"] == POLICY
 
 
+async def test_a_token_of_any_bytes_is_wrong(playground: Playground) -> None:
+    host, port = playground.url.partition("/#")[0].removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /api/state HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nContent-Length: 0\r\n".encode()
+    writer.write(head + b"Authorization: Bearer \xff\xfe\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
 async def test_no_question_is_answered_to_a_get(playground: Playground) -> None:
     url = f"{playground.url.partition('/#')[0]}/api/state"
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
