@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
@@ -13,8 +13,7 @@ from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
 
 
-@dataclass(frozen=True, slots=True)
-class GangOf:
+class GangOf(NamedTuple):
     """Tells the gangs of one clause apart: by namespace and scheduler, and by its key."""
 
     clause: CompiledGang
@@ -32,8 +31,7 @@ class GangOf:
         return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleOf:
+class RoleOf(NamedTuple):
     """Tells who has one role of a gang: the first of its clause whose test the pod passes."""
 
     gang_of: GangOf
@@ -49,7 +47,7 @@ class RoleOf:
 
     def group(self, gang: Group) -> Group:
         """Return the members of a gang that have the role."""
-        return replace(gang, rule=f"{gang.rule} with {self.gang_of.clause.roles[self.place].text}")
+        return gang._replace(rule=f"{gang.rule} with {self.gang_of.clause.roles[self.place].text}")
 
 
 def role_of(clause: CompiledGang, template: PodTemplate) -> int | None:

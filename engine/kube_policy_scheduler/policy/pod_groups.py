@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
@@ -33,8 +33,7 @@ MOST_POD_GROUPS = 1000
 """In one composite group: a decision looks at each of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroupOf:
+class PodGroupOf(NamedTuple):
     """Tells PodGroups of one kind apart: by namespace and name, and by who is to schedule the pods."""
 
     is_native: bool
