@@ -354,7 +354,8 @@ class Daemon:
         self._kernels_text = "not in use yet"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(QUIET_PATIENCE_SECONDS):
-                while self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
+                # a replica that waits for the lease has the time: when it leads, its pods would share the interpreter
+                while self._scheduler.leading and (self._queue.has_active() or self._binder.unfinished):  # noqa: ASYNC110
                     await asyncio.sleep(QUIET_SECONDS)
         with collection_deferred():  # a full collection would stop the loop, and numba's objects stay in any case
             loaded = await asyncio.to_thread(compile_kernels)
