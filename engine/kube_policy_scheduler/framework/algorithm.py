@@ -15,7 +15,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import passes
@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.member_run import MemberRun
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
@@ -66,6 +67,12 @@ class ScheduleAlgorithm(ABC):
         self._placements = 0
         self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
         self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...]], Profile] = OrderedDict()
+        self._run: MemberRun | None = None
+        """Of the gang whose member was decided last."""
+        self._run_goes_on: tuple[Hashable, str, str] | None = None
+        """The state in which it goes on: that member, by uid, was placed on that node, and nothing else changed."""
+        self._decided_alone: tuple[PodTemplate, Profile] | None = None
+        """The last template whose pods can't be decided in a run."""
 
     @abstractmethod
     def profile(self, pod: PodInfo) -> Profile | None:
@@ -103,6 +110,7 @@ class ScheduleAlgorithm(ABC):
         """Forget where groups are decided: the rules have changed."""
         self._domains.clear()
         self._confined.clear()
+        self._run = self._decided_alone = None
 
     def _profile_for(self, queued: QueuedPod) -> Profile | None:
         """Return the profile that places a pod, on the nodes where its groups are."""
@@ -160,10 +168,45 @@ class ScheduleAlgorithm(ABC):
         known = memo.get(pod, profile, self._events.changes, preempts=preempts)
         if known is not None:
             return msgspec.structs.replace(known, pod=pod)
+        is_tried_out = memo is not self._refused
+        in_run = self._decide_in_run(queued, profile) if queued.groups and not is_tried_out else None
+        if in_run is not None:
+            return in_run
         decision = self._decide(queued, profile, preempts=preempts, most_trials=most_trials)
         if not decision.is_unfinished:
             memo.note(decision, profile, self._events.changes, preempts=preempts)
         return decision
+
+    def _decide_in_run(self, queued: QueuedPod, profile: Profile) -> Decision | None:
+        """Decide a member of a gang together with those before it; None: it must be decided alone."""
+        alone, template = self._decided_alone, queued.pod.template
+        if not is_alike(queued.pod, profile) or (alone is not None and alone[0] is template and alone[1] is profile):
+            return None
+        frame, run, before = self.frame(queued), self._run, self._run_goes_on
+        goes_on = (
+            run is not None
+            and before is not None
+            and run.template is template
+            and run.profile is profile
+            and before[0] == self.state
+            and self._cluster.node_of(before[1]) == before[2]
+            and not self._cluster.nominated
+            and run.follow(frame)
+        )
+        if not goes_on:
+            run = self._run = self._begin_run(frame, profile)
+            self._decided_alone = (template, profile) if run is None else None
+        decision = self.cycle.decide_in_run(frame, run) if run is not None else None
+        if decision is None or decision.host is None:
+            self._run = None
+            return None
+        placed = self._events.changes, self._placements + 1
+        self._run_goes_on = placed, queued.pod.uid, decision.host
+        return decision
+
+    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+        """Return what decides pods like this one while only they are placed; None: they must be decided one by one."""
+        return self.cycle.begin_run(frame, profile)
 
     def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
         return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_trials=most_trials)

@@ -21,6 +21,7 @@ from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.extender_verdict import EXTENDER, ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.member_run import MemberRun, can_run
 from kube_policy_scheduler.framework.new_nodes import NewNodes
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
@@ -262,6 +263,33 @@ class Cycle:
             return cache.maxima.best(), constant
         tied = self._rankings.best(frame, cache, active, constant=constant)
         return None if tied is None else (tied, 0.0)
+
+    def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+        """Return what decides pods like this one while only they are placed; None: they must be decided one by one.
+
+        Nothing but their templates tells them apart, see `is_alike`.
+        """
+        if not frame.cluster.nodes.size:
+            return None
+        cache = self._kept.of(frame, profile.whole)
+        if not can_run(frame, cache):
+            return None
+        return MemberRun(frame, profile, cache, ok=_passes(frame, profile, cache), seed=self._seed)
+
+    def decide_in_run(self, frame: Frame, run: MemberRun) -> Decision | None:
+        """Decide a pod as `decide`; None if no node is feasible."""
+        found, nodes = run.pick(frame), frame.cluster.nodes
+        if found is None:
+            return None
+        return Decision(
+            frame.pod,
+            nodes.infos[found.row].name,
+            score=found.score,
+            feasible=found.feasible,
+            ties=found.ties,
+            total=nodes.size,
+            device_order=run.profile.devices,
+        )
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""

@@ -283,6 +283,10 @@ class _Answers:
 
     def _update_row(self, frame: Frame, row: int) -> None:
         """Do the same as `_update` for one row, with Python's numbers: an array of one takes ten times as long."""
+        self.ok[row], self.base[row] = self.of_row(frame, row)
+
+    def of_row(self, frame: Frame, row: int) -> tuple[bool, float]:
+        """Return whether a row passes the filters, and the sum of its scores if it does; nothing is kept."""
         fused = self._fused.evaluate_row(frame.cluster.nodes, row) if self._fused is not None else None
         (ok, base), plan = ((True, 0.0), self._row) if fused is None else (fused, self._row_besides_fused)
         if ok and not plan.is_empty:
@@ -297,7 +301,12 @@ class _Answers:
             for scorer, weight, state, score_one in plan.scores if ok else ():
                 score = score_one(one, state, row) if score_one is not None else scorer.score(one, state).item(0)
                 base += score * weight
-        self.ok[row], self.base[row] = ok, base
+        return ok, base
+
+    @property
+    def follows_rows(self) -> bool:
+        """Return whether, while no node changes, the result of a row follows from the pods there."""
+        return not self._reading and not (self.normalizing and self.scope in _BY_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +458,21 @@ class TemplateCache:
         elif rows or len(self.ok) != nodes.size:
             self._update(rows, size=nodes.size)
         return True
+
+    @property
+    def follows_rows(self) -> bool:
+        """Return whether, while no node changes, all that is kept of a row follows from the pods there."""
+        return self.is_kept and not self.rejected and all(part.follows_rows for part in self._parts)
+
+    def total_now(self, frame: Frame, row: int) -> float:
+        """Return the sum of the kept scores that need no normalizing for a row with other pods, -inf if it fails."""
+        total = 0.0
+        for part in self._parts:
+            ok, base = part.of_row(frame, row) if part.scope in _BY_ROW else (part.ok.item(row), part.base.item(row))
+            if not ok:
+                return -np.inf
+            total += base
+        return total
 
     def _put_together(self) -> None:
         self._renewals = sum([part.renewals for part in self._parts])

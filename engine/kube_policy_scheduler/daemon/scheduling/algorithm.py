@@ -15,6 +15,7 @@ from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerC
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.member_run import MemberRun
 from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
@@ -98,6 +99,10 @@ class Algorithm(ScheduleAlgorithm):
     def _on_own_nodes(self, profile: Profile) -> Profile:
         sharding = self._sharding
         return profile if sharding is None or sharding.is_alone else sharding.narrowed(profile, preempts=True)
+
+    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+        """Decide one by one while nodes are shared with other replicas."""
+        return super()._begin_run(frame, profile) if self._sharding is None or self._sharding.is_alone else None
 
     def feasible(self, queued: QueuedPod) -> BoolArray:
         """Return `bool[nodes]`: those that pass every filter for a pod, of this replica's."""
