@@ -85,10 +85,9 @@ const colours = HighlightStyle.define([
   { tag: tags.labelName, color: "var(--code-string)" },
 ]);
 
-const focus = { outline: "2px solid var(--accent)", outlineOffset: "-2px" };
 const look = EditorView.theme({
   "&": { height: "100%", color: "var(--ink)", backgroundColor: "var(--paper)", fontSize: ".875rem" },
-  "&.cm-focused": focus,
+  "&.cm-focused": { outline: "none" }, // the page outlines the host
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6" },
   ".cm-content": { caretColor: "var(--ink)", padding: ".5rem 0" },
   ".cm-cursor, .cm-dropCursor": { borderLeftColor: "var(--ink)" },
@@ -150,8 +149,6 @@ const notes = StateField.define({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-const KINDS = { function: "function", field: "property", keyword: "keyword", label: "property", value: "constant", metric: "variable", clause: "type" };
-
 /** Typing over a selection: a browser keeps the style of what was there as an inline style, which the CSP forbids. */
 function replaceSelected(event, view) {
   const { from, to, empty } = view.state.selection.main;
@@ -174,7 +171,7 @@ export function createEditor(host, given) {
 
   async function complete(context) {
     const word = context.matchBefore(/[\w.-]*/);
-    if (!context.explicit && !(word && word.from < word.to) && !/["(=.\s]$/.test(context.state.sliceDoc(Math.max(0, context.pos - 1), context.pos))) return null;
+    if (!context.explicit && !(word && word.from < word.to) && !/[".(]$/.test(context.state.sliceDoc(Math.max(0, context.pos - 1), context.pos))) return null;
     const found = await given.complete(context.pos);
     if (!found || !found.length || context.aborted) return null;
     return {
@@ -183,9 +180,8 @@ export function createEditor(host, given) {
       options: found.map((each) => ({
         label: each.label,
         apply: each.insert,
-        type: KINDS[each.kind] || "text",
         detail: each.detail || undefined,
-        info: each.documentation || undefined,
+        info: each.documentation ? () => described(each.documentation) : undefined,
       })),
     };
   }
@@ -196,19 +192,14 @@ export function createEditor(host, given) {
     return {
       pos: found.start,
       end: found.end,
-      create() {
-        const dom = document.createElement("div");
-        dom.className = "hover";
-        dom.append(...prose(found.markdown));
-        return { dom };
-      },
+      create: () => ({ dom: described(found.markdown) }),
     };
   });
 
   const extensions = [
     lineNumbers(), history(), drawSelection(), bracketMatching(), closeBrackets(), highlightActiveLine(),
     highlightSelectionMatches(), search({ top: true }), lintGutter(), notes, hover, language(given.words), syntaxHighlighting(colours), look,
-    autocompletion({ override: [complete], activateOnTypingDelay: 60 }),
+    autocompletion({ override: [complete], activateOnTypingDelay: 60, icons: false }),
     EditorView.lineWrapping,
     EditorView.contentAttributes.of({ "aria-label": given.label, "aria-multiline": "true" }),
     keymap.of([...closeBracketsKeymap, ...completionKeymap, ...searchKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap,
@@ -280,6 +271,13 @@ export function createEditor(host, given) {
     next: () => nextDiagnostic(view),
   };
   return own;
+}
+
+function described(markdown) {
+  const made = document.createElement("div");
+  made.className = "hover";
+  made.append(...prose(markdown));
+  return made;
 }
 
 /** The little of Markdown that hovers use: paragraphs, `code`, **strong**, fenced blocks. */

@@ -116,6 +116,10 @@ function changed() {
   if (now - lastEdit > BURST_MS) state.before = state.verdict;
   lastEdit = now;
   edited ||= now;
+  if (state.colour === "time") {
+    play(false);
+    state.colour = "total";
+  }
   evaluate();
 }
 
