@@ -53,7 +53,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.known_objects import KnownObjects, key_of
 from kube_policy_scheduler.adapters.kube.pages import PAGE_BYTES, PAGE_OBJECTS, pages
-from kube_policy_scheduler.adapters.kube.recency import Recency
+from kube_policy_scheduler.adapters.kube.recency import NEVER, Recency
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.resource_versions import version_number
@@ -396,8 +396,9 @@ class Reflector(Generic[T]):
         self.last_contact = began
         self._refused_at = None
         self._recency.require(began - GAP_SECONDS)
+        believed = began - GAP_SECONDS if is_first else NEVER
         self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
-        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, is_first=is_first))
+        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, believed=believed))
         catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
         try:
             async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
@@ -448,14 +449,17 @@ class Reflector(Generic[T]):
             if self.status.phase is Phase.CATCHING_UP:
                 self._look_how_new()
 
-    async def _catch_up(self, stream: Stream, *, is_short: bool, is_first: bool) -> None:
+    async def _catch_up(self, stream: Stream, *, is_short: bool, believed: float) -> None:
         """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it.
 
         A first list that took long is too old when its watch opens. Other schedulers begin all the same. Here the
-        watch must have said nothing for a moment after the answer to a question, unless a caller needs more certainty.
+        watch must have said nothing for a moment after the answer to a question, and nobody must need more certainty.
+
+        believed: event loop's time; as long as the view need not be newer, and `prove` was not called, such a moment is
+        enough.
         """
         loop = asyncio.get_running_loop()
-        pause = (FIRST_QUIET_SECONDS if is_first else QUIET_SECONDS) / 3
+        pause = (FIRST_QUIET_SECONDS if believed > NEVER else QUIET_SECONDS) / 3
         while True:
             if self._recency.is_met:
                 self._proof_wanted.clear()
@@ -463,7 +467,7 @@ class Reflector(Generic[T]):
             elif self._recency.target is None:
                 await self._ask_how_new(stream)
             elif (
-                is_first
+                self._recency.required <= believed
                 and self._recency.keeps_promise
                 and loop.time() - max(self.last_contact, self._recency.asked) >= FIRST_QUIET_SECONDS
             ):
