@@ -149,7 +149,7 @@ class Meter(ABC):
 
 
 class Lines(Meter):
-    """Counts the lines of Python that are run: the same in every run. What C code does is not in it."""
+    """Counts the lines of Python that are run: the same in every run if nothing is collected. C code does not count."""
 
     def _measured(self, run: Callable[[], object]) -> float:
         lines = 0
