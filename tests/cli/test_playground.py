@@ -16,6 +16,7 @@ import pytest
 
 from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
 from kube_policy_scheduler.playground.opening import start, start_policy
+from kube_policy_scheduler.playground.server import FileChanged
 from kube_policy_scheduler.playground.session import CapturedTest, Origin, PodChoice, RequestError, Session
 from kube_policy_scheduler.playground.sharing import FORMAT, Share, link_of, shared_text
 
@@ -112,10 +113,40 @@ def test_a_test_is_written_once(doors: FileDoors, captured: CapturedTest, folder
 def test_only_policies_that_were_opened_are_written_back(doors: FileDoors, folder: Path, name: str) -> None:
     before = contents(folder)
     with pytest.raises(RequestError, match="not opened"):
-        doors.save(name, "")
+        doors.save(name, "", replaced="")
     assert contents(folder) == before
-    doors.save("a.policy", "score 1\n")
+    doors.save("a.policy", "score 1\n", replaced="filter node.ready\n")
     assert (folder / "a.policy").read_text() == "score 1\n"
+
+
+def test_a_policy_that_changed_on_disk_is_not_replaced(doors: FileDoors, folder: Path) -> None:
+    file = folder / "a.policy"
+    opened = file.read_text()
+    file.write_text("score 2\n")
+    with pytest.raises(FileChanged, match=r"a\.policy was changed on disk since you opened it") as raised:
+        doors.save("a.policy", "score 1\n", replaced=opened)
+    assert raised.value.text == file.read_text() == "score 2\n"
+    doors.save("a.policy", "score 2\n", replaced=opened)  # the same text: nothing is lost
+    doors.save("a.policy", "score 1\n", replaced=raised.value.text)
+    assert file.read_text() == "score 1\n"
+    file.unlink()
+    doors.save("a.policy", "score 3\n", replaced="score 1\n")
+    assert file.read_text() == "score 3\n"
+
+
+@pytest.mark.parametrize("content", [b"\xff", None], ids=["no text", "a folder"])
+def test_a_policy_that_became_something_else_is_not_replaced(
+    doors: FileDoors, folder: Path, content: bytes | None
+) -> None:
+    file = folder / "a.policy"
+    file.unlink()
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(RequestError):
+        doors.save("a.policy", "score 1\n", replaced="filter node.ready\n")
+    assert file.is_dir() if content is None else file.read_bytes() == content
 
 
 # --- the command itself ----------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from kube_policy_scheduler.playground.server import (
     MOST_REQUEST_BYTES,
     MOST_WAITING,
     POLICY,
+    FileChanged,
+    NoDoors,
     Playground,
     PortTaken,
 )
@@ -137,7 +139,7 @@ BAD: dict[str, tuple[str, Any, int]] = {
     "no such side": ("values", {"id": 1, "clause": 0, "side": "__class__"}, 400),
     "no such node": ("node", {"files": {}, "pod": POD, "node": "x"}, 400),
     "no such file": ("hover", {"files": {}, "file": "a.policy", "offset": 0}, 400),
-    "files that it must not write": ("save", {"file": "start.policy", "text": ""}, 400),
+    "files that it must not write": ("save", {"file": "start.policy", "text": "", "replaced": ""}, 400),
     "files that it must not open": ("open", {"path": "/etc/passwd"}, 400),
 }
 
@@ -148,6 +150,24 @@ async def test_bad_questions_are_answered_with_a_sentence(playground: Playground
     got, answer = await asked(playground, path, body)
     assert got == status, answer
     assert answer["error"]
+
+
+class ChangedFile(NoDoors):
+    """A file that somebody else wrote to."""
+
+    def save(self, name: str, text: str, *, replaced: str) -> None:
+        if replaced != "theirs":
+            raise FileChanged(f"{name} was changed", "theirs")
+
+
+async def test_a_file_that_changed_is_answered_with_its_text() -> None:
+    session = Session(files(), start().cluster)
+    async with Playground(session, token=TOKEN, doors=ChangedFile()) as server:
+        save = {"file": "start.policy", "text": "mine"}
+        refused = await asked(server, "save", save | {"replaced": start_policy()})
+        assert refused == (412, {"error": "start.policy was changed", "text": "theirs"})
+        assert session.opened == files()
+        assert await asked(server, "save", save | {"replaced": "theirs"}) == (200, {"saved": True})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'"\\ud800"', b"\xff", b'{"id": 1e400}'])

@@ -75,81 +75,83 @@ class TooLong(Exception):
     """An evaluation took longer than it may."""
 
 
+class FileChanged(RequestError):
+    """A file is not what the page believes it to be, so it is not replaced."""
+
+    def __init__(self, message: str, text: str) -> None:
+        """Say it; text: what is in the file now."""
+        super().__init__(message)
+        self.text = text
+
+
 class PortTaken(Exception):
     """The server cannot listen at its port."""
 
 
-class _Request(msgspec.Struct, frozen=True, rename="camel"):
+class _Request(msgspec.Struct, frozen=True):
     """Members that a request does not name are ignored: a page may be newer."""
 
 
-class _Evaluate(_Request, frozen=True, rename="camel"):
-    id: int
+class _OnFiles(_Request, frozen=True):
     files: Files
+
+
+class _OnFile(_OnFiles, frozen=True):
+    file: str
+
+
+class _Place(_OnFile, frozen=True):
+    offset: int
+
+
+class _OnPod(_OnFiles, frozen=True):
     pod: PodChoice
+
+
+class _Evaluate(_OnPod, frozen=True, kw_only=True, rename="camel"):
+    id: int
     against: Files | None = None
     clause: int | None = None
     names_version: int | None = None
 
 
-class _Values(_Request, frozen=True, rename="camel"):
+class _Values(_Request, frozen=True):
     id: int
     clause: int
     side: str = "main"
 
 
-class _Place(_Request, frozen=True, rename="camel"):
-    files: Files
-    file: str
-    offset: int
-
-
-class _File(_Request, frozen=True, rename="camel"):
-    files: Files
-    file: str
-
-
-class _Node(_Request, frozen=True, rename="camel"):
-    files: Files
-    pod: PodChoice
+class _Node(_OnPod, frozen=True):
     node: str
 
 
-class _Asked(_Request, frozen=True, rename="camel"):
-    files: Files
-    pod: PodChoice
-
-
-class _Pod(_Request, frozen=True, rename="camel"):
+class _Pod(_Request, frozen=True):
     key: str
 
 
-class _Simulate(_Request, frozen=True, rename="camel"):
-    files: Files
+class _Simulate(_OnFiles, frozen=True):
     seed: int = 0
     count: int = 0
 
 
-class _Share(_Request, frozen=True, rename="camel"):
-    files: Files
-    pod: PodChoice
+class _Share(_OnPod, frozen=True):
     cluster: bool = True
 
 
 class _Save(_Request, frozen=True, rename="camel"):
     file: str
     text: str
+    replaced: str
+    """What the caller believes to be in the file."""
 
 
-class _SaveTest(_Request, frozen=True, rename="camel"):
-    files: Files
-    pod: PodChoice
+class _SaveTest(_OnPod, frozen=True, kw_only=True, rename="camel"):
     path: str
     replace: bool = False
     dry_run: bool = False
 
 
-class _Open(_Request, frozen=True, rename="camel"):
+class _Open(_Request, frozen=True):
     path: str
 
 
@@ -162,8 +164,12 @@ class Doors(Protocol):
     def refresh(self) -> tuple[OpenedCluster, Measure]:
         """Return the cluster as it is now."""
 
-    def save(self, name: str, text: str) -> None:
-        """Write a policy back to the file that it was opened from."""
+    def save(self, name: str, text: str, *, replaced: str) -> None:
+        """Write a policy back to the file that it was opened from, unless the file has another text by now.
+
+        Raises:
+            FileChanged: it has.
+        """
 
     def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
         """Write a test below the folder that the command was started in; return its path and its text."""
@@ -180,7 +186,7 @@ class NoDoors:
         """Refuse."""
         raise RequestError("this cluster does not change")
 
-    def save(self, name: str, text: str) -> None:
+    def save(self, name: str, text: str, *, replaced: str) -> None:
         """Refuse."""
         raise RequestError("this playground writes no files")
 
@@ -306,11 +312,11 @@ class Playground:
                 _Place, lambda asked: {"items": session.complete(asked.files, asked.file, asked.offset)}
             ),
             "hover": Answered(_Place, lambda asked: session.hover(asked.files, asked.file, asked.offset)),
-            "format": Answered(_File, lambda asked: {"text": session.format(asked.files, asked.file)}),
+            "format": Answered(_OnFile, lambda asked: {"text": session.format(asked.files, asked.file)}),
             "node": Answered(_Node, lambda asked: session.node(asked.files, asked.pod, asked.node)),
             "pod": Answered(_Pod, lambda asked: {"yaml": session.pod_text(asked.key)}),
-            "why": Answered(_Asked, lambda asked: session.why(asked.files, asked.pod)),
-            "command": Answered(_Asked, lambda asked: {"command": session.command(asked.files, asked.pod)}),
+            "why": Answered(_OnPod, lambda asked: session.why(asked.files, asked.pod)),
+            "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
             "share": Answered(_Share, self._share),
             "open": Answered(_Open, lambda asked: self._opened(self._doors.open(asked.path))),
             "refresh": Answered(_Request, lambda _: self._opened(self._doors.refresh())),
@@ -332,7 +338,7 @@ class Playground:
 
     def _save(self, asked: _Save) -> dict[str, Any]:
         check_files({asked.file: asked.text})
-        self._doors.save(asked.file, asked.text)
+        self._doors.save(asked.file, asked.text, replaced=asked.replaced)
         self._session.opened[asked.file] = asked.text
         return {"saved": True}
 
@@ -446,6 +452,8 @@ async def _said(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _refused(409, "void: a newer request came")
     except (TooLong, Busy) as error:
         return _refused(503, str(error) or "too many requests wait")
+    except FileChanged as error:
+        return _json(orjson.dumps({"error": str(error), "text": error.text}), status=412)
     except RequestError as error:
         return _refused(400, str(error))
     except DocumentError as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -35,6 +35,7 @@ Examples:
 \b
 Exit codes: 0 or 130 you ended it with Ctrl-C; 2 the command could not run.
 """
+_T = TypeVar("_T")
 _LONGEST_PATH = 1000
 _SHARED = re.compile(r'\s*\{\s*"playground"')
 _MOST_KEPT = 64
@@ -255,17 +256,23 @@ class FileDoors:
         """
         return self._read(self._sources.opened)
 
-    def save(self, name: str, text: str) -> None:
-        """Write a policy back.
+    def save(self, name: str, text: str, *, replaced: str) -> None:
+        """Write a policy back; replaced: the text that the page believes to be in the file.
 
         Raises:
-            RequestError: it was not opened from a file, or cannot be written.
+            FileChanged: the file has another text by now.
+            RequestError: it was not opened from a file, or cannot be read or written.
         """
+        from kube_policy_scheduler.playground.server import FileChanged
         from kube_policy_scheduler.playground.session import RequestError
 
         path = self._policies.get(name)
         if path is None:
             raise RequestError(f"`{name}` was not opened from a file: copy the text instead")
+        if path.exists():
+            now = self._read(lambda: files.source(path).text)
+            if now not in (replaced, text):
+                raise FileChanged(f"{name} was changed on disk since you opened it; your text is not saved", now)
         self._write(path, text)
 
     def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
@@ -309,7 +316,7 @@ class FileDoors:
             raise RequestError(f"{text} is not a file")
         return path
 
-    def _read(self, read: Callable[[], tuple[OpenedCluster, Measure]]) -> tuple[OpenedCluster, Measure]:
+    def _read(self, read: Callable[[], _T]) -> _T:
         from kube_policy_scheduler.documents.yaml_document import DocumentError
         from kube_policy_scheduler.playground.session import RequestError
 

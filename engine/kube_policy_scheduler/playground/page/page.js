@@ -55,7 +55,7 @@ async function ask(what, body = {}) {
     throw new Refused("no answer: policyctl playground was ended; start it again and open the address that it prints");
   }
   const read = await answer.json().catch(() => ({ error: `the answer has status ${answer.status}` }));
-  if (!answer.ok) throw Object.assign(new Refused(read.error || `status ${answer.status}`), { status: answer.status });
+  if (!answer.ok) throw Object.assign(new Refused(read.error || `status ${answer.status}`), { status: answer.status, read });
   return read;
 }
 
@@ -329,10 +329,28 @@ $("save-button").addEventListener("click", () => tried(save));
 async function save() {
   const name = state.file, text = state.files[name];
   if (text === state.saved[name]) return;
-  await ask("save", { file: name, text });
+  try {
+    await ask("save", { file: name, text, replaced: state.saved[name] });
+  } catch (error) {
+    if (error.status !== 412) throw error;
+    $("changed-text").textContent = `${error.message}.`;
+    $("changed").returnValue = "";
+    $("changed").onclose = () => tried(() => changedOnDisk(name, error.read.text));
+    $("changed").showModal();
+    return;
+  }
   state.saved[name] = text;
   showFiles();
   say(`Saved ${name}.`, "good");
+}
+async function changedOnDisk(name, onDisk) {
+  const chosen = $("changed").returnValue;
+  if (chosen !== "replace" && chosen !== "take") return;
+  state.saved[name] = onDisk;
+  if (state.file !== name) showFile(name);
+  if (chosen === "replace") return save();
+  mine.setText(onDisk, true);
+  showFiles();
 }
 
 // --- two policies side by side -------------------------------------------------------------------------
