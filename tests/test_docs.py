@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,48 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from kube_policy_scheduler.tooling.tester.suite_file import schema_text
 from tests.cli.transcript import command, played
 from tests.lang.texts import sources
 
 ROOT = Path(__file__).parents[1]
 ENGINE = ROOT / "engine/kube_policy_scheduler"
-PAGES = [
-    ROOT / name
-    for name in (
-        "README.md",
-        "deploy/AUTOSCALING.md",
-        "deploy/DEVICES.md",
-        "deploy/GETTING-STARTED.md",
-        "deploy/MIGRATION-BATCH.md",
-        "deploy/MIGRATION.md",
-        "deploy/MILLION-NODES.md",
-        "deploy/OPERATIONS.md",
-        "deploy/OWNERS.md",
-        "deploy/README.md",
-        "deploy/SECURITY.md",
-        "deploy/VERSIONING.md",
-        "docs/index.md",
-        "docs/start/from-another-scheduler.md",
-        "docs/start/pending-pod.md",
-        "grammar/README.md",
-        "policies/TESTING.md",
-        "policies/CANARY.md",
-        "policies/CAPACITY.md",
-        "policies/DEVICES.md",
-        "policies/EXPLAINING.md",
-        "policies/EXTENDING.md",
-        "policies/PRICES.md",
-        "policies/QUEUES.md",
-        "policies/REBALANCING.md",
-        "policies/SIMULATING.md",
-        "policies/TUNING.md",
-        "policies/VERSIONS.md",
-        "policies/gpu/README.md",
-        ".github/CONTRIBUTING.md",
-        ".github/SECURITY.md",
-    )
-]
-PAGES = [page for page in PAGES if page.exists()]
+INDEX = ROOT / "docs/index.md"
+_NAVIGATION = "".join(re.findall(r"(?s):hidden:\n(.*?):::", INDEX.read_text()))
+SITE = [(INDEX.parent / f"{entry}.md").resolve() for entry in _NAVIGATION.split()]
+"""The pages that the navigation of the site lists."""
+PAGES = [INDEX, *(page for page in SITE if page.parent.name != "generated")]
 
 _BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
@@ -109,7 +79,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 
 
 def test_the_folder_map_is_whole_and_true() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
     shown = text[text.index("engine/kube_policy_scheduler/\n  diagnostics.py") :].partition("```")[0]
     packages = {line.split()[0].partition("/")[0] for line in shown.splitlines()[1:] if line.startswith("  ")}
     there = {path.name for path in ENGINE.iterdir() if path.is_dir() and path.name not in ("__pycache__", "grammar")}
@@ -117,7 +87,7 @@ def test_the_folder_map_is_whole_and_true() -> None:
 
 
 def test_the_way_of_a_pod_names_modules_that_exist() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
     way = text[text.index("## One pod") :].partition("\n## ")[0]
     modules = re.findall(r"`([\w/]+\.py)`", way)
     assert len(modules) > 8
@@ -133,6 +103,14 @@ def test_each_line_of_the_first_policy_is_a_policy_on_its_own(tmp_path: Path) ->
         file.write_text(line + "\n")
         printed, code = command(f"policyctl lint {file}", tmp_path)
         assert code == 0, printed
+
+
+def test_the_reference_of_test_files_names_every_key() -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / "policies/TEST-FILES.md").read_text(), flags=re.DOTALL)
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))))
+    schema = json.loads(schema_text())
+    parts = (schema, *schema["$defs"].values())
+    assert {key for part in parts for key in part.get("properties", {})} <= named
 
 
 def test_the_makefile_has_the_targets_that_are_named() -> None:

@@ -24,7 +24,20 @@ from tests.integration.conftest import control_plane as control_plane
 from tests.integration.control_plane import assets
 from tests.integration.objects import node, pod
 
-PAGES = {name: (DEPLOY / f"{name}.md").read_text() for name in ("README", "MIGRATION", "OPERATIONS", "SECURITY")}
+PAGES = {
+    name: (DEPLOY / f"{name}.md").read_text()
+    for name in (
+        "README",
+        "CHANGING-POLICIES",
+        "EXTENDERS",
+        "MAIN-SCHEDULER",
+        "MIGRATION",
+        "OBSERVABILITY",
+        "OPERATIONS",
+        "SHADOW",
+        "TWO-SCHEDULERS",
+    )
+}
 _PROGRAM = r"(?:kubectl|policyctl|policy-scheduler|docker|kind|curl|open|openssl|sha256sum|kill)"
 _RUNNABLE = re.compile(r" (-|[A-Z]{3,}|\S*/)")
 """What an inline command has that is not only a name, such as `policyctl why`."""
@@ -208,7 +221,7 @@ def test_from_installation_to_removal(cluster: Cluster, tmp_path: Path, monkeypa
     for each in lost["spec"]["containers"]:
         each["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     cluster.add_pods(lost)
-    (binding,) = re.findall(r"```json\n(\{.*\"Binding\".*\})\n```", PAGES["README"])
+    (binding,) = re.findall(r"```json\n(\{.*\"Binding\".*\})\n```", PAGES["MAIN-SCHEDULER"])
     (tmp_path / "binding.json").write_text(binding.replace("POD", "lost").replace("NODE", "n1"))
     play(*LOST)
     assert cluster.pod("lost", namespace=NAMESPACE)["spec"]["nodeName"] == "n1"

@@ -164,7 +164,7 @@ def test_while_no_webhook_answers_only_policies_cannot_be_written(
     assert "failed calling webhook" in run_kubectl(asked, "apply", "-f", good).stderr
     kubectl(asked, "-n", NAMESPACE, "create", "configmap", "unrelated", "--from-literal=a=b")
     kubectl(asked, "-n", NAMESPACE, "delete", "configmap", "unrelated")
-    kubectl(asked, "delete", "validatingwebhookconfiguration", NAME)  # as deploy/README.md has it for an emergency
+    kubectl(asked, "delete", "validatingwebhookconfiguration", NAME)  # the emergency of CHANGING-POLICIES.md
     eventually(lambda: run_kubectl(asked, "apply", "-f", good).returncode == 0)
 
 

@@ -244,7 +244,7 @@ class SchedulingSettings:
     preempt_for_resizes: bool = False
     """Evict pods of lower priority from a node so that a running pod can be resized in place there, if the kubelet has
     deferred that because the node is full. In kube-scheduler this is alpha since Kubernetes 1.37 (feature gate
-    `InPlacePodVerticalScalingSchedulerPreemption`). See deploy/OPERATIONS.md."""
+    `InPlacePodVerticalScalingSchedulerPreemption`). See deploy/KUBERNETES-API.md."""
     percentage_of_nodes_to_ask: Annotated[int, Shape({"minimum": 0, "maximum": 100})] = 0
     """Share of the nodes that an extender is asked about first: the feasible nodes with the best scores, at least 100.
     If it rejects all of them, the scheduler asks about the next ones. 0: the share that kube-scheduler uses, from 50 %
@@ -337,7 +337,7 @@ class Settings:
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
     """HTTP extenders that the scheduler asks about pods, as kube-scheduler does; `policyctl import --settings` writes
-    them from its configuration. Only with `mode: scheduler`. See deploy/MIGRATION.md."""
+    them from its configuration. Only with `mode: scheduler`. See deploy/EXTENDERS.md."""
     extender: ExtenderSettings = field(default_factory=ExtenderSettings)
     tracing: TracingSettings | None = None
     """None: no traces; OpenTelemetry is not loaded."""
