@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
@@ -54,6 +55,22 @@ class InFlight:
     """The gangs whose members may rest on it, too."""
 
 
+class DevicesInUse(Protocol):
+    """Which devices are in use."""
+
+    def __contains__(self, device: DeviceID) -> bool:
+        """Return whether a device is in use as a whole."""
+        ...
+
+    def is_allocated(self, device: DeviceID) -> bool:
+        """Return whether a device is in use, be it as a whole or in shares."""
+        ...
+
+    def consumed(self, device: DeviceID) -> Capacity | None:
+        """Return what its shares take of a device; None if no share has an amount."""
+        ...
+
+
 class AllocatedDevices:
     """Devices in use, kept by events."""
 
@@ -85,9 +102,7 @@ class AllocatedDevices:
             total: dict[str, Quantity] | None = None
             for consumed in shares.values():
                 if consumed is not None:
-                    total = {} if total is None else total
-                    for name, amount in consumed.items():
-                        total[name] = total[name].add(amount) if name in total else amount
+                    total = _sum(total or {}, consumed)
             self._sums[device] = total
         return self._sums[device]
 
@@ -117,6 +132,46 @@ class AllocatedDevices:
                     del self._shares[use.id]
                 self._sums.pop(use.id, None)
             self.changed.note(use.id)
+
+
+class TriedDevices:
+    """Devices in use, and some that are taken besides, to try something."""
+
+    def __init__(self, before: DevicesInUse | None) -> None:
+        """before: None: no device is in use."""
+        self._before = before
+        self._whole: set[DeviceID] = set()
+        self._shares: dict[DeviceID, dict[str, Quantity]] = {}
+
+    def __contains__(self, device: DeviceID) -> bool:
+        """Return whether a device is in use as a whole."""
+        return device in self._whole or (self._before is not None and device in self._before)
+
+    def is_allocated(self, device: DeviceID) -> bool:
+        """Return whether a device is in use, be it as a whole or in shares."""
+        if device in self._whole or device in self._shares:
+            return True
+        return self._before is not None and self._before.is_allocated(device)
+
+    def consumed(self, device: DeviceID) -> Capacity | None:
+        """Return what its shares take of a device; None if no share has an amount."""
+        before = self._before.consumed(device) if self._before is not None else None
+        shares = self._shares.get(device)
+        return before if shares is None else _sum(shares, before or {})
+
+    def take(self, device: DeviceID, consumed: Capacity | None, *, shared: bool) -> None:
+        """Take a device, or of one that is shared so much of its capacities."""
+        if shared:
+            self._shares[device] = _sum(self._shares.get(device, {}), consumed or {})
+        else:
+            self._whole.add(device)
+
+
+def _sum(amounts: Capacity, more: Capacity) -> dict[str, Quantity]:
+    total = dict(amounts)
+    for name, amount in more.items():
+        total[name] = total[name].add(amount) if name in total else amount
+    return total
 
 
 class ResourceClaims:
@@ -153,6 +208,11 @@ class ResourceClaims:
     def stored_users(self, device: DeviceID) -> tuple[str, ...]:
         """Return the keys of the claims that have a device, as the API server delivered them, in that order."""
         return self._stored_users.get(device, ())
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Return whether some claim was given devices in memory only."""
+        return bool(self._in_flight)
 
     def pending_allocation(self, uid: str) -> objects.AllocationResult | None:
         """Return what a claim was given in memory only, by its uid."""

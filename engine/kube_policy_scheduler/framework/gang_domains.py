@@ -1,7 +1,8 @@
 """Which topology domain a gang gets: the rack, block or zone that has room for all members it needs.
 
-Works on arrays over nodes and domains, and places nothing. Room is counted by resources, on nodes that pass all
-filters for one member: an upper bound, as members may exclude each other. Whether all fit is found out by placing them.
+Works on arrays over nodes and domains, and places nothing. Room is counted by resources and claimed devices, on nodes
+that pass all filters for one member: an upper bound, as members may exclude each other. Whether all fit is found out by
+placing them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray,
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import column_scale
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.device_room import DeviceKind, claimed_kinds, provided_kind
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
@@ -122,6 +125,8 @@ class Members:
     number: int
     feasible: BoolArray
     """`bool[nodes]`: the nodes that pass every filter for one of them."""
+    devices: tuple[tuple[DeviceKind, int], ...] = ()
+    """What each of them claims for itself, see `claimed_kinds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,26 +174,62 @@ class DomainCounts:
         counts[key if key in counts or len(counts) < MOST_TOPOLOGIES else OTHER_TOPOLOGY] += 1
 
 
-FreeOf = Callable[[str], IntArray]
+Resource: TypeAlias = str | DeviceKind
+FreeOf = Callable[[Resource], IntArray]
 """Returns what is free of a resource, `int64[nodes]`; for "pods", how many more pods."""
 
 
 def free_now(cluster: Cluster) -> FreeOf:
-    """Return what is free on nodes."""
+    """Return what is free on nodes. Of a resource that a DeviceClass provides, devices on nodes without a plugin."""
     nodes = cluster.nodes
 
-    def free(resource: str) -> IntArray:
-        held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
-        result: IntArray = nodes.allocatable(resource) - held
-        return result
+    def free(resource: Resource) -> IntArray:
+        if isinstance(resource, DeviceKind):
+            return resource.free(cluster)
+        held, offered = (
+            nodes.pod_count if resource == "pods" else nodes.requested(resource),
+            nodes.allocatable(resource),
+        )
+        result: IntArray = offered - held
+        devices = provided_kind(cluster, resource)
+        return result if devices is None else np.where(offered > 0, result, devices.free(cluster))
 
     return free
 
 
 def free_without(cluster: Cluster, priority: int) -> FreeOf:
-    """Return what would be free without the pods of lower priority."""
+    """Return what would be free without the pods of lower priority, at most.
+
+    Preemption frees no devices but those that pods were given in memory.
+    """
     nodes, now = cluster.nodes, free_now(cluster)
-    return lambda resource: now(resource) + cluster.priorities.below(priority, resource, nodes.size)
+
+    def devices_of(kind: DeviceKind) -> IntArray:
+        return kind.offered(cluster) if cluster.resource_claims.has_in_flight else kind.free(cluster)
+
+    def free(resource: Resource) -> IntArray:
+        if isinstance(resource, DeviceKind):
+            return devices_of(resource)
+        result = now(resource) + cluster.priorities.below(priority, resource, nodes.size)
+        devices = provided_kind(cluster, resource)
+        return result if devices is None else np.where(nodes.allocatable(resource) > 0, result, devices_of(devices))
+
+    return free
+
+
+def places_of(cluster: Cluster, members: Members, *, free: FreeOf) -> IntArray:
+    """Return `int64[nodes]`: for how many of the members each node that they may be on has room, others aside."""
+    (kind,) = _kinds(cluster, (members,))
+    return kind.places({name: free(name) for name, _ in kind.requests}, None)
+
+
+def offered(cluster: Cluster, resource: Resource) -> IntArray:
+    """Return what nodes offer of a resource, in use or not, `int64[nodes]`."""
+    if isinstance(resource, DeviceKind):
+        return resource.offered(cluster)
+    found = cluster.nodes.allocatable(resource)
+    devices = provided_kind(cluster, resource)
+    return found if devices is None else np.where(found > 0, found, devices.offered(cluster))
 
 
 _DEFAULT = Preference()
@@ -353,14 +394,14 @@ def narrowed(
     confined = [requirement for requirement in outermost_first(requirements) if requirement.levels]
     for number, requirement in enumerate(confined):
         needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
-        feasible = cycle.passing(frame, profile)
+        feasible, devices = cycle.passing(frame, profile), claimed_kinds(frame)
         rows = rows_of(cluster, requirement)
         placed = np.array(rows, np.intp) if rows else None
-        levels, members = requirement.levels, [Members(frame.template, needed, feasible)]
+        levels, members = requirement.levels, [Members(frame.template, needed, feasible, devices)]
         usable = within
         for inner in confined[number + 1 :]:
             if not inner.members(cluster.counters.group_size):
-                alike = [Members(frame.template, inner.size, feasible)]
+                alike = [Members(frame.template, inner.size, feasible, devices)]
                 mask = holding(cluster, inner.levels, alike, needed=inner.size, within=within)
                 usable = inside_of(usable, mask)
         domain = choose(
@@ -402,10 +443,12 @@ class _Kind:
     """Members of one template, with what nodes count of them."""
 
     members: Members
-    requests: tuple[tuple[str, int], ...]
-    """What one of them requests of the resources that nodes offer, with one of "pods"."""
+    requests: tuple[tuple[Resource, int], ...]
+    """What one of them requests of the resources that nodes offer, with one of "pods" and what it claims."""
 
-    def places(self, free: Mapping[str, IntArray], usable: BoolArray | None, *, most: int | None = None) -> IntArray:
+    def places(
+        self, free: Mapping[Resource, IntArray], usable: BoolArray | None, *, most: int | None = None
+    ) -> IntArray:
         """Return `int64[nodes]`: for how many of them each node has the resources.
 
         Args:
@@ -430,13 +473,25 @@ def _kinds(cluster: Cluster, members: Sequence[Members]) -> list[_Kind]:
     most: Mapping[str, int] = cluster.nodes.derive("most-offered", lambda: _most_offered(cluster))
     found = []
     for each in members:
-        requests = ((name, wanted) for name, wanted in (*each.template.requests.items(), ("pods", 1)) if name in most)
-        counted = ((name, wanted) for name, wanted in requests if name not in cluster.ignored_resources)
-        found.append(_Kind(each, tuple((name, wanted) for name, wanted in counted if wanted > 0)))
+        asked: Iterator[tuple[str, int]] = iter((*each.template.requests.items(), ("pods", 1)))
+        counted: list[tuple[Resource, int]] = [
+            (name, wanted)
+            for name, wanted in asked
+            if wanted > 0
+            and name not in cluster.ignored_resources
+            and (name in most or provided_kind(cluster, name) is not None)
+        ]
+        found.append(_Kind(each, (*counted, *each.devices)))
     if len(found) > 1:
-        shares = [max((wanted / most[name] for name, wanted in kind.requests), default=0.0) for kind in found]
+        shares = [max((_share(cluster, most, *each) for each in kind.requests), default=0.0) for kind in found]
         found = [found[at] for at in sorted(range(len(found)), key=lambda at: -shares[at])]
     return found
+
+
+def _share(cluster: Cluster, most: Mapping[str, int], resource: Resource, wanted: int) -> float:
+    """Return which part it is of the most that a node offers."""
+    largest = most.get(resource) if isinstance(resource, str) else None
+    return wanted / max(1, int(offered(cluster, resource).max(initial=0)) if largest is None else largest)
 
 
 def _most_offered(cluster: Cluster) -> dict[str, int]:
@@ -514,18 +569,23 @@ def _means(domains: Topology, column: FloatArray, within: BoolArray | None) -> F
 def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *, needed: int) -> FloatArray:
     """Return `float64[domains]`: the share in use of what members request, with them, averaged over the resources."""
     nodes, number = cluster.nodes, sum(kind.members.number for kind in kinds)
-    wanted = Counter[str]()
+    wanted = Counter[Resource]()
     for kind in kinds:
         for resource, each in kind.requests:
             wanted[resource] += each * kind.members.number
     asked = [resource for resource in wanted if resource != "pods"] or ["pods"]
     result: FloatArray = np.zeros(domains.size, np.float64)
     for resource in asked:
-        held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
-        used = _sums(domains, held)
-        offered = nodes.derive(("offered", domains.key, resource), partial(_sums, domains, nodes.allocatable(resource)))
+        if isinstance(resource, DeviceKind) or provided_kind(cluster, resource) is not None:
+            there = offered(cluster, resource)
+            whole = _sums(domains, there)
+            used = whole - _sums(domains, np.minimum(free_now(cluster)(resource), there))
+        else:
+            used = _sums(domains, nodes.pod_count if resource == "pods" else nodes.requested(resource))
+            sums = partial(_sums, domains, nodes.allocatable(resource))
+            whole = nodes.derive(("offered", domains.key, resource), sums)
         group = wanted[resource] * needed / number if number else 0.0
-        result += np.where(offered > 0, (used + group) / np.maximum(offered, 1), 0.0)
+        result += np.where(whole > 0, (used + group) / np.maximum(whole, 1), 0.0)
     result /= len(asked)
     return result
 
@@ -581,14 +641,14 @@ def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Mem
     """Return what is missing in a domain: `rack-7 (rack) has room for 14 of 16 pods; 2 more request 8 gpu each`."""
     if room >= needed:
         return f"{value} ({key}) has the resources for {plural(needed, 'pod')}, but not all of them fit there"
-    kinds = {template_text(each.template.requests) for each in members}
+    kinds = {request_text(each.template.requests, each.devices) for each in members}
     each = f"; {needed - room} more request {kinds.pop()} each" if len(kinds) == 1 else ""
     return f"{value} ({key}) has room for {room} of {plural(needed, 'pod')}{each}"
 
 
-def template_text(requests: Mapping[str, int]) -> str:
-    """Return what a pod requests, for people: `8 nvidia.com/gpu and 4 cpu`."""
-    shown = []
+def request_text(requests: Mapping[str, int], devices: Sequence[tuple[DeviceKind, int]] = ()) -> str:
+    """Return what a pod requests, for people: `8 devices of gpu.example.com, 8 nvidia.com/gpu and 4 cpu`."""
+    shown = [kind.text(number) for kind, number in devices]
     for resource, wanted in sorted(requests.items(), key=lambda item: (item[0] in ("cpu", "memory"), item[0])):
         if resource in ("memory", "ephemeral-storage"):
             shown.append(f"{amount(wanted / 2**30)}Gi {resource}")

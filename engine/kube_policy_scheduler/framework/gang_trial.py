@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
@@ -10,12 +9,13 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.device_room import claimed_kinds
 from kube_policy_scheduler.framework.frame import DeviceOrder
+from kube_policy_scheduler.framework.gang_domains import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preemption import Preemption
@@ -265,7 +265,7 @@ class GangTrial:
     # --- what needs no trial -------------------------------------------------------------------------
 
     def _has_room(self, members: Sequence[QueuedPod], requirement: GangRequirement, *, priority: int | None) -> bool:
-        """Return whether the nodes have the resources for enough members, whatever else refuses them.
+        """Return whether the nodes have the resources and devices for enough members, whatever else refuses them.
 
         Costs one look at the columns for each kind of member, where a trial costs a decision for each member.
 
@@ -275,28 +275,17 @@ class GangTrial:
         profile = self._algorithm.profile(members[0].pod)
         if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
             return True
-        room, resources = 0, frozenset(self._cluster.nodes.resources())
-        for template, number in Counter(member.pod.template for member in members).items():
-            room += self._room(template, number, resources=resources, priority=priority)
+        alike: dict[PodTemplate, list[QueuedPod]] = {}
+        for member in members:
+            alike.setdefault(member.pod.template, []).append(member)
+        room, free = 0, free_now(self._cluster) if priority is None else free_without(self._cluster, priority)
+        for template, pods in alike.items():
+            devices = claimed_kinds(self._algorithm.frame(pods[0]))
+            everywhere = Members(template, len(pods), np.ones(self._cluster.nodes.size, np.bool_), devices)
+            room += min(len(pods), int(places_of(self._cluster, everywhere, free=free).sum()))
             if room >= needed:
                 return True
         return room >= needed
-
-    def _room(self, template: PodTemplate, number: int, *, resources: frozenset[str], priority: int | None) -> int:
-        """Return how many of so many pods of a template the nodes have the resources for, at most."""
-        nodes = self._cluster.nodes
-        per_node: IntArray = np.full(nodes.size, number, np.int64)
-        for resource, asked in (*template.requests.items(), ("pods", 1)):
-            if resource not in resources or resource in self._cluster.ignored_resources:
-                continue
-            if asked <= 0 or not nodes.allocatable(resource).any():
-                continue  # what no node offers may be counted otherwise
-            held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
-            free = nodes.allocatable(resource) - held
-            if priority is not None:
-                free = free + self._cluster.priorities.below(priority, resource, nodes.size)
-            np.minimum(per_node, np.maximum(free, 0) // asked, out=per_node)
-        return int(min(number, per_node.sum()))
 
     def _attempt(self, end: float) -> _Attempt:
         return _Attempt(self._cluster, self._algorithm, waiting=self._waiting, stopwatch=self._stopwatch, end=end)

@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.device_room import claimed_kinds
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gang_domains import (
@@ -537,7 +538,12 @@ class WaitingPods(Generic[AssumedT]):
         numbers[queued.pod.template] += max(0, missing)
         size = self._cluster.nodes.size
         return [
-            Members(template, number, np.ones(size, np.bool_) if anywhere else self._algorithm.feasible(pods[template]))
+            Members(
+                template,
+                number,
+                np.ones(size, np.bool_) if anywhere else self._algorithm.feasible(pods[template]),
+                claimed_kinds(self._algorithm.frame(pods[template])),
+            )
             for template, number in numbers.items()
         ]
 

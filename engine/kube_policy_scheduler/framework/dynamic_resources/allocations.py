@@ -18,9 +18,15 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
+from kube_policy_scheduler.cluster.resource_claims import DevicesInUse
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
-from kube_policy_scheduler.framework.dynamic_resources.allocator import INVALID_POOLS, NodeAllocation, allocate
+from kube_policy_scheduler.framework.dynamic_resources.allocator import (
+    INVALID_POOLS,
+    NodeAllocation,
+    allocate,
+    places,
+)
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
 from kube_policy_scheduler.framework.frame import DeviceOrder
@@ -72,6 +78,9 @@ class Allocations:
         self._stale: set[int] | None = None
         """The rows that must be searched again; None: those whose outcome is UNKNOWN."""
         self._ordered: dict[DeviceOrder, dict[int, NodeAllocation]] = {}
+        self._places: IntArray = np.empty(0, np.int64)
+        self._places_offered: IntArray = np.empty(0, np.int64)
+        """For how many pods; -1: not counted since something changed."""
 
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
         """Return `int8[rows]`: the result of the search on each node, an `Outcome`."""
@@ -100,6 +109,27 @@ class Allocations:
             self._search(row)
         found: NodeAllocation = self._found[row]
         return found
+
+    def places(self) -> IntArray:
+        """Return `int64[nodes]`: for how many pods with such claims, one after another, each node has devices free.
+
+        Devices that several nodes can use count on each of them. Do not change it.
+        """
+        self._refresh()
+        return self._count(self._places, self._cluster.resource_claims.allocated)
+
+    def places_offered(self) -> IntArray:
+        """Return `int64[nodes]`: for how many each node has devices, in use or not. Do not change it."""
+        self._refresh()
+        return self._count(self._places_offered, None)
+
+    def _count(self, counted: IntArray, allocated: DevicesInUse | None) -> IntArray:
+        for row in np.flatnonzero(counted < 0).tolist():
+            info, number = self._cluster.nodes.infos[row], 0
+            if not self._failure and (pools := self._cluster.resource_slices.pools_of(row)):
+                number = places(self._claims, pools, allocated, node_name=info.name, labels=info.labels)
+            counted[row] = number
+        return counted
 
     def ordered_on(self, row: int, order: DeviceOrder, *, pod_uid: str) -> NodeAllocation:
         """Return what the claims get on one node if its devices are tried in an order.
@@ -173,11 +203,15 @@ class Allocations:
             self._forget([row for name in names if (row := nodes.rows.get(name or "")) is not None])
         for device in devices:
             rows = slices.rows_of(device)
-            self._forget(slice(None) if rows is None else rows)
+            self._forget(slice(None) if rows is None else rows, is_offered=False)
 
-    def _forget(self, rows: slice | Sequence[int]) -> None:
+    def _forget(self, rows: slice | Sequence[int], *, is_offered: bool = True) -> None:
+        """is_offered: whether the devices that there are may be others."""
         self._outcomes[rows] = _UNKNOWN
         self._found[rows] = None
+        self._places[rows] = -1
+        if is_offered:
+            self._places_offered[rows] = -1
         if isinstance(rows, slice):
             self._stale = None
             self._ordered.clear()
@@ -197,6 +231,8 @@ class Allocations:
         self._identity, self._names = nodes.identity_version, list(nodes.names)
         self._found = np.full(nodes.size, None, object)
         self._outcomes = np.zeros(nodes.size, np.int8)
+        self._places = np.full(nodes.size, -1, np.int64)
+        self._places_offered = np.full(nodes.size, -1, np.int64)
         for row, name in enumerate(self._names):
             old = before.get(name)
             if old is not None:

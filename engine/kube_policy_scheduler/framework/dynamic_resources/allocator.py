@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
-from kube_policy_scheduler.cluster.resource_claims import AllocatedDevices
+from kube_policy_scheduler.cluster.resource_claims import DevicesInUse, TriedDevices
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.framework.dynamic_resources.requests import (
     MAX_RESULTS,
@@ -62,7 +62,7 @@ class NodeAllocation:
 def allocate(
     claims: Sequence[ClaimRequests],
     pools: Sequence[Pool],
-    allocated: AllocatedDevices,
+    allocated: DevicesInUse,
     *,
     node_name: str,
     labels: Mapping[str, str],
@@ -101,6 +101,44 @@ def allocate(
     return NodeAllocation(None, INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE)
 
 
+ANY_NUMBER = 2**31
+"""Of pods: devices suffice for more than are counted."""
+_MOST_PLACES = 64
+"""Pods that are tried one after another on one node."""
+
+
+def places(
+    claims: Sequence[ClaimRequests],
+    pools: Sequence[Pool],
+    allocated: DevicesInUse | None,
+    *,
+    node_name: str,
+    labels: Mapping[str, str],
+) -> int:
+    """Return for how many pods with such claims, one after another, a node has the devices.
+
+    `ANY_NUMBER` if that takes too long, or if they take nothing from each other.
+
+    allocated: devices in use; None: none is. Others as in `allocate`.
+    """
+    tried = TriedDevices(allocated)
+    search = _Search(claims, pools, tried, node_name, labels, rank=None, most_steps=MOST_STEPS)
+    if (found := search.first_fits()) is not None:
+        return found
+    for number in range(_MOST_PLACES):
+        one = allocate(claims, pools, tried, node_name=node_name, labels=labels, most_steps=_MOST_STEPS_AGAIN)
+        if one.claims is None:
+            return number if not one.error else ANY_NUMBER
+        taken = [chosen for claim in one.claims for chosen in claim if not chosen.request.admin]
+        if not any(not chosen.shared or chosen.consumed for chosen in taken):
+            break  # they take nothing from others
+        for chosen in taken:
+            tried.take(chosen.device.id, chosen.consumed, shared=chosen.shared)
+    return ANY_NUMBER
+
+
+_MOST_STEPS_AGAIN = 4_000
+"""Candidates that are tried on one node for each of several pods."""
 _FIRST = ((0,),)
 """The alternatives taken for one claim with one request."""
 
@@ -138,7 +176,7 @@ class _Search:
         self,
         claims: Sequence[ClaimRequests],
         pools: Sequence[Pool],
-        allocated: AllocatedDevices,
+        allocated: DevicesInUse,
         node_name: str,
         labels: Mapping[str, str],
         *,
@@ -173,26 +211,52 @@ class _Search:
         Raises:
             AllocationError: a selector has no result.
         """
+        request, found = self._only_request(), list[SlicedDevice]()
+        if request is None or not self._find_first(request, request.count, found) or len(found) < request.count:
+            return None
+        return tuple(Chosen(request, device, False, None) for device in found)
+
+    def first_fits(self) -> int | None:
+        """Return how often the claims fit one after another, if `first_fit` can tell; None: it can't.
+
+        A selector without a result on some device ends the count there, as it ends the attempt of the next pod.
+        """
+        request, found = self._only_request(), list[SlicedDevice]()
+        if request is None:
+            return None
+        try:
+            if not self._find_first(request, len(self._devices), found):
+                return None
+        except AllocationError:
+            pass
+        return len(found) // request.count
+
+    def _only_request(self) -> Request | None:
+        """Return the request of the claims if there is one, for a number of devices and without constraints."""
         if len(self._claims) != 1 or len(self._claims[0].requests) != 1 or self._claims[0].constraints:
             return None
-        alternatives = self._claims[0].requests[0]
-        request = alternatives[0]
+        request = self._claims[0].requests[0][0]
         if request.parent or request.takes_all or request.admin or request.capacity:
             return None
-        if not 0 < request.count <= MAX_RESULTS:
-            return None
-        chosen: list[Chosen] = []
+        return request if 0 < request.count <= MAX_RESULTS else None
+
+    def _find_first(self, request: Request, most: int, found: list[SlicedDevice]) -> bool:
+        """Add the first devices for a request, at most so many; return False if some before have shares or counters.
+
+        Raises:
+            AllocationError: a selector has no result.
+        """
         allocated = self._allocated
         for device, _ in self._devices:
             if device.id in allocated:
                 continue
             if not device.is_plain or allocated.consumed(device.id) is not None:
-                return None
+                return False
             if self._selects(request, device) and (not device.device.taints or request.tolerates(device.device)):
-                chosen.append(Chosen(request, device, False, None))
-                if len(chosen) == request.count:
-                    return tuple(chosen)
-        return None
+                found.append(device)
+                if len(found) == most:
+                    return True
+        return True
 
     def run(self) -> bool:
         """Return whether all claims can be allocated; `results` holds how.
@@ -429,7 +493,7 @@ def _value_nanos(device: SlicedDevice, name: str) -> int:
 class _Counters:
     """Shared counters of the pools of one search."""
 
-    def __init__(self, allocated: AllocatedDevices) -> None:
+    def __init__(self, allocated: DevicesInUse) -> None:
         self._allocated = allocated
         self._left: dict[PoolID, dict[tuple[str, str], int]] = {}
         """What is left after this search."""
@@ -456,7 +520,7 @@ class _Counters:
                 left[name, counter] += step * amount
 
 
-def counters_left(pool: Pool, allocated: AllocatedDevices) -> dict[tuple[str, str], int]:
+def counters_left(pool: Pool, allocated: DevicesInUse) -> dict[tuple[str, str], int]:
     """Return what devices in use leave of a pool's counters, in billionths, by counter set and counter."""
     left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
     for device in (*pool.devices, *pool.elsewhere):

@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.devices import WHOLE, RoomArray
 from kube_policy_scheduler.cluster.exact_quantity import QuantityError, parse
 from kube_policy_scheduler.cluster.hashed_rows import hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.resource_claims import AllocatedDevices
+from kube_policy_scheduler.cluster.resource_claims import DevicesInUse
 from kube_policy_scheduler.cluster.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of, counters_left
 from kube_policy_scheduler.framework.frame import DeviceOrder
@@ -105,7 +105,7 @@ def _capacity_name(device: SlicedDevice, name: str) -> str | None:
 class ClaimableDevices:
     """The devices of one node that claims are allocated from."""
 
-    def __init__(self, devices: Sequence[SlicedDevice], pools: Sequence[Pool], allocated: AllocatedDevices) -> None:
+    def __init__(self, devices: Sequence[SlicedDevice], pools: Sequence[Pool], allocated: DevicesInUse) -> None:
         self._devices = devices
         self._pools = {pool.id: pool for pool in pools}
         self._allocated = allocated
