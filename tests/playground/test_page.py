@@ -95,6 +95,18 @@ def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view:
     assert view.run(picture) != before
 
 
+def test_findings_follow_the_verdict_and_move_with_the_text(view: View) -> None:
+    view.run(lambda page: write(page, "filter node.free.cpu > 2\nfilter node.free.cpu > 1\n"))
+    shows(view, "#problems", "follows from the other filters")
+    assert view.text("#problems .place") == "2:8"
+    view.run(lambda page: page.keyboard.press("Control+Home"))
+    view.run(lambda page: page.keyboard.insert_text("score 1\n"))
+    shows(view, "#problems .place", "3:8")
+    view.run(lambda page: page.locator("#problems .fix").first.click())
+    shows(view, "#problems", "None.")
+    assert "> 1" not in view.run(lambda page: page.locator("#mine .cm-content").inner_text())
+
+
 def test_lines_say_what_their_clauses_do(view: View) -> None:
     notes = view.texts("#mine .note")
     assert "refuses 1" in notes

@@ -111,6 +111,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "complete": ({"file": "start.policy", "offset": 60}, "items"),
     "hover": ({"file": "start.policy", "offset": start_policy().index("fits")}, "markdown"),
     "format": ({"file": "start.policy"}, "text"),
+    "lint": ({}, "diagnostics"),
     "node": ({"pod": POD, "node": "a01"}, "sum"),
     "why": ({"pod": POD}, "text"),
     "command": ({"pod": POD}, "command"),

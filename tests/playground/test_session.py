@@ -141,6 +141,29 @@ def test_errors_have_places_and_fixes_that_mend_them(case: str) -> None:
     assert asked.evaluate({NAME: mended}, PodChoice(key=PODS[0]))["verdict"] is not None
 
 
+LINTED = "filter node.free.cpu > 4\nfilter node.free.cpu > 2\nscore 1\n"
+
+
+def test_findings_come_after_the_verdict_as_policyctl_lint_has_them() -> None:
+    asked = session(LINTED)
+    answer = asked.evaluate(asked.opened, PodChoice(key=PODS[0]))
+    assert answer["diagnostics"] == []
+    assert answer["verdict"] is not None
+    findings = asked.lint(asked.opened)
+    expected = load([Source(NAME, LINTED)]).diagnostics
+    assert [(each["code"], each["start"]) for each in findings] == [(each.code, each.span.start) for each in expected]
+    assert "P0303" in {each["code"] for each in findings}
+
+
+def test_findings_that_are_errors_come_with_the_verdict_that_they_forbid() -> None:
+    asked = session(LINTED)
+    files = {NAME: "filter node.free.cpu > 4\nfilter node.free.cpu < 2\n"}
+    assert load([Source(NAME, files[NAME])]).policy_set is None
+    answer = asked.evaluate(files, PodChoice(key=PODS[0]))
+    assert [each["severity"] for each in answer["diagnostics"]] == ["error"]
+    assert answer["verdict"] is None
+
+
 def test_a_good_policy_is_judged_again_after_an_error() -> None:
     asked, pod = session(), PodChoice(key=PODS[0])
     first = asked.evaluate({NAME: START}, pod)["verdict"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, errors
 from kube_policy_scheduler.lang import syntax
@@ -13,7 +14,7 @@ from kube_policy_scheduler.lang.load import Checked, check_sources, used_paths
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import KeptStatements, parse
-from kube_policy_scheduler.lint.runner import lint
+from kube_policy_scheduler.lint.runner import lint, rules
 
 _HOPELESS = 30
 """A file with more errors than this is looked at alone: a set has a limit of errors, which no file may use up."""
@@ -35,6 +36,8 @@ class Project:
     """Results for the next look at almost the same texts."""
     kept: Mapping[str, KeptStatements]
     """By the name of the source, its statements, likewise."""
+    complete: bool = True
+    """False: of the lint rules, only those that find errors were asked."""
 
     def policy_of(self, name: str) -> CheckedPolicy | None:
         """Return the policy that a source is, or one that includes it."""
@@ -64,7 +67,12 @@ class Project:
 
 
 def look_at(
-    sources: Sequence[Source], environment: Environment, *, owner: Owner | None = None, before: Project | None = None
+    sources: Sequence[Source],
+    environment: Environment,
+    *,
+    owner: Owner | None = None,
+    before: Project | None = None,
+    complete: bool = True,
 ) -> Project:
     """Check policies together, with the lint rules.
 
@@ -73,6 +81,7 @@ def look_at(
         environment: what a policy may name.
         owner: their author; None: the administrator.
         before: the look before this one: what did not change is not done again.
+        complete: False: ask only the lint rules that find errors, those without which the policies are not valid.
     """
     memo = Memo(before.memo.known if before is not None else {})
     kept: dict[str, KeptStatements] = {}
@@ -88,7 +97,7 @@ def look_at(
     given = [source for source in sources if source.name not in hopeless]
     aside = [source for source in sources if source.name in hopeless]
     checked = check_sources(given, environment, library=aside, memo=memo, owner=owner)
-    found: list[Diagnostic] = [*checked.diagnostics, *_lint(checked, memo)]
+    found: list[Diagnostic] = [*checked.diagnostics, *_lint(checked, memo, None if complete else _error_rules())]
     for name in hopeless:
         found += parsed[name][1]
     by_source: dict[str, dict[Diagnostic, None]] = {source.name: {} for source in sources}
@@ -103,13 +112,19 @@ def look_at(
         environment=environment,
         memo=memo,
         kept=kept,
+        complete=complete,
     )
 
 
-def _lint(checked: Checked, memo: Memo) -> tuple[Diagnostic, ...]:
+@cache
+def _error_rules() -> frozenset[str]:
+    return frozenset(rule.code.id for rule in rules() if rule.code.severity is Severity.ERROR)
+
+
+def _lint(checked: Checked, memo: Memo, select: frozenset[str] | None) -> tuple[Diagnostic, ...]:
     """Return what the rules say: of the policies without errors also where another file has some."""
     if not checked.failed:
-        return lint(checked, memo=memo)
+        return lint(checked, select=select, memo=memo)
     wrong = {d.span.source for d in checked.diagnostics if d.severity is Severity.ERROR}
     fine = [p for p in checked.policies if not wrong & {p.source, *(s.span.source for s in p.statements)}]
     there = {p.source for p in fine} | {s.span.source for p in fine for s in p.statements}
@@ -118,7 +133,7 @@ def _lint(checked: Checked, memo: Memo) -> tuple[Diagnostic, ...]:
     others = tuple(p for p in checked.policies if p not in fine)
     alone = Checked(tuple(fine), files, ())
     failed = Checked(others, rest, tuple(d for d in checked.diagnostics if errors([d])))
-    return (*lint(alone, memo=memo), *lint(failed, memo=memo))
+    return (*lint(alone, select=select, memo=memo), *lint(failed, select=select, memo=memo))
 
 
 def _in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

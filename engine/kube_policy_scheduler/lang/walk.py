@@ -54,8 +54,10 @@ def walk(tree: object) -> Iterator[Any]:
 
 
 @cache
-def _all_names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+def _placed_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a tree in order, with whether a place is in them; () for what is no tree."""
+    without = _LEAVES - {"Span"}
+    return tuple((f.name, f.type not in without) for f in fields(kind)) if is_dataclass(kind) else ()
 
 
 def moved(tree: Any, source: Source, by: int) -> Any:
@@ -65,8 +67,10 @@ def moved(tree: Any, source: Source, by: int) -> Any:
         return Span(source, tree.start + by, tree.end + by)
     if kind is tuple:
         return tuple([moved(item, source, by) for item in tree])
-    names = _all_names(kind)
-    return kind(*[moved(getattr(tree, name), source, by) for name in names]) if names else tree
+    placed = _placed_fields(kind)
+    if not placed:
+        return tree
+    return kind(*[moved(getattr(tree, n), source, by) if has_place else getattr(tree, n) for n, has_place in placed])
 
 
 def depth(tree: object) -> int:

@@ -249,6 +249,7 @@ class Playground:
         for path, answered in self._questions().items():
             app.router.add_post(f"/api/{path}", self._answering(answered))
         app.router.add_post("/api/evaluate", self._evaluate)
+        app.router.add_post("/api/lint", self._lint)
         app.router.add_post("/api/simulate", self._simulate)
         async with contextlib.AsyncExitStack() as stack:
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
@@ -357,14 +358,8 @@ class Playground:
     async def _evaluate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Evaluate)
         self.asked += 1
-        mine = self.asked
+        go_on = self._until_asked_again(EVALUATION_SECONDS)
         began = time.perf_counter()
-        in_time = _until(EVALUATION_SECONDS)
-
-        def go_on() -> None:
-            if self.asked > mine:
-                raise Superseded
-            in_time()
 
         def work() -> bytes:
             go_on()
@@ -380,6 +375,27 @@ class Playground:
             return orjson.dumps({"id": asked.id, "ms": milliseconds, **found}, option=_OPTIONS)
 
         return _json(await self._in_thread(work))
+
+    async def _lint(self, request: web.Request) -> web.StreamResponse:
+        asked = _decoded(await request.read(), _OnFiles)
+        go_on = self._until_asked_again(EVALUATION_SECONDS)
+
+        def work() -> bytes:
+            go_on()
+            return orjson.dumps({"diagnostics": self._session.lint(asked.files, go_on=go_on)})
+
+        return _json(await self._in_thread(work))
+
+    def _until_asked_again(self, seconds: float) -> Checkpoint:
+        """Return a checkpoint that ends work that takes too long, or that a newer evaluation makes void."""
+        mine, in_time = self.asked, _until(seconds)
+
+        def go_on() -> None:
+            if self.asked > mine:
+                raise Superseded
+            in_time()
+
+        return go_on
 
     async def _simulate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Simulate)

@@ -263,7 +263,8 @@ class Session:
         if before is not None and before.texts == files:
             return before
         sources = [Source(name, text) for name, text in files.items()]
-        project = look_at(sources, environment(), before=before.project if before is not None else None)
+        last = before.project if before is not None else None
+        project = look_at(sources, environment(), before=last, complete=False)
         known = before.memo.known if before is not None else {}
         memo = Memo({**known, **project.memo.known})
         failed = any(errors(found) for found in project.diagnostics.values())
@@ -323,7 +324,7 @@ class Session:
         known_names: int | None = None,
         go_on: Checkpoint = _go_on,
     ) -> dict[str, Any]:
-        """Return what is wrong with policies, and what they say about a pod on every node.
+        """Return the errors of policies, and what they say about a pod on every node.
 
         Args:
             files: the policies.
@@ -346,6 +347,13 @@ class Session:
         except DocumentError as error:
             found.extend(_diagnostic(each) for each in error.diagnostics)
         return answer
+
+    def lint(self, files: Files, *, go_on: Checkpoint = _go_on) -> list[dict[str, Any]]:
+        """Return all that is wrong with policies, with the findings of the lint rules."""
+        look = self._look(files)
+        go_on()
+        project = look_at(tuple(look.project.sources.values()), environment(), before=look.project)
+        return [_diagnostic(each) for of_file in project.diagnostics.values() for each in of_file]
 
     def values(self, clause: int, *, side: str = "main") -> FloatArray | None:
         """Return what a clause of the last verdict says about each node; None if it says nothing about nodes."""

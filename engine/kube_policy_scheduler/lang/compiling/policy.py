@@ -178,6 +178,19 @@ def _inputs(roots: Iterable[typed.Typed]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(each for part in parts if isinstance(part, typed.Apply) for each in part.inputs))
 
 
+def _at_first_use(make: Callable[[], Evaluate]) -> Evaluate:
+    """Return a callable that is made when it is first called: of one row, most policies of an editor never are."""
+    made: Evaluate | None = None
+
+    def evaluate(frame: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = make()
+        return made(frame)
+
+    return evaluate
+
+
 class _Maker:
     """Compiles clauses with one compiler."""
 
@@ -311,7 +324,7 @@ class _Maker:
             evaluate = lambda frame: np.logical_or(made(frame), np.logical_not(asks(frame)))  # noqa: E731
         of_row: Evaluate | None = None
         if nodes and clause.kind is ClauseKind.FILTER:
-            one = self._combined(value, condition, of_row=True)
+            one = _at_first_use(partial(self._combined, value, condition, of_row=True))
             of_row = (lambda frame: one(frame) == TRUE) if maybe or condition is not None else one
         operands = self._operands(clause)
         own = maybe or clause.condition is not None or getattr(clause.tree, "reason", None) is not None
@@ -378,7 +391,7 @@ class _Maker:
         info = value.info
         of_row: Evaluate | None = None
         if info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE):
-            of_row = self._score_of_row(value, condition)
+            of_row = _at_first_use(partial(self._score_of_row, value, condition))
         if condition is None:
             always: Evaluate = lambda frame: full(made(frame), frame.size)  # noqa: E731
             return CompiledScore(

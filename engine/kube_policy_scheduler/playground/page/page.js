@@ -31,6 +31,9 @@ const state = {
   stale: false,
   before: null, // totals before the present burst of edits
   diagnostics: [],
+  errors: [], // what came with the last verdict: errors, and what is wrong with the pod
+  findings: [], // of the lint rules, which come after the verdict
+  linted: {}, // the texts that they are about
   hovered: -1,
   focused: -1,
   pinned: -1,
@@ -158,7 +161,62 @@ async function evaluate() {
     }
   } while (again);
   running = false;
+  lintLater();
   explainLater();
+}
+
+let linting = 0;
+function lintLater() {
+  clearTimeout(linting);
+  linting = setTimeout(() => tried(lint), 100); // the next key must not wait for it
+}
+async function lint() {
+  const files = { ...state.files };
+  let found;
+  try {
+    found = await ask("lint", { files });
+  } catch (error) {
+    if (error.status === 409) return;
+    throw error;
+  }
+  if (running || Object.keys(files).some((name) => files[name] !== state.files[name])) return;
+  const place = (each) => JSON.stringify([each.file, each.start, each.code]);
+  const known = new Set(state.errors.map(place));
+  state.linted = files;
+  state.findings = found.diagnostics.filter((each) => !known.has(place(each)));
+  showAll(files);
+}
+
+/** Return the last findings, moved with the text around what was edited since; those within it are left out. */
+function keptFindings(files) {
+  const edits = new Map();
+  for (const name of new Set(state.findings.map((each) => each.file))) {
+    const before = state.linted[name], now = files[name];
+    if (now === undefined || ((WIDE.test(before) || WIDE.test(now)) && before !== now)) continue;
+    const most = Math.min(before.length, now.length);
+    let start = 0, end = 0;
+    while (start < most && before[start] === now[start]) start++;
+    while (end < most - start && before[before.length - 1 - end] === now[now.length - 1 - end]) end++;
+    edits.set(name, { start, end: before.length - end, by: now.length - before.length });
+  }
+  const moved = (each) => {
+    const edit = edits.get(each.file);
+    if (!edit || (each.end >= edit.start && each.start <= edit.end && edit.start < edit.end + Math.abs(edit.by))) return null;
+    const by = each.start >= edit.end ? edit.by : 0;
+    return { ...each, start: each.start + by, end: each.end + by };
+  };
+  return state.findings.flatMap((each) => {
+    const fixes = each.fixes.map((fix) => ({ ...fix, edits: fix.edits.map(moved) })).filter((fix) => fix.edits.every(Boolean));
+    const found = moved(each);
+    return found ? [{ ...found, fixes }] : [];
+  });
+}
+
+function showAll(files) {
+  const names = Object.keys(files);
+  const order = (each) => names.indexOf(each.file);
+  state.diagnostics = [...state.errors, ...keptFindings(files)].sort((a, b) => order(a) - order(b) || a.start - b.start || a.end - b.end);
+  showDiagnostics(files);
 }
 
 const painted = () => new Promise((done) => requestAnimationFrame(() => {
@@ -167,7 +225,7 @@ const painted = () => new Promise((done) => requestAnimationFrame(() => {
 }));
 
 function take(found, files, clause) {
-  state.diagnostics = found.diagnostics;
+  state.errors = found.diagnostics;
   state.ms = found.ms;
   state.stale = !found.verdict;
   if (found.verdict) {
@@ -185,7 +243,7 @@ function take(found, files, clause) {
   }
   state.against = found.against;
   sums.clear();
-  showDiagnostics(files);
+  showAll(files);
   showNotes();
   showColours();
   tell();
