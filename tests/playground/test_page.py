@@ -100,7 +100,7 @@ def test_findings_follow_the_verdict_and_move_with_the_text(view: View) -> None:
     shows(view, "#problems", "follows from the other filters")
     assert view.text("#problems .place") == "2:8"
     view.run(lambda page: page.keyboard.press("Control+Home"))
-    view.run(lambda page: page.keyboard.insert_text("score 1\n"))
+    view.run(lambda page: page.keyboard.insert_text("score node.free.cpu / 1core\n"))
     shows(view, "#problems .place", "3:8")
     view.run(lambda page: page.locator("#problems .fix").first.click())
     shows(view, "#problems", "None.")
