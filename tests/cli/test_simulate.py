@@ -25,9 +25,9 @@ PODS = "pods:\n- {name: web, cpu: 1, mem: 1Gi, count: 30, every: 10s, lasts: 1mi
 @pytest.mark.parametrize(
     ("seeds", "said", "runs"),
     [
-        (0.2, "the run of kubernetes is not complete, it ends after", [1]),
-        (0.8, "the run of b is not complete, it ends after", [1, 1]),
-        (2.5, "stopped: 2 of 4 seeds complete", [2, 2]),
+        (0.2, "the run of kubernetes is partial: it ends after", [1]),
+        (0.8, "the run of b is partial: it ends after", [1, 1]),
+        (2.5, "stopped: these are the results of 2 of 4 seeds", [2, 2]),
     ],
 )
 def test_ctrl_c_keeps_the_runs_that_are_complete(

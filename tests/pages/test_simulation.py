@@ -57,9 +57,9 @@ def test_the_experiment_is_shown_against_what_was_asked_for(browser: Browser, dr
         assert view.troubles == []
         text = view.text()
     assert "<b>kubernetes</b>" in text, "names are texts"
-    assert "gpu at 100 % asked for" in text
-    assert "gpu asked for, % of what there is" in text
-    assert "gpu: free room that is of no use" in text
+    assert "gpu at 100 % requested" in text
+    assert "gpu requested, % of capacity" in text
+    assert "gpu: free capacity that no pod can use" in text
     assert "Pods dropped" in text
 
 

@@ -16,7 +16,6 @@ from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query
-    from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
 
@@ -119,11 +118,9 @@ def with_metrics(
     found = _over_time(tuple(queries.values()), sources)
     if found is None:
         now = sources.now or 0.0
+        signals = cluster_sources.signals_of(sets, metrics=sources.metrics, prometheus_url=None, now=now)
         constant = [
-            replace(variant, signals=_constant(variant.policy_set, sources, now=now))
-            if variant.policy_set is not None
-            else variant
-            for variant in variants
+            replace(variant, signals=signals) if variant.policy_set is not None else variant for variant in variants
         ]
         return tuple(constant), replace(sources, now=now)
     missing = sorted(queries.keys() - found.names())
@@ -139,10 +136,6 @@ def with_metrics(
         for variant in variants
     ]
     return tuple(done), replace(sources, now=now)
-
-
-def _constant(policy_set: PolicySet, sources: ArrivalSources, *, now: float) -> Any:
-    return cluster_sources.signals_of([policy_set], metrics=sources.metrics, prometheus_url=None, now=now)
 
 
 def _over_time(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime | None:

@@ -347,7 +347,7 @@ def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -
 def signals_of(
     policy_sets: Sequence[PolicySet], *, metrics: Path | None, prometheus_url: str | None, now: float
 ) -> Signals:
-    """Return the metrics that policies read, from a file or asked now; none where neither is given, which is said.
+    """Return the metrics that policies read, from a file or asked now; says which of them have no value.
 
     Raises:
         DocumentError: the file cannot be read.
@@ -367,7 +367,11 @@ def signals_of(
             names = ", ".join(query.promql for query in queries)
             say(f"policyctl: without --metrics, these have no value: {names}", err=True)
         return Signals.EMPTY
-    return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
+    found = read_metrics(parse_document(files.source(metrics)))
+    missing = [query.promql for query in queries if not found.says(query)]
+    if missing:
+        say(f"policyctl: {metrics} has no value for: {', '.join(missing)}", err=True)
+    return found.signals(queries, now=now)
 
 
 def _measured(url: str, queries: Sequence[Query]) -> Signals:

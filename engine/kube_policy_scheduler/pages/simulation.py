@@ -65,13 +65,13 @@ def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], mai
     drawn: list[Drawn] = []
     is_dropped = found["mode"] == "dropped"
     if is_dropped:
-        across = f"{name} asked for, % of what there is"
+        across = f"{name} requested, % of capacity"
         place: Callable[[Mapping[str, Any]], float] = lambda sample: 100 * sample["arrived"]  # noqa: E731
         alone = [each for each in variants if each["marks"]]
         if alone:
             last = alone[0]["marks"][-1]["arrived"]
             bars = bar_chart(
-                f"{name} in use when {100 * last:g} % had been asked for",
+                f"{name} in use when {100 * last:g} % was requested",
                 [each["name"] for each in alone],
                 {"in use": [100 * each["marks"][-1]["allocated"]["mean"] for each in alone]},
                 up="%",
@@ -94,16 +94,16 @@ def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], mai
         over_time(f"{_name(key)} in use", lambda sample, key=key: 100 * sample["used"][key], "%")  # type: ignore[misc]
     if all(each["fragmentationLast"] is not None for each in variants):
         over_time(
-            f"{name}: free room that is of no use",
+            f"{name}: free capacity that no pod can use",
             lambda sample: 100 * (sample["fragmentation"] or 0.0),
-            "% of the free room",
-            "In expectation over a pod of the workload.",
+            "% of the free capacity",
+            "The mean over the pods of the workload.",
         )
     over_time(
         f"Spread of {name} over the nodes",
         lambda sample: 100 * sample["spread"],
         "percentage points",
-        "The standard deviation of the share in use; 0 where all nodes are used alike.",
+        "The standard deviation of the share in use; 0 if all nodes are used equally.",
     )
     over_time("Pods dropped" if is_dropped else "Pods pending", lambda sample: sample["pending"], "pods")
     over_time("Pods bound", lambda sample: sample["running"], "pods")
@@ -134,7 +134,7 @@ def _queues_side_by_side(found: Mapping[str, Any], variants: Sequence[Mapping[st
             at = [sample["at"] for sample in runs[name]["samples"]]
             places = at if found["mode"] == "dropped" else [each / size for each in at]
             series[name] = (places, [100 * value for value in used])
-        up = "% of what there is"
+        up = "% of capacity"
         chart = line_chart(f"{_name(resource)} of queue {queue}", series, across=across, up=up, steps=True)
         yield (chart, "", *_values(series, across, up))
 
@@ -161,7 +161,7 @@ def _values(
     return (across, *(f"{name}, {up}" for name in series)), rows
 
 
-GUARANTEES = "Dashed: what is guaranteed to the queue."
+GUARANTEES = "Dashed: the guarantee of the queue."
 
 
 def queue_charts(found: Mapping[str, Any]) -> Iterator[Chart]:
@@ -189,7 +189,7 @@ def queue_charts(found: Mapping[str, Any]) -> Iterator[Chart]:
                 f"{_name(resource)} by queue: {variant['name']}",
                 {each["name"]: (at, [100 * value for value in each["used"]]) for each in ordered},
                 across="pods that have arrived" if is_dropped else f"time, {unit}",
-                up="% of what there is",
+                up="% of capacity",
                 steps=True,
                 levels={each["name"]: 100 * each["guaranteed"][0] for each in ordered if each["guaranteed"][0]},
             )

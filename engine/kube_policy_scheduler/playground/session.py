@@ -696,7 +696,7 @@ _MOST_SHARES = 1_000_000
 
 
 def _arrivals(pods: Sequence[objects.Pod], count: int) -> list[Arrival]:
-    """Return pods one a second, the oldest first; where there are fewer than asked for, they come again."""
+    """Return pods one a second, the oldest first; where there are fewer than asked for, they arrive again."""
     ordered = [arrival.pod for arrival in sorted(arrivals_of(pods), key=lambda each: each.at)]
     done = []
     for at in range(count):

@@ -113,8 +113,8 @@ def command(
 
     The command compares each POLICY with the others: a file, a folder whose policies work together, or the word
     `kubernetes` for Kubernetes' own rules. Pods arrive and leave in virtual time, and use the scheduling queue and the
-    scheduling cycle of the scheduler. Unschedulable pods wait, and the members of a gang start together. Pods of a
-    scheduler that the policies do not serve count as theirs. The results are: the utilization and its balance, the free
+    scheduling cycle of the scheduler. Unschedulable pods wait, and the members of a gang start together. The policies
+    also decide pods that name another scheduler. The results are: the utilization and its balance, the free
     GPU capacity that cannot be used, and the waiting times. With queues, the results also say what each queue used and
     borrowed, and how many of its pods were evicted. With several seeds, the results are mean and standard deviation.
     With --against, the results say for each measure whether it is better by more than chance.
@@ -150,8 +150,8 @@ def command(
         say(reporting.summary(results, example))
         if any(result.price() is not None for result in results):
             where = cluster_sources.price_sources().sentence()
-            which = "all nodes, with those that are ordered," if example.nodes_change else "the nodes in use"
-            say(f"price/h is the mean price of {which} that have one; {where}")
+            which = "all nodes, also of those that are ordered" if example.nodes_change else "the nodes in use"
+            say(f"price/h is the mean hourly price of {which}; nodes without a price are not counted; {where}")
         say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
         for name, each in differences:
             say_lines(["", difference_title(name, results[0]), *terminal().table(difference_rows(each), right_from=1)])
@@ -276,12 +276,12 @@ def _complete(runs: dict[str, list[Run]], seeds: int, *, drops: bool) -> dict[st
     made = sum(map(len, runs.values()))
     complete, last = (made - 1) // len(runs), list(runs)[(made - 1) % len(runs)]
     if complete:
-        say(f"policyctl: stopped: {complete} of {plural(seeds, 'seed')} complete", err=True)
+        say(f"policyctl: stopped: these are the results of {complete} of {plural(seeds, 'seed')}", err=True)
         return {name: each[:complete] for name, each in runs.items()}
     kept = {name: each for name, each in runs.items() if each and not (drops and name == last)}
     if not kept:
         raise click.ClickException("stopped before the first run was complete")
     if not drops:
         at = short_duration(runs[last][0].last.at)
-        say(f"policyctl: stopped: the run of {last} is not complete, it ends after {at} of virtual time", err=True)
+        say(f"policyctl: stopped: the run of {last} is partial: it ends after {at} of virtual time", err=True)
     return kept

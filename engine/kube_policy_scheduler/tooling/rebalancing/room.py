@@ -31,14 +31,14 @@ from kube_policy_scheduler.tooling.rebalancing.moves import MoveRule, replacemen
 from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, SpentBudgets
 from kube_policy_scheduler.tooling.staying import Staying
 
-FITS = "it has a place without any move"
-NO_NODE = "no node would take it, whichever pods moved away"
-NOWHERE = "the pods that would have to give way have no other place"
+FITS = "it fits without a move"
+NO_NODE = "it fits on no node, even if all pods that can move leave the node"
+NOWHERE = "the pods that would have to move fit on no other node"
 BUDGET = "more pods would have to move than the budgets allow"
 TAKEN = "the plan with the fewest moves gives the room to other pods"
 NO_SOLVER = "the extra `exact` is not installed"
 TOO_LARGE = "the cluster is too large for the exact search"
-NOT_PROVED = "the choice of the exact search did not hold when each move was decided"
+NOT_PROVED = "the scheduling cycle rejected a move of the exact search"
 TIMED_OUT = "the exact search found no plan in time"
 _ROUNDS = 3
 """So many choices of the solver are proved; after that, the greedy plan is the answer."""
@@ -367,7 +367,7 @@ class _Search:
         self._seats.undo_to(mark)
         del self.moves[before:]
         self._spent = spent
-        why = f"{short}, and only some of them get a place"
+        why = f"{short}, and only some of its pods fit"
         return [Seat(seat.pod, "", 0, why if seat.node else seat.why) for seat in found]
 
     def _movable(self, name: str) -> list[PodInfo]:

@@ -147,7 +147,7 @@ class NodeEvents:
     events: tuple[NodeEvent, ...] = ()
     """In the order of time."""
     bare_pods_return: bool = False
-    """Whether pods without a controller come again when their node goes; otherwise they end with it."""
+    """Whether pods without a controller start again when their node is removed; otherwise they end with it."""
 
     def after(self, start: float) -> NodeEvents:
         """Return the events of a simulation that begins later; what happened before happens at once."""

@@ -75,7 +75,7 @@ class Result:
     runs: tuple[Run, ...]
 
     def marks(self) -> dict[float, Spread]:
-        """Return what was in use when so much had been asked for."""
+        """Return what was in use when so much was requested."""
         return {mark: Spread.of([run.marks[mark] for run in self.runs]) for mark in self.runs[0].marks}
 
     def used(self, resource: str) -> Spread:
@@ -478,9 +478,9 @@ def summary(results: Sequence[Result], scenario: Scenario) -> str:
     """Return in one line what was simulated."""
     run = results[0].runs[0]
     seeds = f", {len(results[0].runs)} seeds" if len(results[0].runs) > 1 else ""
-    what = f"{run.arrived:,} pods"
+    what = plural(run.arrived, "pod")
     if scenario.until is not None:
         asked = f"{100 * scenario.until:g} % of {short(run.resources[0])}"
-        what += f", until {asked} are asked for; pods that do not fit are dropped"
+        what += f", until {asked} are requested; pods that do not fit are dropped"
     capacity = f"{run.capacity[run.resources[0]]:,.0f} {short(run.resources[0])}"
     return f"{what}; {capacity}{seeds}" if run.resources[0] not in ("cpu", "memory") else f"{what}{seeds}"

@@ -675,7 +675,7 @@ class Waiting:
             self._simulated.move_on_event(event)
 
     def _remove_node(self, name: str) -> None:
-        """Remove a node. Its pods come again if a controller creates them; pods of DaemonSets do not."""
+        """Remove a node. Its pods start again if a controller creates them; pods of DaemonSets do not."""
         simulated, cluster = self._simulated, self._simulated.cluster
         if name not in cluster.nodes.rows:
             return
@@ -706,7 +706,7 @@ class Waiting:
             self._autoscaler.look_at((node_name,), self._simulated.now)
 
     def _create_again(self, pod: PodInfo) -> None:
-        """Let a pod that is gone come again, as its controller would create it."""
+        """Let a pod that is gone start again, as its controller would create it."""
         cluster = self._simulated.cluster
         again = msgspec.structs.replace(
             pod,
@@ -857,7 +857,7 @@ class Waiting:
         self._simulated.move_on_event(ClusterEvent.POD_ADD)
 
     def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
-        """Let victims go, and come again as their controllers would have it."""
+        """Evict victims; they start again, as their controllers would create them."""
         simulated = self._simulated
         waiting = self._waiting_pods.evict(victims, by=queued.pod)
         for victim in victims:
@@ -909,7 +909,7 @@ class Run:
     capacity: Mapping[str, float]
     samples: tuple[Sample, ...]
     marks: Mapping[float, float]
-    """What was in use of the main resource, as a share, when so much of it (a share too) had been asked for."""
+    """What was in use of the main resource, as a share, when so much of it (a share too) was requested."""
     arrived: int
     placed: int
     """Bindings; a pod that was evicted and placed again counts twice."""
@@ -932,9 +932,9 @@ class Run:
     nodes_change: bool = False
     """Whether nodes come and go: the price is then that of all nodes, and not of those in use."""
     restarted: int = 0
-    """Pods whose node went, and that came again."""
+    """Pods whose node was removed, and that started again."""
     lost: int = 0
-    """Pods whose node went, and that ended with it."""
+    """Pods whose node was removed, and that ended with it."""
     cost: float = 0.0
     """What all nodes with a price cost over the whole time, with those that were ordered."""
 

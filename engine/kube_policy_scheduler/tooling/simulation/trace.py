@@ -77,7 +77,7 @@ def replayed(nodes: Sequence[TraceNode], pods: Sequence[TracePod], *, notes: Seq
     """Return the trace as it went: pods come at their creation and stay as long as they did, those without times ever.
 
     Times begin at the first creation; a pod without one comes at once. Nodes come and go at their own times, and the
-    pods of a node that goes come again.
+    pods of a node that is removed start again.
     """
     made = {kind: pod_of(kind) for kind in dict.fromkeys(pod.kind for pod in pods)}
     first = min((pod.created for pod in pods if pod.created is not None), default=0.0)
@@ -117,7 +117,7 @@ class Experiment:
         Args:
             nodes: those that take part.
             pods: the list.
-            until: share of the cluster's GPUs that is asked for in the end.
+            until: share of the cluster's GPUs that is requested in the end.
             notes: what people should know about the lists.
 
         Raises:
