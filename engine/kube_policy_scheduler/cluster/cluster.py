@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices import Chosen, Devices
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
-from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
@@ -434,15 +434,15 @@ class Cluster:
                 if not mounting:
                     del self.disk_users[disk]
 
-    def held_from(self, priority: int, resource: str) -> IntArray:
-        """Return `int64[nodes]`: the use by pods of this priority and above; for "pods", their number."""
+    def held_from(self, priority: int, resource: str, rows: Rows = ALL_ROWS) -> IntArray:
+        """Return `int64[rows]`: the use by pods of this priority and above; for "pods", their number."""
         nodes = self.nodes
         held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
-        result: IntArray = held - self.priorities.below(priority, resource, nodes.size)
+        result: IntArray = held[rows] - self.priorities.below(priority, resource, nodes.size, rows)
         for row in nodes.overflowing(resource):
             there = self.pods_on(nodes.infos[row].name).values()
             total = sum(pod.demand.requests.get(resource, 0) for pod in there if pod.priority >= priority)
-            result[row] = min(total, MAX_INT64)
+            result[row if isinstance(rows, slice) else rows == row] = min(total, MAX_INT64)
         return result
 
     def recount(self, name: str) -> None:

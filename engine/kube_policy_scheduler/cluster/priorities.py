@@ -11,12 +11,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.static_columns import ALL_ROWS, Rows
+
 _IntArray = NDArray[np.int64]
 _FIRST_CAPACITY = 64
 _DENSE_SHARE = 64
 """Priorities whose pods are on more than one row in so many have columns, so that memory follows the pods: people may
 have as many priorities as they like."""
 _SPARSE_AGAIN = 4 * _DENSE_SHARE
+_FEW_ROWS = 16
+"""So few rows are looked up one by one."""
 
 
 class PriorityTable:
@@ -80,8 +84,20 @@ class PriorityTable:
         """Return whether a pod of lower priority is on a node."""
         return any(held < priority for held in self._levels)
 
-    def below(self, priority: int, resource: str, size: int) -> _IntArray:
-        """Return `int64[size]`: what pods of lower priority hold of a resource ("pods": how many they are)."""
+    def below(self, priority: int, resource: str, size: int, rows: Rows = ALL_ROWS) -> _IntArray:
+        """Return `int64[rows]`: what pods of lower priority hold of a resource ("pods": how many they are).
+
+        size: rows of the node table.
+        """
+        if not isinstance(rows, slice):
+            if len(rows) > _FEW_ROWS:
+                return self.below(priority, resource, size)[rows]
+            found = np.zeros(len(rows), np.int64)
+            numbers = rows.tolist()
+            for held, level in self._levels.items():
+                if held < priority:
+                    level.add_some(found, resource, numbers)
+            return found
         total = np.zeros(max(size, self._capacity), np.int64)
         for held, level in self._levels.items():
             if held < priority:
@@ -164,6 +180,20 @@ class _Level:
         for row, held in self._rows.items():
             if amount := held.get(resource):
                 total[row] = _wrapped(total.item(row) + amount)
+
+    def add_some(self, total: _IntArray, resource: str, rows: Sequence[int]) -> None:
+        if self._columns is not None:
+            column = self._columns.get(resource)
+            if column is None:
+                return
+            for place, row in enumerate(rows):
+                if row < len(column):  # else no pod of any priority was on so high a row
+                    total[place] = _wrapped(total.item(place) + column.item(row))
+            return
+        for place, row in enumerate(rows) if self._rows else ():
+            held = self._rows.get(row)
+            if held is not None and (amount := held.get(resource)):
+                total[place] = _wrapped(total.item(place) + amount)
 
     def fit(self, capacity: int) -> None:
         """Take the form that is the smaller one."""

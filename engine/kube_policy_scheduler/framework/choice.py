@@ -9,6 +9,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
+from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.framework.block_maxima import TiedRows
 from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
@@ -92,14 +93,7 @@ def smallest_name(tied: IntArray, nodes: NodeTable) -> int:
     """Return the row whose node has the smallest name."""
     if len(tied) == 1:
         return int(tied[0])
-    order: IntArray = nodes.derive("name-order", lambda: _places(nodes.names))
-    return int(tied[order[tied].argmin()])
-
-
-def _places(names: list[str]) -> IntArray:
-    places = np.empty(len(names), np.int64)
-    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    return places
+    return int(tied[name_order(nodes)[tied].argmin()])
 
 
 def seeded_hash(text: str, *, seed: int) -> int:

@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue_quota import RECLAIM
 from kube_policy_scheduler.framework.ranked_totals import Rankings, may_be_kept
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
+from kube_policy_scheduler.framework.standing_refusals import KeptRefusals
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
 
@@ -110,7 +111,7 @@ class Cycle:
         self._seed = seed
         self._kept = TemplateCaches(accelerator, max_bytes=cache_bytes // 2)
         self._rankings = Rankings(max_bytes=cache_bytes // 2)
-        self._victims = KeptVictims()
+        self._refusals, self._victims = KeptRefusals(), KeptVictims()
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
 
@@ -145,7 +146,9 @@ class Cycle:
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
-            return self._no_fit(frame, profile, preempts=preempts and profile.preempts, most_trials=most_trials)
+            return self._no_fit(
+                frame, profile, cache=cache, preempts=preempts and profile.preempts, most_trials=most_trials
+            )
         nodes = frame.cluster.nodes
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         if count == 1 or (nominated is not None and ok[nominated]):
@@ -189,7 +192,9 @@ class Cycle:
         if not len(feasible):
             if (ok & ~verdict.asked(nodes)).any():
                 return Decision(frame.pod, None, total=nodes.size, asks_again=True)
-            return self._no_fit(frame, profile, preempts=preempts, most_trials=most_trials, verdict=verdict)
+            return self._no_fit(
+                frame, profile, cache=cache, preempts=preempts, most_trials=most_trials, verdict=verdict
+            )
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         row, score, ties = int(feasible[0]), None, 1
         if nominated is not None and nominated in feasible:
@@ -329,12 +334,17 @@ class Cycle:
         frame: Frame,
         profile: Profile,
         *,
+        cache: TemplateCache,
         preempts: bool,
         most_trials: int | None,
         verdict: ExtenderVerdict | None = None,
     ) -> Decision:
-        prepared = pre_filter(frame, profile.filters)
-        diagnosis = diagnose(frame, prepared)
+        standing = self._refusals.of(frame, profile, cache) if verdict is None else None
+        if standing is not None:
+            prepared, diagnosis = standing.prepared, standing.diagnosis()
+        else:
+            prepared = pre_filter(frame, profile.filters)
+            diagnosis = diagnose(frame, prepared)
         if verdict is not None:
             diagnosis = with_refusals(diagnosis, EXTENDER, verdict.refusals(frame.cluster.nodes))
         if diagnosis.errors:
@@ -363,6 +373,7 @@ class Cycle:
                 diagnosis,
                 seed=self._seed,
                 kept=self._victims,
+                standing=standing,
                 most_trials=most_trials,
             )
         after = (preemption.message if preemption is not None else "", reclaimed.message)

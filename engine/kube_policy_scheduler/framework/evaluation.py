@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import as_refusals, blocked_by_nominated
+from kube_policy_scheduler.framework.nominations import Active, as_refusals, blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Skip
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -124,11 +124,16 @@ def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
         blocked_by_nominated(frame, prepared.active, builder.open), frame.cluster.nodes.size
     ):
         builder.add(name, refusals)
-    for plugin, state in prepared.active:
+    ask(builder, frame, prepared.active)
+    return builder.build()
+
+
+def ask(builder: DiagnosisBuilder, frame: Frame, active: Active) -> None:
+    """Add the refusals of filters on the frame's rows, until no row is left that may pass."""
+    for plugin, state in active:
         if not builder.open.any():
             break
         builder.add(plugin.name, plugin.refusals(frame, state))
-    return builder.build()
 
 
 def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, FloatArray | IntArray]:

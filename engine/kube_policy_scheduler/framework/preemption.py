@@ -25,6 +25,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue_quota import QUOTA, protects
+from kube_policy_scheduler.framework.standing_refusals import StandingRefusals
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
 from kube_policy_scheduler.framework.victims import (
@@ -80,6 +81,7 @@ def post_filter(
     seed: int = 0,
     every_node: bool = False,
     kept: KeptVictims | None = None,
+    standing: StandingRefusals | None = None,
     most_trials: int | None = None,
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
@@ -87,15 +89,23 @@ def post_filter(
     If a policy contributes to the refusal, the message omits what was not searched.
 
     `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
-    earlier pods found. After `most_trials` on nodes of which nothing is kept the search ends unfinished, if what it
-    found is kept.
+    earlier pods found, and `standing` has the refusals that the diagnosis is of. After `most_trials` on nodes of which
+    nothing is kept the search ends unfinished, if what it found is kept.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
     if claims is not None and claims.message == NOT_FOUND:
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
     found = preempt(
-        frame, profile, prepared, diagnosis, seed=seed, every_node=every_node, kept=kept, most_trials=most_trials
+        frame,
+        profile,
+        prepared,
+        diagnosis,
+        seed=seed,
+        every_node=every_node,
+        kept=kept,
+        standing=standing,
+        most_trials=most_trials,
     )
     if found.is_unfinished:
         return found
@@ -145,6 +155,7 @@ def preempt(
     seed: int = 0,
     every_node: bool = False,
     kept: KeptVictims | None = None,
+    standing: StandingRefusals | None = None,
     most_trials: int | None = None,
 ) -> Preemption:
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
@@ -152,8 +163,8 @@ def preempt(
     refusal = _ineligible(frame, rule, diagnosis)
     if refusal:
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
-    potential = potential_rows(diagnosis)
     spares = _all_spared(frame, profile)
+    potential = potential_rows(diagnosis) if standing is None else standing.potential
     trial = Trial(
         frame,
         _active(frame, profile, prepared),
@@ -165,8 +176,14 @@ def preempt(
     )
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
-    offset, most_trials = _offset(frame.pod, seed, size), trial.bounded(most_trials)
-    found = _search(trial, now=frame.now, offset=offset, enough=enough, most_trials=most_trials)
+    if standing is None or spares is not None:
+        hopeless, why_not = trial.hopeless()
+        hopeful = potential[~hopeless]
+    else:
+        hopeful, why_not = standing.hopeful, standing.why_not()
+    start = int(hopeful.searchsorted(potential[_offset(frame.pod, seed, size)])) if size else 0
+    most_trials = trial.bounded(most_trials)
+    found = _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough, most_trials=most_trials)
     if found is None:
         return Preemption(is_unfinished=True)
     candidates, why_not = found
@@ -275,7 +292,14 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
 
 
 def _search(
-    trial: Trial, *, now: float, offset: int, enough: int, most_trials: int | None
+    trial: Trial,
+    hopeful: IntArray,
+    why_not: Counter[str],
+    *,
+    now: float,
+    start: int,
+    enough: int,
+    most_trials: int | None,
 ) -> tuple[Candidates | None, Counter[str]] | None:
     """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
 
@@ -283,52 +307,58 @@ def _search(
 
     Args:
         trial: on the nodes.
+        hopeful: the rows that are tried, ascending.
+        why_not: of the other ones.
         now: Unix seconds.
-        offset: where the search starts.
+        start: the position among the hopeful rows where the search starts.
         enough: candidates.
         most_trials: on nodes of which nothing is known yet; None: any number.
     """
-    hopeless, why_not = trial.hopeless()
-    hopeful = (~hopeless).nonzero()[0]
-    start = hopeful.searchsorted(offset)
-    order = np.concatenate((hopeful[start:], hopeful[:start]))
-    first = order[:enough]  # all of these are checked
+    # the first of these are all checked
+    first = hopeful[start : start + enough]
+    if (more := min(enough - len(first), start)) > 0:
+        first = np.concatenate((first, hopeful[:more]))
     found: dict[int, Victims] = {}
     refused: set[int] = set()
     unknown = trial.open(first)
-    for position in unknown[:most_trials].tolist():
-        _try(trial, position, found, refused, why_not)
+    trial.look_at(unknown[:most_trials])
+    for row in unknown[:most_trials].tolist():
+        _try(trial, row, found, refused, why_not)
     if most_trials is not None and len(unknown) > most_trials:
         return None
     checked = first[~np.isin(first, list(refused))] if refused else first
-    if len(first) == len(order) or len(checked) == len(first):
+    if len(first) == len(hopeful) or len(checked) == len(first):
         candidates = trial.candidates(checked, found) if len(checked) else None
-        if candidates is not None and (len(first) == len(order) or candidates.any_harmless):
+        if candidates is not None and (len(first) == len(hopeful) or candidates.any_harmless):
             return candidates, why_not
     # one by one until there are enough, one of them without a violated budget
+    order = np.concatenate((hopeful[start:], hopeful[:start]))
     ordered: dict[int, Victims] = {}
     harmless = 0
-    unknown = trial.open(order[enough:]) if most_trials is not None else order[:0]
+    unknown = trial.open(order[enough:])
+    trial.look_at(unknown[:most_trials])
     last = int(unknown[most_trials]) if most_trials is not None and len(unknown) > most_trials else None
-    for position in order.tolist():
-        if position in refused:
+    for row in order.tolist():
+        if row in refused:
             continue
-        if position == last:
+        if row == last:
             return None
-        if position not in found:
-            _try(trial, position, found, refused, why_not)
-        victims = found.get(position)
+        if row not in found:
+            _try(trial, row, found, refused, why_not)
+        victims = found.get(row)
         if victims is None:
             continue
-        ordered[position] = victims
+        ordered[row] = victims
         harmless += not victims.violations
         if harmless and len(ordered) >= enough:
             break
     if not ordered:
         return None, why_not
-    names = [trial.name_at(position) for position in ordered]
+    names = [trial.name_at(row) for row in ordered]
     victims_of = list(ordered.values())
-    return Candidates(names, np.arange(len(names)), victims_of, _best(victims_of, now)), why_not
+    best = _best(victims_of, now)
+    by_name = min((names[place], number) for number, place in enumerate(best.tolist()))[1]
+    return Candidates(names, np.arange(len(names)), victims_of, best, first=by_name), why_not
 
 
 def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
@@ -337,12 +367,12 @@ def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
     return names[int(_best([victims_on[name] for name in names], now)[0])]
 
 
-def _try(trial: Trial, position: int, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
-    result = trial.victims(position)
+def _try(trial: Trial, row: int, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
+    result = trial.victims(row)
     if isinstance(result, Victims):
-        found[position] = result
+        found[row] = result
     else:
-        refused.add(position)
+        refused.add(row)
         why_not.update(result.reasons)
 
 

@@ -7,15 +7,15 @@ displaced and placed in a dry run, and the filters run each time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.framework.diagnosis import DiagnosisBuilder
+from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.victims import (
 
 MOST_DISPLACED_ELSEWHERE = 4096
 """Members of gangs on other nodes that one search takes away at most, about 0.1 s; then they count as still there."""
+LEFT_OUT = ""
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
@@ -57,7 +58,7 @@ class Trial:
             frame: of the pod.
             active: the filters to run.
             budgets: of the cluster.
-            rows: of the nodes.
+            rows: of the nodes; the trials are on some of them.
             spares: tells which pods must stay at any priority.
             kept: what earlier trials found.
             gangs: pods that are evicted together; None: there are none.
@@ -77,66 +78,50 @@ class Trial:
             kind = (self._room.wanted, gangs.gangs_of if gangs is not None else None)
             self._kept = kept.of(frame.cluster, kind, frame.pod.priority)
 
-    def name_at(self, position: int) -> str:
-        """Return the name of a node of `rows`."""
-        return self._frame.cluster.nodes.infos[int(self._rows[position])].name
+    def name_at(self, row: int) -> str:
+        """Return the name of a node."""
+        return self._frame.cluster.nodes.infos[row].name
 
     def hopeless(self) -> tuple[BoolArray, Counter[str]]:
-        """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there.
-
-        These are rows without victims, and those that refuse the pod even without all victims. Only
-        filters up to NodeResourcesFit that look at static facts run, on all rows at once.
-        """
-        frame, cluster = self._frame.at(self._rows), self._frame.cluster
-        none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size)[self._rows] == 0
-        if self._spared is not None:
-            none |= self._spared.everybody
-        builder = DiagnosisBuilder(len(self._rows))
-        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
-        asked = np.ones(len(self._rows), np.bool_)
-        if self._room is None:
-            asked[list(self._nominated)] = False
-        for plugin, state in self._active:
-            if isinstance(plugin, NodeResourcesFit):
-                room = self._room or _Room(self._frame, state, self._rows, {}, self._spared)
-                builder.add(plugin.name, _only(room.shortages(), asked))
-            elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
-                builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
-            else:
-                break
-        diagnosis = builder.build()
+        """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there."""
+        diagnosis = without_victims(
+            self._frame.at(self._rows),
+            self._active,
+            spared=self._spared,
+            room=self._room,
+            nominated=self._nominated if self._room is None else (),
+        )
         return diagnosis.first >= 0, diagnosis.counts()
 
-    def victims(self, position: int) -> Victims | Status:
+    def look_at(self, rows: IntArray) -> None:
+        """Look at what is free on rows that will be tried: together it takes less time than one by one."""
+        if self._room is not None and len(rows):
+            self._room.look_at(rows)
+
+    def victims(self, row: int) -> Victims | Status:
         """Return the victims on a node of `rows`, or the refusal that remains without all of them.
 
         If only resources matter, call it only for rows that `hopeless` left open.
         """
-        row = int(self._rows[position])
-        if self._kept is None or position in self._nominated:
-            return self._try(position, row)
+        if self._kept is None or row in self._nominated:
+            return self._try(row)
         known = self._kept.get(row)
         if known is not None:
             return known
-        found = self._try(position, row)
+        found = self._try(row)
         if isinstance(found, Victims) and not found.has_gangs:  # these change with pods of other nodes
             self._kept.set(row, found)
         return found
 
-    def candidates(self, positions: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
-        """Return nodes of `rows` as candidates; None if not all of them are kept as columns.
+    def candidates(self, rows: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
+        """Return nodes as candidates; None if not all of them are kept as columns.
 
-        found: by position, what was tried for this pod.
+        found: by row, what was tried for this pod.
         """
         if self._kept is None:
             return None
-        others = {
-            place: found[position]
-            for position in self._nominated
-            for place in np.flatnonzero(positions == position).tolist()
-        }
-        frame = self._frame
-        return self._kept.candidates(frame.cluster.nodes.names, self._rows[positions], frame.now, others)
+        others = {place: found[row] for row in self._nominated for place in np.flatnonzero(rows == row).tolist()}
+        return self._kept.candidates(self._frame.cluster.nodes, rows, self._frame.now, others)
 
     def bounded(self, most_trials: int | None) -> int | None:
         """Return after how many trials to end a search so that the next one gets further; None: nothing is kept.
@@ -147,17 +132,17 @@ class Trial:
             return None
         return most_trials + len(self._nominated)
 
-    def open(self, positions: IntArray) -> IntArray:
-        """Return those of the positions of which nothing is known yet."""
+    def open(self, rows: IntArray) -> IntArray:
+        """Return those of the rows of which nothing is known yet."""
         if self._kept is None:
-            return positions
-        known = self._kept.known[self._rows[positions]]
+            return rows
+        known = self._kept.known[rows]
         if self._nominated:
-            known &= ~np.isin(positions, list(self._nominated))
-        return positions[~known]
+            known &= ~np.isin(rows, list(self._nominated))
+        return rows[~known]
 
-    def _try(self, position: int, row: int) -> Victims | Status:
-        name, cluster, pod = self.name_at(position), self._frame.cluster, self._frame.pod
+    def _try(self, row: int) -> Victims | Status:
+        name, cluster, pod = self.name_at(row), self._frame.cluster, self._frame.pod
         pool = [other for other in cluster.pods_on(name).values() if other.priority < pod.priority]
         if self._spared is not None:
             pool = [other for other in pool if other.uid not in self._spared.uids]
@@ -170,7 +155,7 @@ class Trial:
         ranked = by_importance(pool, self._frame.now)
         violating, others = self._budgets.split(ranked)
         if self._room is not None:
-            chosen = self._room.spare(position, violating, others)
+            chosen = self._room.spare(row, violating, others)
         else:
             tried = self._rehearse(row, name, violating, others)
             if isinstance(tried, Status):
@@ -276,7 +261,7 @@ class Trial:
         return leaving
 
     def _nominated_pods(self) -> dict[int, list[PodInfo]]:
-        """Return the nominated pods that count, by position in `rows`."""
+        """Return the nominated pods that count, by row."""
         cluster, pod = self._frame.cluster, self._frame.pod
         found = {}
         for node_name in cluster.nominated:
@@ -285,13 +270,54 @@ class Trial:
             if position < len(self._rows) and self._rows[position] == row:
                 others = nominated_for(pod, node_name, cluster)
                 if others:
-                    found[position] = others
+                    found[row] = others
         return found
 
     def _make_room(self) -> _Room | None:
         if len(self._moving) != 1 or not isinstance(self._moving[0][0], NodeResourcesFit):
             return None
-        return _Room(self._frame, self._moving[0][1], self._rows, self._nominated, self._spared)
+        return _Room(self._frame, self._moving[0][1], self._nominated, self._spared)
+
+
+def without_victims(
+    frame: Frame,
+    active: Active,
+    *,
+    spared: _Spared | None = None,
+    room: _Room | None = None,
+    nominated: Collection[int] = (),
+    left_out: BoolArray | None = None,
+) -> Diagnosis:
+    """Return why a frame's rows refuse the pod even without all victims, or have none: there no dry run is needed.
+
+    Only filters up to NodeResourcesFit that look at static facts run, on all rows at once.
+
+    Args:
+        frame: of the pod; its rows are ascending.
+        active: the filters.
+        spared: the pods on these rows that must stay.
+        room: what is free without victims; None: without regard to nominated pods.
+        nominated: rows with nominated pods, about which no filter is asked.
+        left_out: `bool[rows]`, rows that are not looked at.
+    """
+    cluster, rows = frame.cluster, frame.rows
+    none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size, rows) == 0
+    if spared is not None:
+        none |= spared.everybody
+    builder = DiagnosisBuilder(frame.size)
+    if left_out is not None:
+        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, LEFT_OUT, left_out)])
+    builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
+    asked = ~np.isin(frame.index(), list(nominated)) if nominated else None
+    for plugin, state in active:
+        if isinstance(plugin, NodeResourcesFit):
+            free = room or _Room(frame, state, {}, spared)
+            builder.add(plugin.name, _only(free.shortages(rows), asked))
+        elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+            builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
+        else:
+            break
+    return builder.build()
 
 
 class _Spared:
@@ -299,16 +325,16 @@ class _Spared:
 
     def __init__(self, frame: Frame, rows: IntArray, spares: Callable[[Frame, PodInfo], bool]) -> None:
         cluster, priority = frame.cluster, frame.pod.priority
-        self.by_position: dict[int, list[PodInfo]] = {}
+        self.by_row: dict[int, list[PodInfo]] = {}
         self.everybody = np.zeros(len(rows), np.bool_)
         """`bool[rows]`: no pod there may be evicted."""
         for position, row in enumerate(rows.tolist()):
             lower = [pod for pod in cluster.pods_on(cluster.nodes.infos[row].name).values() if pod.priority < priority]
             kept = [pod for pod in lower if spares(frame, pod)]
             if kept:
-                self.by_position[position] = kept
+                self.by_row[row] = kept
                 self.everybody[position] = len(kept) == len(lower)
-        self.uids = {pod.uid for kept in self.by_position.values() for pod in kept}
+        self.uids = {pod.uid for kept in self.by_row.values() for pod in kept}
 
 
 class _Room:
@@ -318,47 +344,64 @@ class _Room:
     """
 
     def __init__(
-        self,
-        frame: Frame,
-        wanted: Wanted,
-        rows: IntArray,
-        nominated: dict[int, list[PodInfo]],
-        spared: _Spared | None,
+        self, frame: Frame, wanted: Wanted, nominated: Mapping[int, list[PodInfo]], spared: _Spared | None
     ) -> None:
-        cluster, priority = frame.cluster, frame.pod.priority
         self.wanted = wanted
-        names = ("pods", *(name for name, _ in wanted.amounts))
-        self._offered = {name: cluster.nodes.allocatable(name)[rows] for name in names}
-        self._held = {name: cluster.held_from(priority, name)[rows] for name in names}
-        for position, others in (*nominated.items(), *(spared.by_position.items() if spared is not None else ())):
-            for other in others:
-                self._held["pods"][position] += 1
-                for name, _ in wanted.amounts:
-                    held = self._held[name]
-                    held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
-        self._free = {name: self._offered[name] - self._held[name] for name in names}
+        self._cluster, self._priority = frame.cluster, frame.pod.priority
+        self._names = (*(name for name, _ in wanted.amounts), "pods")
+        self._staying = [*nominated.items(), *(spared.by_row.items() if spared is not None else ())]
+        """Pods that count as if they were on a row at this priority."""
+        self._free: dict[int, Sequence[int]] = {}
+        """By row: what is free of what is requested with the pod on the node, last for how many pods."""
 
-    def shortages(self) -> list[Refusal]:
+    def shortages(self, rows: Rows) -> list[Refusal]:
         """Return what is insufficient for the pod even so, `[rows]`."""
+        held = self._held(rows)
         return shortages(
             self.wanted,
-            allocatable=self._offered.__getitem__,
-            requested=self._held.__getitem__,
-            pod_count=self._held["pods"],
+            allocatable=lambda name: self._cluster.nodes.allocatable(name)[rows],
+            requested=held.__getitem__,
+            pod_count=held["pods"],
         )
 
+    def look_at(self, rows: IntArray) -> None:
+        """Remember what is free on rows."""
+        rows = np.sort(rows)
+        nodes, held = self._cluster.nodes, self._held(rows)
+        amounts = [*(amount for _, amount in self.wanted.amounts), 1]
+        columns = [
+            (nodes.allocatable(name)[rows] - held[name] - amount).tolist()
+            for name, amount in zip(self._names, amounts, strict=True)
+        ]
+        self._free.update(zip(rows.tolist(), zip(*columns, strict=True), strict=True))
+
+    def _held(self, rows: Rows) -> dict[str, IntArray]:
+        """Return `int64[rows]` by resource: what pods hold that stay. The rows are ascending."""
+        cluster = self._cluster
+        found = {name: cluster.held_from(self._priority, name, rows) for name in self._names}
+        for row, others in self._staying:
+            position = row if isinstance(rows, slice) else int(np.searchsorted(rows, row))
+            if not isinstance(rows, slice) and (position == len(rows) or rows[position] != row):
+                continue
+            for other in others:
+                found["pods"][position] += 1
+                for name, _ in self.wanted.amounts:
+                    held = found[name]
+                    held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
+        return found
+
     def spare(
-        self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
+        self, row: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot."""
-        wanted = self.wanted.amounts
-        # with the pod on the node; last the number of pods
-        free = [self._free[name].item(position) - amount for name, amount in (*wanted, ("pods", 1))]
+        if row not in self._free:
+            self.look_at(np.array([row]))
+        names, free = self._names[:-1], self._free[row]
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):
             for pod in group:
                 requests = pod.demand.requests
-                left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, wanted, strict=False)]
+                left = [spare - requests.get(name, 0) for spare, name in zip(free, names, strict=False)]
                 left.append(free[-1] - 1)
                 if min(left) < 0:
                     gone.append(pod)
@@ -367,5 +410,5 @@ class _Room:
         return leaving
 
 
-def _only(refusals: Iterable[Refusal], where: BoolArray) -> list[Refusal]:
-    return [Refusal(r.code, r.reason, r.where & where) for r in refusals]
+def _only(refusals: Iterable[Refusal], where: BoolArray | None) -> list[Refusal]:
+    return list(refusals) if where is None else [Refusal(r.code, r.reason, r.where & where) for r in refusals]

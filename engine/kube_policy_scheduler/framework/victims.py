@@ -7,13 +7,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.name_order import name_order
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
 from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodDisruptionBudget, PodGroup
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
@@ -195,6 +197,8 @@ class FoundVictims:
         self._ranks: list[IntArray] = [np.zeros(size, np.int64) for _ in Victims.rank_parts]
         self._started: FloatArray = np.zeros(size)
         """Unix seconds of the first victim's start; NaN where it has not started."""
+        self._lent: list[ref[_OnRows]] = []
+        """Those that still look at `_victims`."""
 
     def __len__(self) -> int:
         return len(self.known)
@@ -208,6 +212,7 @@ class FoundVictims:
         """Keep what was found on a row; sums of priorities that a column cannot hold are not kept."""
         if not _fits_columns(victims):
             return
+        self._settle()
         self.count += not self.known[row]
         self.known[row] = True
         self._victims[row] = victims
@@ -218,6 +223,7 @@ class FoundVictims:
 
     def forget(self, rows: IntArray) -> None:
         """Forget what was found on rows."""
+        self._settle()
         self.count -= int(np.count_nonzero(self.known[rows]))
         self.known[rows] = False
         self._victims[rows] = None
@@ -227,40 +233,77 @@ class FoundVictims:
         if (more := size - len(self)) <= 0:
             return
         self.known = np.concatenate((self.known, np.zeros(more, np.bool_)))
+        self._settle()
         self._victims = np.concatenate((self._victims, np.empty(more, np.object_)))
         self._ranks = [np.concatenate((part, np.zeros(more, np.int64))) for part in self._ranks]
         self._started = np.concatenate((self._started, np.zeros(more)))
 
     def candidates(
-        self, names: Sequence[str], rows: IntArray, now: float, others: Mapping[int, Victims]
+        self, nodes: NodeTable, rows: IntArray, now: float, others: Mapping[int, Victims]
     ) -> Candidates | None:
         """Return rows as candidates; None if one of them is not known, or cannot be kept.
 
         Args:
-            names: of all nodes.
+            nodes: all of them.
             rows: of the candidates.
             now: Unix seconds.
             others: what counts on some of the rows instead of what is kept, by the place among `rows`.
         """
-        known, victims = self.known[rows], self._victims[rows]
-        ranks, starts = [part[rows] for part in self._ranks], self._started[rows]
-        for place, other in others.items():
-            if not _fits_columns(other):
-                return None
-            known[place], victims[place] = True, other
-            for part, value in zip(ranks, other.rank, strict=True):
-                part[place] = value
-            first = other.pods[0].started
-            starts[place] = math.nan if first is None else first
+        known, victims = self.known[rows], _OnRows(self._victims, rows)
+        ranks, starts = self._ranks, self._started
+        if others:
+            ranks, starts = [part[rows] for part in ranks], starts[rows]
+            for place, other in others.items():
+                if not _fits_columns(other):
+                    return None
+                known[place] = True
+                victims.settled()[place] = other
+                for part, value in zip(ranks, other.rank, strict=True):
+                    part[place] = value
+                first = other.pods[0].started
+                starts[place] = math.nan if first is None else first
         if not known.all():
             return None
         tied = np.arange(len(rows))
+        where = tied if others else rows
         for part in ranks:
-            values = part[tied]
-            tied = tied[values == values.min()]
-        starts = starts[tied]
-        starts[np.isnan(starts)] = now
-        return Candidates(names, rows, victims, tied[starts == starts.max()])
+            values = part[where]
+            is_least = values == values.min()
+            if not is_least.all():
+                tied, where = tied[is_least], where[is_least]
+        of_tied = starts[where]
+        of_tied[np.isnan(of_tied)] = now
+        tied = tied[of_tied == of_tied.max()]
+        self._lent = [each for each in self._lent if each() is not None]
+        self._lent.append(ref(victims))
+        first = int(name_order(nodes)[rows[tied]].argmin()) if len(tied) > 1 else 0
+        return Candidates(nodes.names, rows, victims, tied, first=first)
+
+    def _settle(self) -> None:
+        """Let those keep what they look at who still look at it, before it changes."""
+        for each in self._lent:
+            if (lent := each()) is not None:
+                lent.settled()
+        self._lent.clear()
+
+
+class _OnRows:
+    """The victims on some rows as they are now; put together when somebody needs all of them."""
+
+    def __init__(self, whole: NDArray[np.object_], rows: IntArray) -> None:
+        self._whole, self._rows = whole, rows
+        self._settled: NDArray[np.object_] | None = None
+
+    def at(self, place: int) -> Victims:
+        """Return those on one row, by the place among the rows."""
+        found: Victims = self._whole[self._rows[place]] if self._settled is None else self._settled[place]
+        return found
+
+    def settled(self) -> NDArray[np.object_]:
+        """Return `object[rows]`."""
+        if self._settled is None:
+            self._settled = self._whole[self._rows]
+        return self._settled
 
 
 def _fits_columns(victims: Victims) -> bool:
@@ -272,7 +315,7 @@ class Candidates(Mapping[str, Victims]):
     """Nodes where evictions make room, with the victims; put together by name when somebody looks."""
 
     def __init__(
-        self, names: Sequence[str], rows: IntArray, victims: Sequence[Victims] | NDArray[np.object_], best: IntArray
+        self, names: Sequence[str], rows: IntArray, victims: Sequence[Victims] | _OnRows, best: IntArray, *, first: int
     ) -> None:
         """Make one.
 
@@ -281,16 +324,19 @@ class Candidates(Mapping[str, Victims]):
             rows: of the candidates among them.
             victims: on each of these rows.
             best: positions among the rows: the candidates of which none is better.
+            first: which of the best is the first by name.
         """
         self._names = names
         self._rows = rows
         self._victims = victims
         self._best = best
+        self._first = int(best[first])
 
     @cached_property
     def _by_name(self) -> dict[str, Victims]:
         names = map(self._names.__getitem__, self._rows.tolist())
-        return dict(zip(names, self._victims, strict=True))
+        victims = self._victims.settled() if isinstance(self._victims, _OnRows) else self._victims
+        return dict(zip(names, victims, strict=True))
 
     def __getitem__(self, name: str) -> Victims:
         return self._by_name[name]
@@ -304,8 +350,7 @@ class Candidates(Mapping[str, Victims]):
     @property
     def any_harmless(self) -> bool:
         """Return whether one of them violates no budget."""
-        best: Victims = self._victims[int(self._best[0])]
-        return best.violations == 0
+        return self.first()[1].violations == 0
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -314,9 +359,9 @@ class Candidates(Mapping[str, Victims]):
 
     def first(self) -> tuple[str, Victims]:
         """Return the best candidate, of several the first by name, with its victims."""
-        names = list(map(self._names.__getitem__, self._rows[self._best].tolist()))
-        name = min(names)
-        return name, self._victims[int(self._best[names.index(name)])]
+        victims, place = self._victims, self._first
+        found = victims.at(place) if isinstance(victims, _OnRows) else victims[place]
+        return self._names[self._rows.item(place)], found
 
 
 class KeptVictims:

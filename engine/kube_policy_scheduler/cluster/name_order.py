@@ -1,0 +1,68 @@
+"""The rows of the node table in the order of the nodes' names, kept while nodes come and go."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+
+_MOST_PATCHED = 64
+"""With more changed rows, sorting all names is cheaper."""
+
+
+class NameOrder:
+    """The place of each row's name among all names, sorted as text."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._version = -1
+        self._names: list[str] = []
+        self._sorted: list[str] = []
+        self._places: IntArray = np.zeros(0, np.int64)
+
+    def places(self) -> IntArray:
+        """Return `int64[nodes]`: the places of the rows. Read-only, valid until a node comes or goes."""
+        journal, names = self._nodes.identity_changes, self._nodes.names
+        if self._version == journal.end:
+            return self._places
+        changed = journal.since(self._version) if self._version >= 0 else None
+        if changed is None or len(changed) > _MOST_PATCHED or abs(len(names) - len(self._names)) > len(changed):
+            self._sort(names)
+        else:
+            self._patch(names, set(changed))
+        self._names, self._version = names, journal.end
+        return self._places
+
+    def _sort(self, names: list[str]) -> None:
+        order = sorted(range(len(names)), key=names.__getitem__)
+        self._sorted = [names[row] for row in order]
+        self._places = np.empty(len(names), np.int64)
+        self._places[order] = np.arange(len(names))
+
+    def _patch(self, names: list[str], changed: set[int]) -> None:
+        before = self._names
+        changed.update(range(len(names), len(before)), range(len(before), len(names)))
+        old = {before[row] for row in changed if row < len(before)}
+        new = {names[row] for row in changed if row < len(names)}
+        places = self._places[: len(names)]
+        if len(places) < len(names):
+            places = np.concatenate((places, np.zeros(len(names) - len(places), np.int64)))
+        for name in old - new:
+            place = bisect_left(self._sorted, name)
+            del self._sorted[place]
+            places[places > place] -= 1
+        for name in new - old:
+            place = bisect_left(self._sorted, name)
+            self._sorted.insert(place, name)
+            places[places >= place] += 1
+        for row in changed:
+            if row < len(names):
+                places[row] = bisect_left(self._sorted, names[row])
+        self._places = places
+
+
+def name_order(nodes: NodeTable) -> IntArray:
+    """Return `int64[nodes]`: the place of each row's name among all names. Read-only."""
+    return nodes.attach("name-order", lambda: NameOrder(nodes)).places()
