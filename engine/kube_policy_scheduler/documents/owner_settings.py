@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, cast
+from typing import Annotated, TypeAlias
 
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import Name, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
-from kube_policy_scheduler.lang.owner import ALLOWED_BY_DEFAULT, Owner, SetLimits
+from kube_policy_scheduler.lang.owner import ALLOWED_BY_DEFAULT, Owner, Restrictable, SetLimits
 
 MAX_OWNERS = 100
 
@@ -29,27 +29,6 @@ NamespacePattern: TypeAlias = Annotated[
 NamespaceName: TypeAlias = Annotated[
     str, Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "the name of a namespace"})
 ]
-Allowed: TypeAlias = Literal[
-    "require",
-    "filter",
-    "score",
-    "hold",
-    "order",
-    "spread",
-    "pack",
-    "limit",
-    "devices",
-    "domains",
-    "canary",
-    "use kubernetes scores",
-    "gang",
-    "preempt",
-    "rebalance",
-    "use kubernetes without",
-    "promql",
-]
-
-_BY_DEFAULT = cast("tuple[Allowed, ...]", ALLOWED_BY_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +55,7 @@ class OwnerSettings:
     None: all pods of the namespaces."""
     max_priority: Annotated[int, Shape({"minimum": -1_000_000, "maximum": 1_000_000})] = 0
     """Highest `priority` that the policies may use."""
-    statements: Annotated[tuple[Allowed, ...], Shape({"uniqueItems": True})] = _BY_DEFAULT
+    statements: Annotated[tuple[Restrictable, ...], Shape({"uniqueItems": True})] = ALLOWED_BY_DEFAULT
     """Statements that the policies may use. Not among the defaults: `gang`, `preempt`, `rebalance`,
     `use kubernetes without`, and `promql` (metrics)."""
     scheduler_names: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias, get_args
 
 ALWAYS_ALLOWED = frozenset({"language", "policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
 ADMINISTRATORS = frozenset({"queue", "reclaim"})
 """Keywords that no owner may use: they share resources among the pods of all owners."""
-RESTRICTABLE = (
+Restrictable: TypeAlias = Literal[
     "require",
     "filter",
     "score",
@@ -27,8 +28,9 @@ RESTRICTABLE = (
     "rebalance",
     "use kubernetes without",
     "promql",
-)
+]
 """What an administrator can allow: keywords, two forms of `use`, and `promql` for metrics."""
+RESTRICTABLE: tuple[Restrictable, ...] = get_args(Restrictable)
 ALLOWED_BY_DEFAULT = RESTRICTABLE[: RESTRICTABLE.index("gang")]
 """These decide about the owner's own pods only. `gang` keeps places for pods that may never come, `preempt` selects
 pods of others, `rebalance` evicts running pods, `use kubernetes without` can overload nodes for all pods, and `promql`
