@@ -55,6 +55,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "few accepts no new node",
     ),
     "a skew over zones": ("spread by pod.namespace over rack max skew 1\nfilter label disk=ssd", {}, ""),
+    "devices of nodes": ('filter class_devices_left("gpu") >= 2', {}, ""),
+    "what claims would get": ('filter (claimed_kinds("gpu/numa") ?? 0) == 1', {}, ""),
     "a metric that no node has": (LOAD, {}, "load < 80 has no value for any node"),
 }
 

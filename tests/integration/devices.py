@@ -42,6 +42,12 @@ def claim(name: str, *, count: int = 1, selector: str = "") -> Json:
     return {"apiVersion": _VERSION, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
+def claim_template(name: str, *, count: int) -> Json:
+    """A template from which each pod gets a claim of its own."""
+    made = claim(name, count=count)
+    return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
+
+
 def left_claim(cluster: Cluster, name: str) -> Json:
     """A claim for extended resources that a scheduler which ended has left to a pod."""
     made = claim(f"{name}-left")

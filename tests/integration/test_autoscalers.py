@@ -10,6 +10,7 @@ from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
+from tests.integration.devices import claim_template, device_class, resource_slice
 from tests.integration.objects import Json, node, pod
 
 HELPED = {
@@ -129,3 +130,33 @@ def test_a_gang_asks_for_nodes_as_a_whole_or_not_at_all(
 
     assert counted(cluster.pods()) == {f"fits-{number}" for number in range(4)}
     assert cluster.condition("over-0")["reason"] == "SchedulingSkipped"
+
+
+def test_gangs_without_devices_ask_for_nodes_as_far_as_their_queue_may_use_devices(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    gang = "gang by pod.label.job size number(pod.label.size) within one rack if pod.label.job is not missing\n"
+    quota = "queue all max gpu.deviceclass.resource.k8s.io/devices 6\n"
+    policies.update({"a.policy": gang, "b.policy": quota})
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.api.create("resourceclaimtemplates", claim_template("two", count=2))
+    for rack in "ab":
+        cluster.add_nodes(node(rack, labels={"rack": rack}))
+        cluster.api.create("resourceslices", resource_slice(rack, devices=(f"{rack}0", f"{rack}1")))
+    scheduler().start_ready()
+    claims = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "two"}]}
+    for job, size in {"fits": 2, "over": 4, "behind": 2}.items():
+        labels = {"job": job, "size": str(size)}
+        names = [f"{job}-{number}" for number in range(size)]
+        cluster.add_pods(*(pod(name, labels=labels, **claims) for name in names))
+        eventually(partial(_have_conditions, cluster, names))
+
+    assert counted(cluster.pods()) == {"fits-0", "fits-1"}
+    missing = "a (rack) has room for 1 of 2 pods; 1 more request 2 devices of gpu"
+    assert missing in cluster.condition("fits-0")["message"]
+    over = cluster.condition("over-0")
+    assert over["reason"] == "SchedulingSkipped"
+    assert "New nodes would not help" in over["message"]
+    cluster.delete_pod("fits-0")
+    cluster.delete_pod("fits-1")
+    eventually(lambda: counted(cluster.pods()) == {"behind-0", "behind-1"})

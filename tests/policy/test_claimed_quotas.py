@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claimed_devices import claimed_devices, device_class
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueUsage
+from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
 from kube_policy_scheduler.framework.claims_in_memory import make_claims
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.queues import data, report
 from tests.lang.clusters import NOW, policy_set
@@ -208,3 +210,56 @@ def test_the_counters_are_a_recount_and_dry_runs_leave_no_trace(data: st.DataObj
                 made.cluster.displace(pod.uid)
             made.used()
         assert made.used() == before
+
+
+# --- pods that new nodes are wanted for --------------------------------------------------------------------
+
+
+def helped(made: Claims, awaiting: AwaitingNodes, pod: PodInfo, *, gang: str | None = None, together: int = 1) -> bool:
+    """Return whether new nodes would help a pod that no node takes."""
+    profile = made.policies.profile_of(pod)
+    assert profile is not None
+    return awaiting.judge(Frame(pod, made.cluster, NOW), profile, gang=gang, together=together).help
+
+
+def test_new_nodes_are_wanted_for_as_many_claimed_devices_as_the_queue_may_use() -> None:
+    made, awaiting = Claims(), AwaitingNodes()
+    first, second, third = (made.pod(name, "red", count=3) for name in "abc")
+    assert [helped(made, awaiting, pod) for pod in (first, second, third)] == [True, True, False]
+    awaiting.withdraw(first.uid)
+    assert helped(made, awaiting, third)
+    made.cluster.place(first, "n")
+    assert not helped(made, awaiting, made.pod("d", "red", count=1)), "three in use, and six are asked for"
+
+
+def test_a_gang_wants_new_nodes_for_the_devices_of_all_its_members() -> None:
+    made, awaiting = Claims(), AwaitingNodes()
+    assert not helped(made, awaiting, made.pod("a", "red", count=2), gang="large", together=4)
+    assert helped(made, awaiting, made.pod("b", "red", count=2), gang="small", together=3)
+    assert not helped(made, awaiting, made.pod("c", "red", count=1)), "the gang leaves none"
+    for name in "de":
+        assert helped(made, AwaitingNodes(), made.pod(name, "red", count=6, shared="s"), gang="shared", together=9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["red", "blue"]), st.sampled_from(["", "s", "t"]))),
+    known=st.booleans(),
+)
+def test_pods_that_wait_for_nodes_count_their_devices_as_a_recount_says(
+    steps: list[tuple[int, str, str]], known: bool
+) -> None:
+    made, kept = Claims(), AwaitedPods()
+    waiting: list[PodInfo] = []
+    for number, (at, team, shared) in enumerate(steps):
+        if known:
+            kept.by_queue(made.usage)
+        if at < len(waiting):
+            kept.displace(waiting.pop(at), 0)
+        else:
+            waiting.append(made.pod(f"w{number}", team, count=1 + at % 3, shared=shared))
+            kept.place(waiting[-1], 0)
+        total = Counter[int]()
+        for _, amounts in kept.by_queue(made.usage):
+            total.update(dict(amounts))
+        assert dict(total) == dict(made.usage.request(waiting))

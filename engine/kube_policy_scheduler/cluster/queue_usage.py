@@ -382,6 +382,27 @@ class QueueUsage:
                 total[resource] += amount
         return tuple(sorted(total.items()))
 
+    def request_of_many(self, pod: PodInfo, number: int) -> Amounts:
+        """Return what so many pods like a pending one would count for, each with claims of its own like this one's."""
+        total = Counter({resource: number * amount for resource, amount in self.tree.amounts(pod)})
+        for key, is_own in self.claims_of(pod):
+            for resource, amount in self.claimed(key):
+                total[resource] += amount * (number if is_own else 1)
+        return tuple(sorted(total.items()))
+
+    def claims_of(self, pod: PodInfo) -> Iterator[tuple[str, bool]]:
+        """Yield the claims of a pod as `namespace/name`, and whether they were made for this pod alone."""
+        if self._has_claims(pod):
+            own = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
+            yield from ((key, key in own) for key in claim_keys(pod))
+
+    def claimed(self, key: str) -> Amounts:
+        """Return what a claim adds to the first pod that counts for it; nothing once a placed pod does."""
+        claim = self._claims(key) if not self._users.get(key) else None
+        counted = claimed_devices(claim).items() if claim is not None else ()
+        classes = self.tree.classes
+        return tuple(sorted((classes[name], number) for name, number in counted if name in classes and number > 0))
+
     def claim_changed(self, key: str) -> None:
         """Count a claim anew: it came or went, or has got its devices."""
         if users := self._users.get(key):
@@ -722,43 +743,74 @@ class QueueUsage:
         return found + [f"queue {name} is not known" for name in fresh]
 
 
+@dataclass(slots=True)
+class _AwaitedClaim:
+    """What a claim of awaited pods counts for."""
+
+    at: tuple[int, str | None]
+    """The queue of the first of these pods."""
+    amounts: Amounts
+    uses: int = 0
+    is_own: bool = False
+    """Whether each use is a claim of its own: the pod stands for others like it."""
+
+
 class AwaitedPods(PodCounters):
     """Pods that new nodes are wanted for, counted by queue, too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._tree: QueueTree | None = None
+        self._usage: QueueUsage | None = None
         self._amounts: dict[tuple[int, str | None], Counter[int]] = {}
+        self._pods: dict[str, tuple[PodInfo, int]] = {}
+        """By uid, with how many they stand for."""
+        self._claims: dict[str, _AwaitedClaim] = {}
+        """By `namespace/name`."""
 
     def place(self, pod: PodInfo, row: int) -> None:
         """Count a pod."""
         super().place(pod, row)
-        if self._tree is not None:
-            self._tally(pod.template, 1)
+        _, number = self._pods.get(pod.uid, (pod, 0))
+        self._pods[pod.uid] = pod, number + 1
+        self._tally(pod, 1)
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""
         super().displace(pod, row)
-        if self._tree is not None:
-            self._tally(pod.template, -1)
+        before, number = self._pods.pop(pod.uid)
+        if number > 1:
+            self._pods[pod.uid] = before, number - 1
+        self._tally(before, -1)
 
     def by_queue(self, usage: QueueUsage) -> list[tuple[Queue, Amounts]]:
         """Return what they request together, by queue; costs as much as there are queues with such pods."""
-        if self._tree is not usage.tree:
-            self._tree = usage.tree
+        if self._usage is not usage:
+            self._usage = usage
             self._amounts.clear()
-            for template, rows in self.placements(terminating=True):
-                self._tally(template, sum(rows.values()))
+            self._claims.clear()
+            for pod, number in self._pods.values():
+                self._tally(pod, number)
         return [(usage.queue_at(*at), tuple(amounts.items())) for at, amounts in self._amounts.items()]
 
-    def _tally(self, template: PodTemplate, pods: int) -> None:
-        assert self._tree is not None
-        at = self._tree.find(template)
-        if at is None:
+    def _tally(self, pod: PodInfo, pods: int) -> None:
+        usage = self._usage
+        at = usage.tree.find(pod.template) if usage is not None else None
+        if usage is None or at is None:
             return
+        self._add(at, usage.tree.amounts(pod), pods)
+        for key, is_own in usage.claims_of(pod):
+            known = self._claims.get(key)
+            if known is None:
+                known = self._claims[key] = _AwaitedClaim(at, usage.claimed(key), is_own=is_own)
+            before, known.uses = known.uses, known.uses + pods
+            self._add(known.at, known.amounts, pods if known.is_own else bool(known.uses) - bool(before))
+            if not known.uses:
+                del self._claims[key]
+
+    def _add(self, at: tuple[int, str | None], counted: Amounts, times: int) -> None:
         amounts = self._amounts.setdefault(at, Counter())
-        for resource, amount in self._tree.amounts_of(template.requests):
-            amounts[resource] += pods * amount
+        for resource, amount in counted:
+            amounts[resource] += times * amount
             if not amounts[resource]:
                 del amounts[resource]
         if not amounts:

@@ -98,9 +98,8 @@ class QueueQuota:
         if queue is None:
             return None
         counted = awaiting.by_queue(usage) if awaiting is not None else []
-        wanted = tuple((r, together * amount) for r, amount in usage.amounts(frame.pod))
         with usage.counting(counted):
-            found = usage.refusal(queue, wanted)
+            found = usage.refusal(queue, usage.request_of_many(frame.pod, together))
         return quota_message(found) if found is not None and not found.is_of_nodes else None
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
