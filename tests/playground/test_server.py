@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from kube_policy_scheduler.playground import server
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import (
     HEADERS,
@@ -260,6 +262,53 @@ async def test_too_many_questions_at_once_are_refused() -> None:
         await first
     assert {task.result()[0] for task in done} == {503}
     assert [status for status, _ in answers].count(200) == MOST_WAITING - 1
+
+
+class Endless(Session):
+    """Never ends where a policy says so, whatever the work makes of exceptions."""
+
+    begun = threading.Event()
+
+    def evaluate(self, files: dict[str, str], *given: Any, **more: Any) -> dict[str, Any]:
+        while "endless" in files["start.policy"]:
+            self.begun.set()
+            with contextlib.suppress(Exception):
+                sum(range(1000))
+        return super().evaluate(files, *given, **more)
+
+
+ENDLESS = {"start.policy": "# endless"}
+
+
+async def test_work_without_an_end_is_stopped_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.5)
+    async with Playground(Endless(files(), start().cluster), token=TOKEN) as playground:
+        status, answer = await asked(playground, "evaluate", {"id": 1, "files": ENDLESS, "pod": POD})
+        monkeypatch.setattr(server, "ANSWER_SECONDS", 100)
+        assert (status, answer["error"].split(":")[0]) == (503, "gave up after 0.5 s")
+        status, answer = await asked(playground, "evaluate", {"id": 2, "files": files(), "pod": POD})
+        assert (status, answer["verdict"]["chosen"] is not None) == (200, True)
+
+
+async def test_the_next_key_ends_work_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE_SECONDS", 0.1)
+    endless = Endless(files(), start().cluster)
+    endless.begun.clear()
+    async with Playground(endless, token=TOKEN) as playground:
+        first = asyncio.create_task(asked(playground, "evaluate", {"id": 1, "files": ENDLESS, "pod": POD}))
+        await asyncio.to_thread(endless.begun.wait, 30)
+        second, _ = await asked(playground, "evaluate", {"id": 2, "files": files(), "pod": POD})
+        assert ((await first)[0], second) == (409, 200)
+
+
+async def test_a_playground_ends_though_its_work_does_not() -> None:
+    endless = Endless(files(), start().cluster)
+    endless.begun.clear()
+    async with Playground(endless, token=TOKEN) as playground:
+        first = asyncio.create_task(asked(playground, "evaluate", {"id": 1, "files": ENDLESS, "pod": POD}))
+        await asyncio.to_thread(endless.begun.wait, 30)
+    with contextlib.suppress(aiohttp.ClientError):
+        await first
 
 
 async def until(holds: Callable[[], bool]) -> None:

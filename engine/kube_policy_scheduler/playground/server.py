@@ -14,7 +14,6 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePath
@@ -42,6 +41,7 @@ from kube_policy_scheduler.playground.session import (
     check_files,
 )
 from kube_policy_scheduler.playground.sharing import FORMAT, Share, SharedCluster, link_of, shared_text
+from kube_policy_scheduler.playground.worker import Busy, Job, TooLong, Worker
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,10 @@ HOST = "127.0.0.1"
 MOST_REQUEST_BYTES = 2 * 2**20
 MOST_WAITING = 16
 """Requests that wait for the thread; more are refused."""
-EVALUATION_SECONDS = 20.0
-"""After which an evaluation is given up at its next step."""
+ANSWER_SECONDS = 20.0
+"""After which an answer is given up."""
+PATIENCE_SECONDS = 2.0
+"""How long an evaluation that nobody waits for any more may hold up a newer one."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -67,12 +69,9 @@ HEADERS: Mapping[str, str] = {
 }
 _KINDS: Mapping[str, str] = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _SIMULATION_SECONDS = 60.0
-_TEST_SECONDS = 60.0
+_LONG_SECONDS = 120.0
+"""The same for what reads clusters and writes tests."""
 _T = TypeVar("_T")
-
-
-class TooLong(Exception):
-    """An evaluation took longer than it may."""
 
 
 class FileChanged(RequestError):
@@ -201,6 +200,8 @@ class Answered:
 
     takes: type
     answer: Callable[[Any], Any]
+    seconds: float = ANSWER_SECONDS
+    """After which it is given up."""
 
 
 class Playground:
@@ -224,9 +225,10 @@ class Playground:
         self.asked = 0
         """Evaluations that came so far; each makes those before it void."""
         self._simulations = 0
-        self._waiting = 0
-        self._simulating = ThreadPoolExecutor(1, thread_name_prefix="playground-simulation")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="playground")
+        self._evaluation: Job | None = None
+        """The newest."""
+        self._simulating = Worker("playground-simulation", most_waiting=MOST_WAITING)
+        self._worker = Worker("playground", most_waiting=MOST_WAITING, recover=session.reopen)
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
         self._origin = ""
@@ -255,8 +257,8 @@ class Playground:
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            stack.callback(self._thread.shutdown, wait=False, cancel_futures=True)
-            stack.callback(self._simulating.shutdown, wait=False, cancel_futures=True)
+            stack.callback(self._worker.end)
+            stack.callback(self._simulating.end)
             site = web.TCPSite(runner, HOST, self._port, backlog=32)
             try:
                 await site.start()
@@ -319,10 +321,10 @@ class Playground:
             "why": Answered(_OnPod, lambda asked: session.why(asked.files, asked.pod)),
             "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
             "share": Answered(_Share, self._share),
-            "open": Answered(_Open, lambda asked: self._opened(self._doors.open(asked.path))),
-            "refresh": Answered(_Request, lambda _: self._opened(self._doors.refresh())),
+            "open": Answered(_Open, lambda asked: self._opened(self._doors.open(asked.path)), _LONG_SECONDS),
+            "refresh": Answered(_Request, lambda _: self._opened(self._doors.refresh()), _LONG_SECONDS),
             "save": Answered(_Save, self._save),
-            "save-test": Answered(_SaveTest, self._save_test),
+            "save-test": Answered(_SaveTest, self._save_test, _LONG_SECONDS),
         }
 
     def _opened(self, found: tuple[OpenedCluster, Measure]) -> dict[str, Any]:
@@ -344,21 +346,25 @@ class Playground:
         return {"saved": True}
 
     def _save_test(self, asked: _SaveTest) -> dict[str, Any]:
-        made = self._session.test_of(asked.files, asked.pod, go_on=_until(_TEST_SECONDS))
+        made = self._session.test_of(asked.files, asked.pod)
         path, text = self._doors.save_test(made, asked.path, replace=asked.replace, dry_run=asked.dry_run)
         return {"path": path, "text": text, "saved": not asked.dry_run}
 
     def _answering(self, answered: Answered) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
             asked: Any = _decoded(await request.read(), answered.takes)
-            return _json(await self._in_thread(lambda: orjson.dumps(answered.answer(asked), option=_OPTIONS)))
+            work = lambda: orjson.dumps(answered.answer(asked), option=_OPTIONS)  # noqa: E731
+            return _json(await self._worker.do(work, seconds=answered.seconds))
 
         return answer
 
     async def _evaluate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Evaluate)
         self.asked += 1
-        go_on = self._until_asked_again(EVALUATION_SECONDS)
+        before, self._evaluation = self._evaluation, Job()
+        if before is not None:
+            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._worker.stop, before, Superseded())
+        go_on = self._until_asked_again()
         began = time.perf_counter()
 
         def work() -> bytes:
@@ -374,26 +380,25 @@ class Playground:
             milliseconds = round(1000 * (time.perf_counter() - began), 1)
             return orjson.dumps({"id": asked.id, "ms": milliseconds, **found}, option=_OPTIONS)
 
-        return _json(await self._in_thread(work))
+        return _json(await self._worker.do(work, seconds=ANSWER_SECONDS, job=self._evaluation))
 
     async def _lint(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _OnFiles)
-        go_on = self._until_asked_again(EVALUATION_SECONDS)
+        go_on = self._until_asked_again()
 
         def work() -> bytes:
             go_on()
             return orjson.dumps({"diagnostics": self._session.lint(asked.files, go_on=go_on)})
 
-        return _json(await self._in_thread(work))
+        return _json(await self._worker.do(work, seconds=ANSWER_SECONDS))
 
-    def _until_asked_again(self, seconds: float) -> Checkpoint:
-        """Return a checkpoint that ends work that takes too long, or that a newer evaluation makes void."""
-        mine, in_time = self.asked, _until(seconds)
+    def _until_asked_again(self) -> Checkpoint:
+        """Return a checkpoint that ends work that a newer evaluation makes void."""
+        mine = self.asked
 
         def go_on() -> None:
             if self.asked > mine:
                 raise Superseded
-            in_time()
 
         return go_on
 
@@ -401,12 +406,10 @@ class Playground:
         asked = _decoded(await request.read(), _Simulate)
         self._simulations += 1
         mine = self._simulations
-        in_time = _until(_SIMULATION_SECONDS)
 
         def go_on() -> None:
             if self._simulations > mine:
                 raise Superseded
-            in_time()
 
         simulated = self._session.simulation(asked.files)
 
@@ -414,31 +417,7 @@ class Playground:
             go_on()
             return orjson.dumps(simulated(asked.seed, asked.count, go_on), option=_OPTIONS)
 
-        return _json(await asyncio.get_running_loop().run_in_executor(self._simulating, work))
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        if self._waiting >= MOST_WAITING:
-            raise Busy
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
-            self._waiting -= 1
-
-
-class Busy(Exception):
-    """Too many requests wait."""
-
-
-def _until(seconds: float) -> Checkpoint:
-    """Return a checkpoint that ends work that takes longer."""
-    end = time.monotonic() + seconds
-
-    def in_time() -> None:
-        if time.monotonic() > end:
-            raise TooLong(f"gave up after {seconds:g} s")
-
-    return in_time
+        return _json(await self._simulating.do(work, seconds=_SIMULATION_SECONDS))
 
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS

@@ -216,6 +216,11 @@ class Session:
         self._pods.clear()
         self._words = _words(cluster)
 
+    def reopen(self) -> None:
+        """Begin anew with the same cluster: work on it was stopped, nobody knows where."""
+        self._looks.clear()
+        self.open(self.cluster)
+
     @property
     def _nodes(self) -> Any:
         return self._state.cluster.nodes
