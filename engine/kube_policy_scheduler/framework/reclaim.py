@@ -7,7 +7,7 @@ come back. So all victims together are enough, and without any one of them they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -149,7 +149,11 @@ class _Attempt:
             self._displace(pod)
         if self.displaced and self.fits():
             return Reclaimed(message=WAITS)
-        units = units_of(self.frame, self.rules, self.rule, usage=self.usage, own=self.own, queue=self.queue)
+        usage, queue = self.usage, self.queue
+        borrowers = [other for other in _others(usage, queue) if usage.borrows(other, queue, self.request)]
+        if not borrowers:  # and evictions make none: what is taken away is borrowed no more
+            return Reclaimed(look_later=True)
+        units = units_of(self.frame, self.rules, self.rule, usage=usage, own=self.own, queue=queue, among=borrowers)
         gone: list[Unit] = []
         for tier in Tier:
             if self._take(units, gone, tier):
@@ -256,6 +260,7 @@ def units_of(
     usage: QueueUsage,
     own: frozenset[Hashable] = frozenset(),
     queue: Queue | None = None,
+    among: Collection[Queue] | None = None,
 ) -> dict[Queue, list[Unit]]:
     """Return by queue what may be evicted, the first one first.
 
@@ -266,13 +271,15 @@ def units_of(
         usage: of the queues.
         own: gangs that stay.
         queue: that asks; its own pods stay. None: no queue asks yet.
+        among: queues whose pods may be evicted; None: all others.
     """
     cluster = frame.cluster
+    asked = _others(usage, queue) if among is None else among
     is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
     gangs: dict[Hashable, list[PodInfo]] = {}
     spared: set[Hashable] = set()
     has_groups = False
-    for other in [other for other in usage.queues() if other.members and other is not queue]:
+    for other in asked:
         for pod in other.members.values():
             of_pod = Frame(pod, cluster, frame.now)
             groups = rules.groups_of(of_pod)
@@ -284,10 +291,10 @@ def units_of(
             by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
             if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
                 spared.add(key)
-    # a gang with members in the queue that asks, or in none, stays as a whole
+    # a gang with members in the queue that asks, in one that keeps its pods, or in none, stays as a whole
+    evictable = frozenset(asked)
     for pod in cluster.pods.values() if has_groups else ():
-        theirs = usage.queue_of(pod.template)
-        if theirs is None or theirs is queue:
+        if usage.queue_of(pod.template) not in evictable:
             groups = rules.groups_of(Frame(pod, cluster, frame.now))
             if groups:
                 spared.add(groups[0])
@@ -300,6 +307,11 @@ def units_of(
     for units in found.values():
         units.sort(key=lambda unit: unit.key)
     return found
+
+
+def _others(usage: QueueUsage, queue: Queue | None) -> list[Queue]:
+    """Return the other queues that have pods."""
+    return [other for other in usage.queues() if other.members and other is not queue]
 
 
 def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:

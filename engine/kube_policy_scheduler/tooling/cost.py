@@ -120,6 +120,7 @@ def idle_hourly(cluster: Cluster) -> float:
 def in_use(cluster: Cluster) -> BoolArray:
     """Return `bool[nodes]`: those that have a pod which does not belong to the node."""
     result: BoolArray = np.zeros(cluster.nodes.size, np.bool_)
-    for row, info in enumerate(cluster.nodes.infos):
-        result[row] = any(not is_of_node(pod) for pod in cluster.pods_on(info.name).values())
+    infos = cluster.nodes.infos
+    for row in np.flatnonzero(cluster.nodes.pod_count).tolist():
+        result[row] = any(not is_of_node(pod) for pod in cluster.pods_on(infos[row].name).values())
     return result
