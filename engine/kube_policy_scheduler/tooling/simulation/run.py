@@ -36,6 +36,7 @@ from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, W
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, is_of_node
 from kube_policy_scheduler.tooling.cost import in_use
 from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaler
+from kube_policy_scheduler.tooling.simulation.disruption_budgets import DisruptionBudgets
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import Playback
 from kube_policy_scheduler.tooling.simulation.node_events import NodeAction, NodeEvent, renamed
 from kube_policy_scheduler.tooling.simulation.queue_shares import QueueMeasures, QueueRun
@@ -325,6 +326,7 @@ class SimulatedCluster:
             signals = self.playback.advance(scenario.starts_at) or Signals.EMPTY
         self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, signals)
         self.queue = SchedulingQueue()
+        self.budgets = DisruptionBudgets(self.cluster)
         self._infos: dict[int, PodInfo] = {}
         resources = resources_of(self.cluster, scenario.coming_nodes())
         for resource in resources:
@@ -722,6 +724,7 @@ class Waiting:
             again = with_claims_like(cluster, again)
             give_claims_back(cluster, pod)
         self._lasts[again.uid] = self._lasts.pop(pod.uid, None)
+        self._simulated.budgets.disrupted(pod, again.uid)
         self._add(again)
 
     # --- what happens --------------------------------------------------------------------------------
@@ -851,6 +854,7 @@ class Waiting:
             simulated.queues.bound(pod, simulated.now - queued.queued)
         self._last_event = simulated.now
         self._queue.done(pod.uid)
+        simulated.budgets.ready(pod)
         lasts = self._lasts.get(pod.uid)
         if lasts is not None:
             heapq.heappush(self._departures, (simulated.now + lasts, next(self._tickets), pod))
