@@ -25,6 +25,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     LeaseState,
     LiveMetrics,
     LiveState,
+    PastUsageState,
     RebalancingState,
     ShardState,
     SignalRow,
@@ -227,8 +228,9 @@ CONDITIONS = "{driver=gpu.example.com,profile=policy-scheduler,status=timeout}"
 LEASE = LeaseState("policy-scheduler", leads=True, holder="a")
 QUEUE = QueueState(
     "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
-    share=0.25, weight=1.0, pods=3,
+    share=0.25, weight=1.0, pods=3, past={"cpu": 500.0},
 )  # fmt: skip
+PAST_USAGE = PastUsageState(stored_at=100.0, left_out=7, problem="403")
 REBALANCING = RebalancingState(
     dry_run=False, stopped="too few landed", passes=3, checked=9, planned=(), reserved=2, outcomes={}
 )
@@ -265,6 +267,10 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
     "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),
     "policy_scheduler_queue_reclaimed_pods": lives("_total{queue=research}", 2, queue_reclaimed={"research": 2}),
+    "policy_scheduler_queue_past_usage": lives("{queue=research,resource=cpu}", 0.5, queues=[QUEUE]),
+    "policy_scheduler_past_usage_stored_timestamp_seconds": lives("{}", 100.0, past_usage=PAST_USAGE),
+    "policy_scheduler_past_usage_failing": lives("{}", 1, past_usage=PAST_USAGE),
+    "policy_scheduler_past_usage_left_out_queues": lives("{}", 7, past_usage=PAST_USAGE),
     "policy_scheduler_queue_share": lives("{queue=research}", 0.25, queues=[QUEUE]),
     # decisions and policies
     "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),

@@ -195,7 +195,7 @@ class TestTheConfiguration:
             if "leases" in rule["resources"] and "resourceNames" in rule
         ]
         names = sorted(rule["resourceNames"] for rule in allowed)
-        assert names == [[election.lease_name], [f"{election.lease_name}-status"]]
+        assert names == [[f"{election.lease_name}{end}"] for end in ("", "-queues", "-status")]
         assert election.lease_namespace is None, "the pod's own namespace, where the role is"
 
 

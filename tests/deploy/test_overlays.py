@@ -64,6 +64,7 @@ NOT_AN_EXTENDERS = {
     *(("cluster", "resource.k8s.io/resourceclaims", verb, "") for verb in ("create", "update", "patch", "delete")),
     ("cluster", LEASES, "list", "policy-scheduler"),
     *(("namespace", LEASES, verb, "policy-scheduler") for verb in ("get", "watch", "update")),
+    *(("namespace", LEASES, verb, "policy-scheduler-queues") for verb in ("get", "update")),
 }
 OF_SHARDS = {("namespace", LEASES, verb, "") for verb in ("get", "list", "update", "delete")}
 

@@ -82,4 +82,5 @@ def test_the_only_config_map_that_can_be_read_is_its_own_policies() -> None:
 def test_the_only_leases_that_can_be_changed_are_its_own() -> None:
     assert {each for each in allowed("Role") if each[1] == "leases"} == {("coordination.k8s.io", "leases", "create")}
     mine = [rule for rule in rules("Role") if "leases" in rule["resources"] and "resourceNames" in rule]
-    assert sorted(rule["resourceNames"] for rule in mine) == [["policy-scheduler"], ["policy-scheduler-status"]]
+    names = ["policy-scheduler", "policy-scheduler-queues", "policy-scheduler-status"]
+    assert sorted(rule["resourceNames"] for rule in mine) == [[name] for name in names]

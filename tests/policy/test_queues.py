@@ -385,6 +385,96 @@ def test_the_memory_of_queues_by_key_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert set(order(world, *names)[:2]) == {"x0", "x1"}, "those that ended first are forgotten"
 
 
+def remembered(world: World, *names: str) -> dict[str, float]:
+    """Return the past usage of queues in GPUs; 0 for one that nothing is known of."""
+    past = world.usage.past_usage()
+    assert past is not None
+    return {name: round(past.queues.get(name, (0.0,))[0] / 1000, 3) for name in names}
+
+
+def test_what_was_stored_outlives_a_restart_with_pods_that_ended_and_with_those_that_run() -> None:
+    before, after = World.of(REMEMBERED, 8), World.of(REMEMBERED, 8)
+    before.usage.remember(NOW)
+    for name in ("a", "red"):
+        running(before, name, 4, started=NOW)
+    before.usage.remember(NOW + HOUR)
+    stored = before.usage.past_usage()
+    assert stored is not None
+    for each in (before, after):
+        for pod in list(each.cluster.pods.values()):
+            each.ends(pod.uid)
+    running(after, "a", 4, started=NOW)  # `red` ended while nobody looked
+    after.cluster.recall_usage(stored)
+    after.usage.remember(NOW + 2 * HOUR)
+    assert remembered(after, "a", "team/red", "team/blue") == {"a": 3.0, "team/red": 1.0, "team/blue": 0.0}
+    for _ in range(2):
+        after.cluster.recall_usage(stored)
+    assert remembered(after, "a", "team/red") == {"a": 3.0, "team/red": 1.0}, "however often it is recalled"
+
+
+def test_new_queues_recall_the_usage_of_those_that_keep_their_names() -> None:
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    running(world, "a", 4, started=NOW)
+    running(world, "red", 2, started=NOW)
+    world.usage.remember(NOW + HOUR)
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    text = f"""queue a for pods where pod.label.q == "a" max {GPU} 9000 remember 1h\nqueue other by pod.label.q\n"""
+    changed = World.of(text, 8)
+    usage = world.cluster.usage_of(changed.usage.tree)
+    usage.remember(NOW + 2 * HOUR)
+    past = usage.past_usage()
+    assert past is not None
+    assert dict(past.queues) == {"a": pytest.approx((1000.0,))}
+
+
+@given(
+    ends=st.lists(st.tuples(st.sampled_from(["a", "red", "blue"]), st.floats(0, 5), st.floats(0.1, 5)), max_size=8),
+    stored_at=st.floats(0, 6),
+    restarted_at=st.floats(6, 9),
+)
+def test_what_a_restart_recalls_is_at_most_what_it_would_remember_and_lacks_only_what_ended_unseen(
+    ends: list[tuple[str, float, float]], stored_at: float, restarted_at: float
+) -> None:
+    """Two replicas see the same pods; one of them restarts after it has stored what it knew."""
+    worlds = World.of(REMEMBERED, 100), World.of(REMEMBERED, 100)
+    stays, restarts = worlds
+    stored = None
+    for world in worlds:
+        world.usage.remember(NOW)
+    moments = {0.0, stored_at, restarted_at, *(at for _, start, last in ends for at in (start, start + last))}
+    running_now: dict[int, str] = {}
+    for at in sorted(each for each in moments if each <= restarted_at):
+        stays.usage.remember(NOW + at * HOUR)
+        if at == stored_at:
+            stored = stays.usage.past_usage()
+        for number, (name, start, last) in enumerate(ends):
+            if start == at:
+                running(stays, name, 1, started=NOW + at * HOUR)
+                running_now[number] = next(reversed(stays.cluster.pods))
+            if start + last == at and number in running_now:
+                stays.ends(running_now.pop(number))
+    assert stored is not None
+    for number, (name, start, _) in enumerate(ends):
+        if number in running_now:
+            running(restarts, name, 1, started=NOW + start * HOUR)
+    fresh = World.of(REMEMBERED, 100).cluster
+    for pod in restarts.cluster.pods.values():
+        fresh.place(pod, "n0")
+    fresh.recall_usage(stored)
+    usage = fresh.usage_of(restarts.usage.tree)
+    usage.remember(NOW + restarted_at * HOUR)
+    recalled, known = usage.past_usage(), stays.usage.past_usage()
+    assert recalled is not None
+    assert known is not None
+    faded = stored.faded_to(NOW + restarted_at * HOUR, HOUR, stored.resources)
+    for name in {*recalled.queues, *known.queues}:
+        now, right = (past.queues.get(name, (0.0,))[0] for past in (recalled, known))
+        least = faded.get(name, [0.0])[0]
+        assert least - 1 <= now <= right + 1000 * len(ends) / 64 + 1, name
+
+
 # --- pods that new nodes are wanted for --------------------------------------------------------------------
 
 

@@ -13,12 +13,14 @@ from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
+from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import PLANNER, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -35,6 +37,7 @@ from tests.simulation.virtual_time import Machine
 
 assert plan.__name__ == PLANNER
 LEASE = "policy-scheduler"
+PAST_USAGE = f"{LEASE}-queues"
 ALONE = LeaderElectionSettings(enabled=False)
 MOVES = RebalancingSettings(dry_run=False, every=20.0, most=3, reserve=60.0)
 ELECTED = LeaderElectionSettings(enabled=True, lease_name=LEASE)
@@ -124,7 +127,11 @@ class Replica:
                 transport=self._transport,
                 random=Random(f"{seed} candidate"),
             )
-            background = [self.statuses.run(), *(reflector.run() for reflector in self.reflectors)]
+            background = [
+                self.statuses.run(),
+                self.past_usage.run(),
+                *(reflector.run() for reflector in self.reflectors),
+            ]
             self._tasks = [asyncio.create_task(work) for work in background]
             self._deciding: asyncio.Task[Any] | None = None
             self._term = asyncio.create_task(self._run())
@@ -170,6 +177,8 @@ class Replica:
             stopwatch=lambda: next(ticks) * 0.0005,
         )
         self.observers.add(self.rebalancer)
+        stored = PastUsageLease(transport, namespace="default", name=PAST_USAGE, identity=self.name, fence=fence)
+        self.past_usage = PastUsageKeeper(self.scheduler, stored)
         attach(self.reflectors, self.scheduler.event_handlers.handler)
 
     async def _run(self) -> None:
@@ -240,6 +249,7 @@ class Replica:
         """Decide by these from now on."""
         with self.machine:
             self.scheduler.use_policies(policies)
+            self.past_usage.policies_changed()
         self._looked_at = -1
 
     def view(self) -> dict[str, str | None]:
@@ -290,6 +300,7 @@ class Replica:
         if self._deciding is not None:
             self._deciding.cancel()
         await self.scheduler.drained()
+        await self.past_usage.store_now(timeout_seconds=0.5)
         self._term.cancel()
         await asyncio.wait([self._term])
         self.kill()

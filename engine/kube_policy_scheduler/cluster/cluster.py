@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
+from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
@@ -122,6 +123,8 @@ class Cluster:
         self.resource_claims = ResourceClaims()
         """Claims for such devices, and which devices are in use because of them."""
         self.queue_usage: QueueUsage | None = None
+        self._past_usage: PastUsage | None = None
+        """What queues that are declared later recall."""
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
         self.dry_run_changes: Sequence[DryRunChange] = ()
         """What was placed and displaced in the dry run under way, oldest first; see `dry_run`."""
@@ -375,8 +378,18 @@ class Cluster:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
         usage = self.queue_usage
         if usage is None or usage.tree is not tree:
+            past = self._past_usage if usage is None else usage.past_usage() or self._past_usage
             usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
+            self._past_usage = past
+            if past is not None:
+                usage.recall(past)
         return usage
+
+    def recall_usage(self, past: PastUsage) -> None:
+        """Take over past usage of queues that was remembered elsewhere."""
+        if self.queue_usage is not None:
+            self.queue_usage.recall(past)
+        self._past_usage = past
 
     def pod_states(self) -> PodStates:
         """Return the pods on nodes by their state; from now on it is kept up to date."""

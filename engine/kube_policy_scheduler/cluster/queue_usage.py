@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakSet
 
@@ -19,13 +19,12 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.past_usage import FADED, PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
 NO_LIMIT = 2**63 - 1
 MOST_FADED = 1000
 """Queues by a key without pods whose past usage is kept."""
-FADED = 0.01
-"""Past usage below this, in column units, is forgotten."""
 CLUSTER_QUEUE = "(cluster)"
 """The name of the top of the tree."""
 Amounts = tuple[tuple[int, int], ...]
@@ -217,6 +216,8 @@ class QueueState:
     weight: float
     pods: int
     """Of this queue and those below."""
+    past: Mapping[str, float] = field(default_factory=dict)
+    """What the fair order counts of its past; empty without a memory."""
 
 
 class Touched:
@@ -265,6 +266,8 @@ class QueueUsage:
         self._remembered_at: float | None = None
         self._faded: dict[str, list[float]] = {}
         """By name, the past usage of queues by a key that have no pods on nodes; those that went last at the end."""
+        self._recalled: PastUsage | None = None
+        """What is to be recalled when the memory begins."""
         self._keeps = any(any(spec.kept) for spec in tree.queues)
         self._capacity: tuple[int, ...] | None = None
         for spec in tree.queues:
@@ -651,12 +654,14 @@ class QueueUsage:
             used[resource] += amount
         return self._dominant(queue, used)
 
+    # --- past usage --------------------------------------------------------------------------------------
+
     def remember(self, now: float) -> bool:
         """Bring the memory of past usage up to a time, Unix seconds; return whether shares may have changed.
 
         u = (1 - A) * u + A * usage, A = 1 - 0.5 ** (seconds / half-life), as in Kueue (KKEP-4136); at most 64 times in
-        a half-life, so that the order is not computed for each pod. The memory begins with the pods that run, as if
-        their starts had been seen: after a restart only that of pods that have ended is lost.
+        a half-life, so that the order is not computed for each pod. The memory begins with what was recalled, and with
+        the pods that run, as if their starts had been seen.
         """
         half_life = self.tree.half_life_seconds
         if half_life is None:
@@ -666,7 +671,12 @@ class QueueUsage:
             return False
         self._remembered_at = now
         if before is None:
-            self._recollect(now, half_life)
+            for queue in self.queues():
+                queue.remembered = [0.0] * self._size
+            recalled, self._recalled = self._recalled, None
+            self._raise({}, self._of_running(now, half_life, since=-math.inf))
+            if recalled is not None:
+                self.recall(recalled)
             return True
         keep = math.pow(0.5, max(0.0, now - before) / half_life)
         for queue in self.queues():
@@ -678,21 +688,72 @@ class QueueUsage:
                 del self._faded[name]
         return True
 
-    def _recollect(self, now: float, half_life: float) -> None:
-        """Begin the memory with the pods that run: each counts since its start."""
-        queues = list(self.queues())
-        for queue in queues:
-            queue.remembered = [0.0] * self._size
-        for queue in queues:
+    def past_usage(self) -> PastUsage | None:
+        """Return what is remembered; None before the memory has begun, or without a half-life."""
+        if self._remembered_at is None:
+            return None
+        capacity = self.capacity()
+        known = [(queue.name, queue.remembered) for queue in self.queues()] + list(self._faded.items())
+        parts = [
+            (max(each / max(most, 1) for each, most in zip(past, capacity, strict=True)), name, past)
+            for name, past in known
+            if past is not None and max(past, default=0.0) >= FADED
+        ]
+        parts.sort(key=lambda part: (-part[0], part[1]))
+        return PastUsage(self._remembered_at, self.tree.resources, {name: tuple(past) for _, name, past in parts})
+
+    def recall(self, past: PastUsage) -> None:
+        """Take over what was remembered elsewhere: by an earlier replica, another leader, or for earlier queues.
+
+        Of what is known here and what was recalled and has faded since, with the pods that have run since, the larger
+        counts: each of them can only lack usage. So it does not matter how often or in which order this is called.
+        Queues that no longer exist, and resources that none of the queues names, are left out.
+        """
+        half_life, now = self.tree.half_life_seconds, self._remembered_at
+        if half_life is None:
+            return
+        if now is None:
+            if self._recalled is None or past.at >= self._recalled.at:
+                self._recalled = past
+            return
+        left = past.faded_to(now, half_life, self.tree.resources)
+        self._raise(left, self._of_running(now, half_life, since=past.at))
+        by_key = {spec.name for spec in self.tree.queues if spec.key is not None}
+        for name in reversed([name for name in left if name.partition("/")[0] in by_key][:MOST_FADED]):
+            known = self._faded.pop(name, None)
+            self._faded[name] = left[name] if known is None else list(map(max, known, left[name]))
+        while len(self._faded) > MOST_FADED:
+            del self._faded[next(iter(self._faded))]
+        for follower in self._followers:
+            follower.all = True
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Shift the time of the memory by the change of the clock, so that nothing fades by it."""
+        if self._remembered_at is not None:
+            self._remembered_at += seconds
+
+    def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
+        """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
+        zeros = [0.0] * self._size
+        for queue in self.queues():
+            rest, since = left.pop(queue.name, zeros), running.get(queue, zeros)
+            past = [was + more for was, more in zip(rest, since, strict=True)]
+            queue.remembered = list(map(max, queue.remembered, past)) if queue.remembered is not None else past
+
+    def _of_running(self, now: float, half_life: float, *, since: float) -> Mapping[Queue, list[float]]:
+        """Return what the pods that run have used since a time, with those of all queues below."""
+        total: dict[Queue, list[float]] = {}
+        for queue in self.queues():
             own = [0.0] * self._size
             for pod in queue.members.values():
                 if pod.started is not None:
-                    part = 1.0 - math.pow(0.5, max(0.0, now - pod.started) / half_life)
+                    part = 1.0 - math.pow(0.5, max(0.0, now - max(pod.started, since)) / half_life)
                     for resource, amount in self.amounts(pod):
                         own[resource] += part * amount
             for above in queue.path() if any(own) else ():
-                assert above.remembered is not None
-                above.remembered = [was + more for was, more in zip(above.remembered, own, strict=True)]
+                known = total.get(above)
+                total[above] = [was + more for was, more in zip(known, own, strict=True)] if known is not None else own
+        return total
 
     def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
         """Return how many of some pods belong to each queue, or to one below it."""
@@ -728,6 +789,7 @@ class QueueUsage:
             self.share(queue),
             queue.weight,
             pods,
+            dict(zip(names, queue.remembered, strict=True)) if queue.remembered is not None else {},
         )
 
     def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:

@@ -17,9 +17,11 @@ from uuid import uuid4
 from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
 from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
+from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
 from kube_policy_scheduler.adapters.loops import Loop, Loops
@@ -51,12 +53,12 @@ from kube_policy_scheduler.daemon.replicas.coordinator import (
     ReplicaCoordinator,
     ReplicaFence,
     lease_namespace,
-    own_namespace,
 )
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.extenders import make_extenders
+from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
@@ -89,7 +91,8 @@ IN_FLIGHT_SECONDS = 900.0
 DRAIN_SECONDS = 10.0
 """Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
 CONDITIONS_SECONDS = 0.5
-"""Of these, for conditions and nominations before the lease is given back: who comes next writes what is missing."""
+"""Of these, for conditions, nominations and the past usage of queues before the lease is given back: who comes next
+writes what is missing."""
 
 
 class Daemon:
@@ -193,6 +196,16 @@ class Daemon:
             views=api_server.reflectors,
             transport=self._transport,
             random=self._random,
+        )
+        self._past_usage = PastUsageKeeper(
+            self._scheduler,
+            PastUsageLease(
+                self._transport,
+                namespace=lease_namespace(settings.leader_election),
+                name=f"{settings.leader_election.lease_name}-queues",
+                identity=self._identity,
+                fence=fence,
+            ),
         )
         self._signals = SignalFeed(
             settings.prometheus,
@@ -304,6 +317,8 @@ class Daemon:
             await stack.enter_async_context(self._server)
             announce(self._server.http.url)
             background = self._writers.start(self._loops)
+            if self._settings.mode == "scheduler":
+                background.append(self._loops.start("past-usage", self._past_usage.run, restarts=True))
             if self._device_trust is not None:
                 background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
             if every := self._settings.scheduling.recount_every:
@@ -370,7 +385,10 @@ class Daemon:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
-        await self._writers.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
+        await asyncio.gather(
+            self._writers.drain_conditions(timeout_seconds=CONDITIONS_SECONDS),
+            self._past_usage.store_now(timeout_seconds=CONDITIONS_SECONDS),
+        )
         await self._loops.end(leading)
         await self._writers.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 
@@ -392,6 +410,7 @@ class Daemon:
     def _use_policies(self, policies: LivePolicies, policy_hash: str) -> None:
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
+        self._past_usage.policies_changed()
         self._server.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
 
@@ -462,6 +481,8 @@ class Daemon:
             for kind, backlog in self._writers.backlogs().items()
             if backlog.items
         ]
+        if (past := self._past_usage.state()) is not None and past.problem:
+            backlogs.append(f"the past usage of queues is not stored: {past.problem}")
         return Remark("; ".join(backlogs)) if backlogs else None
 
     def _describe(self, version: str, started: float) -> Replica:
@@ -515,6 +536,7 @@ class Daemon:
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
             queue_pending=self._census.by_queue(),
             queue_reclaimed=scheduler.reclaimed,
+            past_usage=self._past_usage.state(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={

@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
-from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
+from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage
 from kube_policy_scheduler.tooling.doctor.examine import examine, is_found, meant_key
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from tests.deploy.test_permissions import allowed
@@ -339,6 +339,18 @@ def test_what_is_denied_is_a_problem_and_what_could_not_be_asked_is_not_a_pass()
         (Status.UNCHECKED, "whether it may list nodes: 500 broken")
     ]
     assert access(examine(sick, access=None), "clocks") == [(Status.UNCHECKED, "the cluster is a saved one")]
+
+
+def test_an_account_that_may_not_store_the_past_usage_of_queues_is_a_warning_of_its_own() -> None:
+    asked = to_keep_past_usage("policy-scheduler", "policy-scheduler-queues")
+    answers: dict[Any, bool | str] = dict.fromkeys(NEEDED, True) | {each: each.verb == "create" for each in asked}
+    assert access(examine(inspection("filter node.ready\n"), access=Access(answers, 0.3)), "permissions") == [
+        (
+            Status.WARNING,
+            "may not get/update leases.coordination.k8s.io policy-scheduler/policy-scheduler-queues: the past usage of"
+            " queues (`remember`) is lost at a restart",
+        )
+    ]
 
 
 def test_the_permissions_asked_for_are_those_of_the_role() -> None:

@@ -20,8 +20,8 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _TIMEOUT_SECONDS = 10.0
 _AT_ONCE = 8
 
-Asked = tuple[str, str, str]
-"""Group, resource with its subresource, verb."""
+Asked = tuple[str, str, str, str, str]
+"""Group, resource with its subresource, verb, namespace ("": all of them), name ("": any)."""
 
 
 class _Status(msgspec.Struct):
@@ -33,7 +33,7 @@ class _Review(msgspec.Struct):
 
 
 async def reviews(asked: Iterable[Asked], *, kubeconfig: str | None, context: str | None) -> Mapping[Asked, bool | str]:
-    """Ask for each whether it is allowed in all namespaces; a text says why that is not known.
+    """Ask for each whether it is allowed; a text says why that is not known.
 
     Raises:
         CredentialsError: no usable kubeconfig.
@@ -41,9 +41,12 @@ async def reviews(asked: Iterable[Asked], *, kubeconfig: str | None, context: st
     transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=_AT_ONCE)
 
     async def ask(one: Asked) -> bool | str:
-        group, resource, verb = one
+        group, resource, verb, namespace, name = one
         plural, _, subresource = resource.partition("/")
-        attributes = {"group": group, "resource": plural, "subresource": subresource, "verb": verb}
+        attributes = {
+            "group": group, "resource": plural, "subresource": subresource, "verb": verb,
+            "namespace": namespace, "name": name,
+        }  # fmt: skip
         body = msgspec.json.encode(
             {
                 "apiVersion": "authorization.k8s.io/v1",

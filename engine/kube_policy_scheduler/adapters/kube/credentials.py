@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -194,3 +195,10 @@ def load_service_account(directory: Path, *, environ: Mapping[str, str]) -> Cred
         tls=TlsFiles(authority=str(authority), authority_name=str(authority)),
         files=[str(token_file), str(authority)],
     )
+
+
+def own_namespace() -> str | None:
+    """Return the namespace of the pod we run in, None outside a cluster."""
+    with contextlib.suppress(OSError):
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
+    return None

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.doctor.access import Access
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
 
+DEFAULT_NAMESPACE = "policy-scheduler"
+PAST_USAGE_LEASE = "policy-scheduler-queues"
+"""As deploy/ names them."""
 EPILOG = """
 \b
 Examples:
@@ -98,7 +101,7 @@ def command(
     numba = find_numba()
     found = examine(
         inspection,
-        access=None if clusters else _access(kubeconfig, context),
+        access=None if clusters else _access(kubeconfig, context, policy_set),
         kernels=KernelSupport(numba.version, numba.problem, NODES_FOR_KERNELS),
         extenders=answers,
     )
@@ -141,15 +144,19 @@ def _extenders() -> list[ExtenderAnswer]:
     return [ExtenderAnswer(each.settings, each.name, each.problem, each.seconds, each.absent) for each in asked]
 
 
-def _access(kubeconfig: Path | None, context: str | None) -> Access:
+def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet) -> Access:
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
+    from kube_policy_scheduler.adapters.kube.credentials import own_namespace
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
+    from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage
 
+    needed, rules = NEEDED, policy_set.queues
+    if rules is not None and rules.tree.half_life_seconds is not None:
+        needed += to_keep_past_usage(own_namespace() or DEFAULT_NAMESPACE, PAST_USAGE_LEASE)
     given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context}
-    wanted = {(one.group, one.resource, one.verb): one for one in NEEDED}
+    wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in needed}
 
     async def ask() -> Access:
         answers = await reviews(wanted, **given)
@@ -159,4 +166,4 @@ def _access(kubeconfig: Path | None, context: str | None) -> Access:
     try:
         return asyncio.run(ask())
     except KubeError as error:
-        return Access(dict.fromkeys(NEEDED, str(error)), str(error))
+        return Access(dict.fromkeys(needed, str(error)), str(error))

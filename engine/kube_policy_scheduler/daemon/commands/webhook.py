@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from kube_policy_scheduler.adapters.http_server import ServerError
+from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.output_file import OutputError, write_file
@@ -25,7 +26,6 @@ from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
 from kube_policy_scheduler.daemon.configuration.settings import LogSettings, PolicySettings, load_settings
 from kube_policy_scheduler.daemon.ending import end_on_signals
-from kube_policy_scheduler.daemon.replicas.coordinator import own_namespace
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.lang.owner import Owner
 

@@ -151,6 +151,18 @@ class RebalancingState:
     outcomes: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class PastUsageState:
+    """How it goes with the past usage of queues that outlives a replica: what the metrics and the probe show."""
+
+    stored_at: float | None
+    """Unix seconds of what this replica stored last; None: it has stored nothing."""
+    left_out: int
+    """Queues for which there was no room."""
+    problem: str
+    """Why it cannot be read or stored; "" where it can."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
     """What the metrics of a scrape are made of, as it is at that moment."""
@@ -190,6 +202,8 @@ class LiveState:
     """Quotas that lend; at most `MAX_QUEUES` of them."""
     queue_pending: Mapping[str, int] = field(default_factory=dict)
     """By queue: pods that wait, those of the queues below included; at most `MAX_QUEUES`."""
+    past_usage: PastUsageState | None = None
+    """None where no queue has a memory, or the mode places no pods."""
     queue_reclaimed: Mapping[str, int] = field(default_factory=dict)
     """By queue: pods of it that were evicted for other queues since the start; at most `MAX_QUEUES`."""
     lease: LeaseState | None = None
@@ -255,7 +269,7 @@ def _by_label(values: Mapping[str, float]) -> Samples:
     return (((label,), value) for label, value in values.items())
 
 
-def _of_queues(live: LiveState, amounts: Callable[[QueueState], Mapping[str, int]]) -> Samples:
+def _of_queues(live: LiveState, amounts: Callable[[QueueState], Mapping[str, float]]) -> Samples:
     """Return amounts by queue and resource: in cores, bytes or numbers."""
     return (
         ((queue.name, resource), value / 1000 if resource == "cpu" else float(value))
@@ -292,6 +306,38 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Dominant share of a queue: what it borrows, by what the nodes offer and by its weight.",
         ("queue",),
         lambda live: (((queue.name,), queue.share) for queue in live.queues),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_past_usage",
+        "Amount of a resource that the fair order counts for the past usage of a queue (`remember`).",
+        ("queue", "resource"),
+        lambda live: _of_queues(live, lambda queue: queue.past),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_past_usage_stored_timestamp_seconds",
+        "Time at which this replica last stored the past usage of queues; only of the replica that stores it.",
+        (),
+        lambda live: (
+            [((), live.past_usage.stored_at)]
+            if live.past_usage is not None and live.past_usage.stored_at is not None
+            else ()
+        ),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_past_usage_failing",
+        "1 if the past usage of queues cannot be read or stored, else 0. It is then lost when the replica ends.",
+        (),
+        lambda live: [((), float(bool(live.past_usage.problem)))] if live.past_usage is not None else (),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_past_usage_left_out_queues",
+        "Number of queues whose past usage was not stored: there is room for some thousands.",
+        (),
+        lambda live: [((), float(live.past_usage.left_out))] if live.past_usage is not None else (),
     ),
     ScrapeMetric(
         CounterMetricFamily,

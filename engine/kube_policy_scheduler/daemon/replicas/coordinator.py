@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NoReturn
 
-from kube_policy_scheduler.adapters.kube.credentials import SERVICE_ACCOUNT
+from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.membership import Membership
@@ -246,10 +245,3 @@ class ReplicaCoordinator:
 def lease_namespace(settings: LeaderElectionSettings) -> str:
     """Return where the Leases of a scheduler are."""
     return settings.lease_namespace or own_namespace() or "kube-system"
-
-
-def own_namespace() -> str | None:
-    """Return the namespace of the pod we run in, None outside a cluster."""
-    with contextlib.suppress(OSError):
-        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
-    return None

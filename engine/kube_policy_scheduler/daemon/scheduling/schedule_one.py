@@ -135,6 +135,8 @@ class Scheduler:
         self.cluster.assumed.clock_was_set(seconds)
         self.waiting_pods.clock_was_set(seconds)
         self.deferred_resizes.clock_was_set(seconds)
+        if self.cluster.queue_usage is not None:
+            self.cluster.queue_usage.clock_was_set(seconds)
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 
@@ -27,15 +27,20 @@ _SKEW_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """Something to be allowed in all namespaces."""
+    """Something to be allowed."""
 
     group: str
     resource: str
     """With its subresource: `pods/binding`."""
     verb: str
+    namespace: str = ""
+    """Empty: all of them."""
+    name: str = ""
+    """Empty: any."""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+        what = f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+        return f"{what} {self.namespace}/{self.name}" if self.name else what
 
 
 NEEDED: tuple[Permission, ...] = (
@@ -57,6 +62,15 @@ NEEDED: tuple[Permission, ...] = (
     Permission("policy-scheduler.dev", "deviceannotations", "write"),
 )
 """What the daemon asks of the API server in the whole cluster."""
+LEASES = "coordination.k8s.io"
+
+
+def to_keep_past_usage(namespace: str, lease: str) -> tuple[Permission, ...]:
+    """Return what the daemon needs, too, where queues remember past usage. lease: the one that it is stored in."""
+    return (
+        Permission(LEASES, "leases", "create", namespace),
+        *(Permission(LEASES, "leases", verb, namespace, lease) for verb in ("get", "update")),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +90,21 @@ def access_findings(access: Access | None) -> Iterator[Finding]:
         yield Finding("permissions", "this account", Status.UNCHECKED, text, advice="check the live cluster")
         yield Finding("clocks", "API server", Status.UNCHECKED, text)
         return
-    denied = [what for what, answer in access.answers.items() if answer is False]
+    refused = [what for what, answer in access.answers.items() if answer is False]
+    denied = [what for what in refused if what.group != LEASES]
+    leases = [what for what in refused if what.group == LEASES]
     unknown = {answer: what for what, answer in access.answers.items() if isinstance(answer, str)}
     if denied:
         text = f"may not {', '.join(_folded(denied))}"
         advice = "a scheduler with this service account would not work: apply the ClusterRole in deploy/"
         yield Finding("permissions", "this account", Status.PROBLEM, text, advice=advice)
+    if leases:
+        text = f"may not {', '.join(_folded(leases))}: the past usage of queues (`remember`) is lost at a restart"
+        advice = "apply the Roles in deploy/; if the scheduler is in another namespace, check its account there"
+        yield Finding("permissions", "this account", Status.WARNING, text, advice=advice)
     for reason, what in unknown.items():
         yield Finding("permissions", "this account", Status.UNCHECKED, f"whether it may {what}: {reason}")
-    if not denied and not unknown:
+    if not refused and not unknown:
         yield Finding("permissions", "this account", Status.OK, "has all permissions that a scheduler needs")
     match access.skew_seconds:
         case str(reason):
@@ -101,7 +121,7 @@ def access_findings(access: Access | None) -> Iterator[Finding]:
 
 def _folded(permissions: Iterable[Permission]) -> list[str]:
     """Join verbs of one resource: `list/watch nodes`."""
-    verbs: dict[tuple[str, str], list[str]] = {}
+    verbs: dict[Permission, list[str]] = {}
     for one in permissions:
-        verbs.setdefault((one.group, one.resource), []).append(one.verb)
-    return [str(Permission(group, resource, "/".join(mine))) for (group, resource), mine in verbs.items()]
+        verbs.setdefault(replace(one, verb=""), []).append(one.verb)
+    return [str(replace(one, verb="/".join(mine))) for one, mine in verbs.items()]
