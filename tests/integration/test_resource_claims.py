@@ -16,6 +16,7 @@ from tests.integration.devices import (
     DRIVER,
     claim,
     claim_pod,
+    claim_template,
     controlled,
     device_class,
     extended_pod,
@@ -25,7 +26,7 @@ from tests.integration.devices import (
 )
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
 from tests.integration.kube_scheduler import kube_scheduler
-from tests.integration.objects import OURS, Json, node
+from tests.integration.objects import OURS, Json, node, pod
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
@@ -356,3 +357,33 @@ def test_a_policy_selects_which_of_several_devices_a_pod_gets(
         cluster.wait_bound(name)
         kept = cluster.api.get("resourceclaims", name)
         assert [one["device"] for one in kept["status"]["allocation"]["devices"]["results"]] == [device]
+
+
+def test_who_is_guaranteed_devices_gets_those_of_pods_that_borrow_them(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    gpus = "gpu.deviceclass.resource.k8s.io/devices"
+    policies.update(
+        {
+            "a.policy": f"queue all max {gpus} 4\n"
+            f'queue red of all for pods where pod.label.team == "red" min {gpus} 2\n'
+            f'queue blue of all for pods where pod.label.team == "blue" min {gpus} 2\n'
+            "order by queue.share, pod.queued\nreclaim\n"
+        }
+    )
+    two_gpus(cluster, "n1", "n2")
+    cluster.api.create("resourceclaimtemplates", claim_template("one", count=1))
+    scheduler().start_ready()
+    claims = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one"}]}
+
+    def add(team: str, number: int) -> None:
+        cluster.add_pods(*(pod(f"{team}-{each}", labels={"team": team}, **claims) for each in range(number)))
+
+    def running() -> Counter[str]:
+        return Counter(name.partition("-")[0] for name, host in cluster.placements().items() if host)
+
+    add("red", 4)
+    eventually(lambda: running() == {"red": 4})
+    add("blue", 3)
+    eventually(lambda: running() == {"red": 2, "blue": 2})
+    assert len(set(taken(cluster))) == 4

@@ -14,10 +14,11 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claimed_devices import claimed_devices, device_class
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
-from kube_policy_scheduler.framework.claims_in_memory import make_claims
+from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
+from kube_policy_scheduler.framework.reclaim import WAITS
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.queues import data, report
 from tests.lang.clusters import NOW, policy_set
@@ -87,8 +88,8 @@ def test_the_name_is_that_of_resource_quota() -> None:
 class Claims:
     """A cluster with eight devices, and pods of teams that claim them."""
 
-    def __init__(self, text: str = TEXT) -> None:
-        self.cluster = cluster_of([device(f"d{number}") for number in range(8)])
+    def __init__(self, text: str = TEXT, *, devices: int = 8) -> None:
+        self.cluster = cluster_of([device(f"d{number}") for number in range(devices)])
         self.policies: PolicySet = policy_set(text)
         self.cycle = Cycle()
 
@@ -129,6 +130,13 @@ class Claims:
         self.cluster.place(pod, "n")
         return pod
 
+    def run_with_devices(self, name: str, team: str, **more: Any) -> PodInfo:
+        """Let a pod run whose claims have got their devices."""
+        pod = self.pod(name, team, **more)
+        take_claims(self.cluster, pod, "n", now=NOW)
+        self.cluster.place(pod, "n")
+        return pod
+
     def decide(self, pod: PodInfo) -> Any:
         profile = self.policies.profile_of(pod)
         assert profile is not None
@@ -159,6 +167,35 @@ def test_who_borrows_claimed_devices_gives_them_back() -> None:
     assert decision.preemption is not None
     assert len(decision.preemption.victims) == 2
     assert {victim.labels["team"] for victim in decision.preemption.victims} == {"red"}
+
+
+def test_the_devices_of_those_that_go_are_free_for_who_reclaims_them() -> None:
+    made = Claims(devices=6)
+    running = [made.run_with_devices(f"a{number}", "red") for number in range(6)]
+    before = made.cluster.resource_claims.allocated.count()
+    decision = made.decide(made.pod("b", "blue", count=2))
+    assert decision.preemption is not None
+    assert [victim.name for victim in decision.preemption.victims] == ["a0", "a1"]
+    assert made.cluster.resource_claims.allocated.count() == before == 6, "nothing was freed yet"
+    for pod in running[:2]:
+        made.cluster.remove(pod.uid)
+    waits = made.decide(made.pod("c", "blue", count=2))
+    assert waits.host is None
+    assert waits.message.endswith(WAITS), "their claims have the devices until their controller frees them"
+    for pod in running[:2]:
+        give_claims_back(made.cluster, pod)
+    assert made.decide(made.pod("d", "blue", count=2)).host == "n"
+
+
+def test_devices_of_a_claim_that_others_share_are_not_free_without_one_of_them() -> None:
+    made = Claims(devices=6)
+    for number in range(2):
+        made.run_with_devices(f"a{number}", "red", count=4, shared="s")
+    made.run_with_devices("x", "blue", count=1)
+    made.run_with_devices("y", "red", count=1)
+    decision = made.decide(made.pod("b", "blue", count=1))
+    assert decision.preemption is not None
+    assert [victim.name for victim in decision.preemption.victims] == ["y"]
 
 
 def test_a_claim_that_pods_share_counts_once_while_one_of_them_runs() -> None:

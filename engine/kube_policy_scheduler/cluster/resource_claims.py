@@ -219,6 +219,11 @@ class ResourceClaims:
         found = self._in_flight.get(uid)
         return found.claim.status.allocation if found is not None else None
 
+    def pods_in_flight(self, uid: str) -> set[str]:
+        """Return the uids of the pods that rest on what a claim was given in memory only."""
+        found = self._in_flight.get(uid)
+        return found.pods if found is not None else set()
+
     def joined(self, claim: objects.ResourceClaim, groups: Sequence[Hashable]) -> objects.ResourceClaim:
         """Return a claim as members of some gangs see it: with what it was given in memory for another member."""
         if groups and claim.status.allocation is None:
@@ -329,6 +334,22 @@ class ResourceClaims:
         self.allocated.discard(found.uses)
         self.version += 1
         return True
+
+    def set_aside(self, key: str) -> None:
+        """Count the devices of a claim as free, to try something, until `take_back`."""
+        for uses in self._counted(key):
+            self.allocated.discard(uses)
+
+    def take_back(self, key: str) -> None:
+        """Count the devices of a claim that was set aside again; nothing may have changed it in between."""
+        for uses in self._counted(key):
+            self.allocated.add(uses)
+
+    def _counted(self, key: str) -> Iterator[tuple[DeviceUse, ...]]:
+        claim = self.get(key)
+        yield self._uses.get(key, ())
+        if claim is not None and (found := self._in_flight.get(claim.metadata.uid)) is not None:
+            yield found.uses
 
     def _follow_users(
         self, key: str, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None

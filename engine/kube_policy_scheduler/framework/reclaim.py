@@ -14,7 +14,9 @@ from enum import IntEnum
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.freed_devices import FreedDevices
 from kube_policy_scheduler.framework.queue_quota import QueueRules, ReclaimRule
 from kube_policy_scheduler.framework.victims import Budgets, in_whole_groups, started
 
@@ -133,6 +135,10 @@ class _Attempt:
     own: frozenset[Hashable]
     displaced: dict[str, tuple[PodInfo, str]] = field(default_factory=dict)
     """By uid: pods with their nodes, in the order in which they were taken away."""
+    devices: FreedDevices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.devices = FreedDevices(self.frame.cluster)
 
     @property
     def cluster(self) -> Cluster:
@@ -147,7 +153,8 @@ class _Attempt:
         """Try it out."""
         for pod in [pod for pod in self.cluster.pods.values() if pod.terminating]:
             self._displace(pod)
-        if self.displaced and self.fits():
+        leaving = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
+        if (self.displaced or leaving) and self.fits():
             return Reclaimed(message=WAITS)
         usage, queue = self.usage, self.queue
         borrowers = [other for other in _others(usage, queue) if usage.borrows(other, queue, self.request)]
@@ -238,18 +245,21 @@ class _Attempt:
         if node_name is not None:
             self.displaced[pod.uid] = pod, node_name
             self.cluster.displace(pod.uid)
+            self.devices.leave(pod)
 
     def _place(self, unit: Unit) -> None:
         for pod in unit.pods:
             placed = self.displaced.pop(pod.uid, None)
             if placed is not None:
                 self.cluster.place(*placed)
+                self.devices.come_back(pod)
 
     def put_back(self) -> None:
         """Undo all of it."""
         for pod, node_name in reversed(self.displaced.values()):
             self.cluster.place(pod, node_name)
         self.displaced.clear()
+        self.devices.put_back()
 
 
 def units_of(
