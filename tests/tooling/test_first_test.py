@@ -24,10 +24,9 @@ NOT_VARIED = (
     "gpu-drivers.policy",
     "inference-evicted-first.policy",
     "nvlink-groups.policy",
-    "research-and-production.policy",
     "smallest-gpu.policy",
 )
-"""Policies about what `--init` does not vary: devices that pods claim, quotas, and pods that may be evicted."""
+"""Policies about what `--init` does not vary: devices that pods claim, and pods that `preempt` may evict."""
 SHIPPED = sorted(path for path in (ROOT / "policies").rglob("*.policy") if path.name not in NOT_VARIED)
 
 
@@ -87,6 +86,9 @@ SHOWN = [
     'score scale(volume_room("slow disks") ?? 0Gi, 0Gi, 1Ti) if volume_room("fast") is missing',
     "gang by pod.label.job size 5 with 1 of role=driver, 2 of role in (worker, helper)",
     "gang by pod.label.job size number(pod.label.pods) ?? 1 with 1 of main if pod label job",
+    'queue a for pods where pod.namespace == "a" max memory 8Gi\nqueue b by pod.label.b min cpu 4 lend cpu 1\nreclaim',
+    "queue top max example.com/npu 5\nqueue low of top for pods where pod.priority < 10\nscore 1",
+    "gang by pod.label.job size 5 within one zone or any\ngang by pod.label.s size 3 within one node if pod label s",
     'hold if pod.label.gate == "shut"\norder by pod.label.tier == "gold" desc, pod.priority desc, pod.queued',
 ]
 
@@ -121,6 +123,40 @@ def test_the_first_tests_notice_changes_of_the_policy_and_say_how_many(
     else:
         assert f"mutants {killed} killed" in said[0]
         assert len(said) == 1
+
+
+QUEUES = """queue company max nvidia.com/gpu 8
+queue research of company for pods where pod.namespace == "research" min nvidia.com/gpu 4
+queue production of company for pods where pod.namespace == "production" min nvidia.com/gpu 4
+order by queue.share, pod.queued
+reclaim after 30s evict where victim.priority < 1000
+"""
+GANGS = """gang by pod.label.job size number(pod.label.size) ?? 1 within one rack or block if pod label job
+gang by pod.label.slice size 3 within one node if pod label slice
+filter node.ready
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "keys"),
+    [
+        (QUEUES, ("evicts: [there-0]", "evicts: []", "queue: {company: 4")),
+        (GANGS, ("domain: rack-1", "domain: block-1")),
+    ],
+    ids=["queues", "gangs"],
+)
+def test_without_any_line_of_the_policy_a_case_fails(
+    policy: str, keys: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, made = tmp_path / "p.policy", tmp_path / "p.test.yaml"
+    path.write_text(policy)
+    assert run(["test", "--init", str(path)]) == 0
+    assert run(["test", "-q", str(made)]) == 0, capsys.readouterr().out
+    assert all(key in made.read_text() for key in keys)
+    lines = policy.splitlines(keepends=True)
+    for number in range(len(lines)):
+        path.write_text("".join((*lines[:number], *lines[number + 1 :])))
+        assert run(["test", "-q", str(made)]) != 0, lines[number]
 
 
 def test_what_could_not_be_shown_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

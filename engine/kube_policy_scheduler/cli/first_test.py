@@ -65,7 +65,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
 
     policies = compiled([read_source(policy_path)])
-    if len(policies.policies) != 1 or not policies.policies[0].clauses:
+    if len(policies.policies) != 1 or not (policies.policies[0].clauses or policies.queues):
         raise click.ClickException(f"{policy_path} has no clauses to test")
     (policy,) = policies.policies
     scheduler = min(policies.schedulers)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
-from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
+from kube_policy_scheduler.tooling.first_test.search_space import ZONE, Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
 from kube_policy_scheduler.tooling.tester.outcome import gang_answer
 
@@ -41,7 +42,9 @@ class CoveringCase:
     """The one that it is about."""
     goals: tuple[Goal, ...]
     notices: str = ""
-    """Which change of the policy no other case would notice, "" where the case is there for its goals."""
+    """What it is there for beside its goals, such as a change of the policy that no other case would notice."""
+    is_of_queue: bool = False
+    """Whether the case is about a queue, so that it says how many pods each queue has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,20 @@ def written(case: CoveringCase, frame: Frame, policy: Policy) -> Written | None:
     if found is None:
         return None
     expect, tie = found
+    if case.is_of_queue:
+        expect = {**expect, "queue": _pods_by_queue(frame, policy, is_placed="node" in expect or "node_in" in expect)}
     return Written(case, expect, tie, reads_clock=_reads_clock(policy))
+
+
+def _pods_by_queue(frame: Frame, policy: Policy, *, is_placed: bool) -> dict[str, int]:
+    """Return how many pods each queue that has some has after a decision, those below it included."""
+    rules, found = policy.profile.queues, Counter[str]()
+    if rules is not None:
+        usage = frame.cluster.usage_of(rules.tree)
+        for pod in (*frame.cluster.pods.values(), *((frame.pod,) if is_placed else ())):
+            queue = usage.queue_of(pod.template)
+            found.update(each.name for each in queue.path() if each.name) if queue is not None else None
+    return dict(sorted(found.items()))
 
 
 def _reads_clock(policy: Policy) -> bool:
@@ -93,7 +109,8 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
     tied = sorted(name for name, total in totals.items() if total == best)
     if decision.host is None:
         expect["unschedulable"] = _whole_refusal(frame, policy) or {"message": decision.message.split(". ")[0]}
-        if policy.profile.preemption is not None:
+        rules = policy.profile.queues
+        if policy.profile.preemption is not None or (rules is not None and rules.reclaims):
             victims = decision.preemption.victims if decision.preemption is not None else ()
             expect["evicts"] = sorted(pod.name for pod in victims)
     elif len(tied) > 1:
@@ -154,9 +171,11 @@ class Queue:
     frames: tuple[Frame, Frame]
     pods: tuple[Json, Json]
     queued_seconds: tuple[int, int]
+    around: CaseForm | None = None
+    """What the order depends on beside the pods; None: nothing."""
 
     def case(self) -> Json:
-        """Return the case, the pods in the order in which they do not get their turns."""
+        """Return the case without what is around it, the pods in the order in which they do not get their turns."""
         waiting = [
             {"pod": {"name": name, **pod}, **({"queued": f"{seconds}s"} if seconds else {})}
             for name, pod, seconds in zip((_FIRST, _SECOND), self.pods, self.queued_seconds, strict=True)
@@ -207,6 +226,13 @@ class GangStart:
     pods: tuple[tuple[Json, int], ...]
     """Pods, and how many of each."""
     reads_clock: bool
+    domain: str = ""
+    """Where all of them are, "" if that is not said."""
+
+    @property
+    def expect(self) -> Json:
+        """Return what is expected of each of them."""
+        return {"domain": self.domain} if self.domain else {"schedulable": True}
 
     def sequence(self) -> list[Json]:
         """Return the steps; all pods but the last one wait."""
@@ -223,18 +249,19 @@ _LARGEST_GANG = 12
 def gang_starts(
     policy: Policy, space: SearchSpace, *, start: Assignment, frame_of: Callable[[Assignment], Frame | None]
 ) -> Iterator[GangStart]:
-    """Yield the start of each gang of a policy; arguments as of `queues`."""
+    """Yield the start of each gang of a policy, also in the only domain that has room; arguments as of `queues`."""
     for clause in policy.compiled.checked.clauses:
         if not isinstance(clause, checked.Gang):
             continue
-        sizes = space.read_by(clause.size)
-        found = next(_sized(clause, policy, sizes, start, space, frame_of), None)
-        if found is None:
+        found = list(_sized(clause, policy, space.read_by(clause.size), start, space, frame_of))
+        if not found:
             continue
-        chosen, requirement = found
+        sized, _, _ = min(found, key=lambda each: (each[1].size < 2, each[2]))
+        alone = _sized(clause, policy, tuple(_conditions(policy, space)), sized, space, frame_of)
+        chosen, requirement, _ = min(alone, key=lambda each: (each[1].size < 2, each[2]))
         by_role: dict[str, Assignment] = {}
         places = [place for role in clause.roles for place in space.read_by(role.test)]
-        for one, its in _sized(clause, policy, places, chosen, space, frame_of):
+        for one, its, _ in _sized(clause, policy, places, chosen, space, frame_of):
             by_role.setdefault(its.role.text if its.role is not None else "", one)
         pods = [(by_role[role.text], role.number) for role in requirement.roles if role.text in by_role and role.number]
         left = requirement.size - sum(number for _, number in pods)
@@ -243,7 +270,68 @@ def gang_starts(
         forms = [(case_form(one, topologies=space.topologies), number) for one, number in pods]
         text = " ".join(clause.tree.span.text.split())
         pods_of = tuple((form.pod, number) for form, number in forms)
-        yield GangStart(f"{text}: starts with all of its pods", forms[0][0], pods_of, _reads_clock(policy))
+        whole = GangStart(f"{text}: starts with all of its pods", forms[0][0], pods_of, _reads_clock(policy))
+        if None not in clause.levels:
+            yield whole if not clause.levels else replace(whole, form=_labelled(whole.form, clause.levels))
+        yield from _in_domains(clause, whole, text)
+
+
+def _conditions(policy: Policy, space: SearchSpace) -> Iterator[Place]:
+    """Yield the variables that decide which gangs a pod belongs to."""
+    for clause in policy.compiled.checked.clauses:
+        if isinstance(clause, checked.Gang) and clause.condition is not None:
+            yield from space.read_by(clause.condition)
+
+
+def _in_domains(clause: checked.Gang, whole: GangStart, text: str) -> Iterator[GangStart]:
+    """Yield a gang that only one domain of the first topology has room for, and one that only the next one has."""
+    size = sum(number for _, number in whole.pods)
+    keys = [key for key in clause.levels if key is not None]
+    if size < 2 or not keys:
+        return
+    pods = tuple(({**pod, "cpu": 1}, number) for pod, number in whole.pods)
+    half = -(-size // 2)
+    rooms = (size, size - 1, size - 1) if keys[0] == HOSTNAME else (half, half, half)
+    named = replace(whole, pods=pods, name=f"{text}: only one domain of {keys[0]} has room")
+    form = _labelled(whole.form, keys, cores=rooms)
+    yield replace(named, form=form, domain=form.nodes[0]["name"] if keys[0] == HOSTNAME else _value(keys[0], 0))
+    if len(keys) > 1 and keys[0] != HOSTNAME:
+        form = _labelled(whole.form, keys, cores=(size - 1, 1, 0), first=(0, 1, 2))
+        name = f"{text}: no domain of {keys[0]} has room"
+        yield replace(named, name=name, form=form, domain=_value(keys[1], 0))
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def _labelled(
+    form: CaseForm, keys: Sequence[str | None], *, cores: Sequence[int] = (), first: Sequence[int] = (0, 0, 1)
+) -> CaseForm:
+    """Return a case in which nodes are in domains: of the first topology in several, of the others in one.
+
+    Args:
+        form: the case.
+        keys: the labels.
+        cores: of the nodes; empty: as they are.
+        first: in which domain of the first topology each node is.
+    """
+    nodes = []
+    for at, node in enumerate(form.nodes):
+        labels = dict(node.get("labels", {}))
+        zone = node.get("zone")
+        for number, key in enumerate(keys):
+            value = _value(key, first[at] if number == 0 else 0) if key is not None else ""
+            if key == ZONE:
+                zone = value
+            elif key is not None and key != HOSTNAME:
+                labels[key] = value
+        room: Json = {"cpu": cores[at]} if cores else {}
+        nodes.append({**node, **room, **({"zone": zone} if zone else {}), **({"labels": labels} if labels else {})})
+    return replace(form, nodes=tuple(nodes))
+
+
+def _value(key: str, number: int) -> str:
+    return f"{key.rpartition('/')[2]}-{number + 1}"
 
 
 def _sized(
@@ -253,8 +341,8 @@ def _sized(
     start: Assignment,
     space: SearchSpace,
     frame_of: Callable[[Assignment], Frame | None],
-) -> Iterator[tuple[Assignment, GangRequirement]]:
-    """Yield assignments that differ in one of some variables, with what the clause asks for their pod."""
+) -> Iterator[tuple[Assignment, GangRequirement, int]]:
+    """Yield assignments that differ in one of some variables, with what the clause asks, and how many clauses do."""
     text = clause_text(clause.tree)
     variables = (space.variables[place] for place in dict.fromkeys(places) if place in space.variables)
     for one in (start, *({**start, each.place: value} for each in variables for value in each.values)):
@@ -267,7 +355,7 @@ def _sized(
             continue
         for requirement in requirements:
             if requirement.text == text and requirement.size <= _LARGEST_GANG:
-                yield one, requirement
+                yield one, requirement, len(requirements)
 
 
 def _keys(order: CompiledOrder) -> tuple[typed.Typed, ...]:

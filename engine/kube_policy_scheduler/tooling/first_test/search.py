@@ -30,7 +30,7 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     equality_of,
     span_key,
 )
-from kube_policy_scheduler.tooling.first_test.case_form import case_form, inputs_of
+from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form, inputs_of
 from kube_policy_scheduler.tooling.first_test.expected import (
     CoveringCase,
     GangStart,
@@ -42,6 +42,7 @@ from kube_policy_scheduler.tooling.first_test.expected import (
     queues,
     written,
 )
+from kube_policy_scheduler.tooling.first_test.queue_cases import QueueCases
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
 
@@ -90,7 +91,8 @@ class Search:
 
     def __init__(self, policy: Policy, *, pods: Pods, scheduler: str) -> None:
         self._policy = policy
-        self._set = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)))
+        alone = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)))
+        self._set = alone.with_queues(policy.profile.queues)
         self._probe = Probe(pods)
         self._scheduler = scheduler
         self._space = SearchSpace(policy.compiled.checked)
@@ -122,9 +124,24 @@ class Search:
                 if found is not None:
                     assignments.append(found)
                     done |= self._look(found)
-        cases = self._cases(assignments, [goal for goal in goals if goal in done])
         free = next((chosen for chosen in assignments if not self._held(chosen)), start)
-        found_queues = tuple(queues(self._policy, self._space, start=free, frame_of=self._frame))
+        by_assignment = self._cases(assignments, [goal for goal in goals if goal in done])
+        of_queues = QueueCases(
+            self._policy,
+            self._space,
+            self._clauses,
+            start=free,
+            frame_of=self._frame,
+            frame_of_form=self._frame_of,
+        )
+        cases = (*by_assignment, *of_queues.cases())
+        for case in cases:
+            if case.is_of_queue and (frame := self._frame_of(case.form)) is not None:
+                done |= self._shown_by(frame)
+        found_queues = (
+            *queues(self._policy, self._space, start=free, frame_of=self._frame),
+            *of_queues.turns(),
+        )
         done |= self._ordered(found_queues)
         gangs = tuple(gang_starts(self._policy, self._space, start=free, frame_of=self._frame))
         unseen = tuple(self._unseen(done))
@@ -204,7 +221,14 @@ class Search:
     def _goals(self) -> dict[Goal, tuple[tuple[Place, ...], tuple[Place, ...]]]:
         """Return what is to be seen, each with the variables of its site and those of its clause."""
         found: dict[Goal, tuple[tuple[Place, ...], tuple[Place, ...]]] = {}
-        checked = {span_key(clause.tree.span): clause for clause in self._policy.compiled.checked.clauses}
+        policy = self._policy.compiled.checked
+        for queue in policy.queues:
+            for value in (queue.pods, queue.key):
+                for part in typed.below(value) if value is not None else ():
+                    reads = self._space.read_by(part)
+                    for outcome in (Outcome.TRUE, Outcome.FALSE):
+                        found.setdefault((span_key(part.span), outcome), (reads, reads))
+        checked = {span_key(clause.tree.span): clause for clause in policy.clauses}
         for sites in self._clauses:
             clause = checked.get(span_key(sites.span))
             if clause is None or clause.kind is ClauseKind.ORDER:  # one pod has no order
@@ -265,10 +289,15 @@ class Search:
 
     def _frame(self, chosen: Assignment) -> Frame | None:
         try:
-            form = case_form(chosen, topologies=self._space.topologies)
+            return self._frame_of(case_form(chosen, topologies=self._space.topologies))
+        except ValueError:
+            return None  # not every combination is a pod
+
+    def _frame_of(self, form: CaseForm) -> Frame | None:
+        try:
             return inputs_of(form, self._policy, scheduler=self._scheduler).frame()
         except (DocumentError, ValueError):
-            return None  # not every combination is a cluster
+            return None  # nor a cluster
 
     def _look(self, chosen: Assignment) -> frozenset[Goal]:
         """Return everything that an assignment shows."""
@@ -281,14 +310,19 @@ class Search:
 
     def _shown(self, chosen: Assignment) -> frozenset[Goal]:
         frame = self._frame(chosen)
-        if frame is None or self._set.governing(frame.pod) is None:
+        return self._shown_by(frame) if frame is not None else frozenset()
+
+    def _shown_by(self, frame: Frame) -> frozenset[Goal]:
+        if self._set.governing(frame.pod) is None:
             return frozenset()
         probe = self._probe
         probe.clear()
         probe.governing(frame, self._set)
+        probe.queue_found(frame, self._set)
         probe.decided(frame, self._policy)
         if self._policy.hold_reason(frame) is None:
             probe.permitted(frame, self._policy)
+            probe.reclaiming(frame, self._set, self._policy)
         return frozenset((*probe.outcomes, *((span, None) for span in probe.clauses)))
 
     def _ordered(self, found: Sequence[Queue]) -> set[Goal]:

@@ -300,6 +300,7 @@ class SearchSpace:
         self._roots = tuple(value for clause in policy.clauses for value in values_of(clause))
         if policy.governs is not None:
             self._roots = (policy.governs, *self._roots)
+        self._roots += checked.queue_values_of(policy)
         self._every = tuple(part for root in self._roots for part in typed.below(root))
         self.topologies = frozenset(
             clause.topology

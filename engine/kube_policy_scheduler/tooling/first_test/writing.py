@@ -7,7 +7,7 @@ from typing import Any
 
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm
-from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, GangStart, Written
+from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, GangStart, Queue, Written
 from kube_policy_scheduler.tooling.first_test.search import Found
 from kube_policy_scheduler.tooling.short_forms import Json
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
@@ -29,12 +29,14 @@ def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str,
         without: names of queues and gangs to leave out.
     """
     gangs = [gang for gang in found.gangs if gang.name not in without]
+    queues = [queue for queue in found.queues if queue.name not in without]
     forms = [*(one.case.form for one in written), *(gang.form for gang in gangs)]
+    forms += [queue.around for queue in queues if queue.around is not None]
     nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
     metrics = common([form.metrics for form in forms]) if forms else {}
     cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
     cases += [_gang_case(gang, nodes, metrics) for gang in gangs]
-    cases += [queue.case() for queue in found.queues if queue.name not in without]
+    cases += [_queue_case(queue, nodes, metrics) for queue in queues]
     form: Json = {"policy": policy, "nodes": nodes, "metrics": metrics, "cases": cases}
     return suite_text({key: value for key, value in form.items() if value}, comment="\n".join(_comment(found, name)))
 
@@ -64,7 +66,13 @@ def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json
 
 def _gang_case(gang: GangStart, nodes: Sequence[Json], metrics: Json) -> Json:
     case = _around(gang.form, gang.name, nodes, metrics, tie=True, reads_clock=gang.reads_clock)
-    return {**case, "sequence": gang.sequence(), "expect": {"schedulable": True}}
+    return {**case, "sequence": gang.sequence(), "expect": gang.expect}
+
+
+def _queue_case(queue: Queue, nodes: Sequence[Json], metrics: Json) -> Json:
+    if queue.around is None:
+        return queue.case()
+    return {**_around(queue.around, queue.name, nodes, metrics, tie=False, reads_clock=False), **queue.case()}
 
 
 def _around(form: CaseForm, name: str, nodes: Sequence[Json], metrics: Json, *, tie: bool, reads_clock: bool) -> Json:
