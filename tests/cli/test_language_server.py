@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -116,6 +118,23 @@ async def test_unsaved_and_deleted_files(client: LanguageClient, folder: Path) -
     await until(client, editor.uri, ["P0203"])
     draft = Editor(client, folder, "filter node.redy", uri="untitled:Untitled-1")
     await until(client, draft.uri, ["P0102"])
+
+
+async def test_a_queue_says_what_it_uses_in_a_snapshot_beside_it(client: LanguageClient, folder: Path) -> None:
+    editor = Editor(client, folder / "queues.policy", "queue research min cpu 4\nscore 1\n")
+    hovering = lsp.HoverParams(editor.id, editor.at("research"))
+    alone = await client.text_document_hover_async(hovering)
+    assert alone is not None
+    assert "| cpu | 4 | - |" in str(alone.contents)
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": containers}}
+    items = [{"apiVersion": "v1", **each} for each in (node, pod)]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    (folder / "live.json.gz").write_bytes(gzip.compress(text.encode()))
+    found = await client.text_document_hover_async(hovering)
+    assert found is not None
+    assert "| cpu | 4 | - | 5 | 1 | - |" in str(found.contents)
 
 
 async def test_questions(client: LanguageClient, folder: Path) -> None:

@@ -95,6 +95,14 @@ class EditorFiles:
             for name in self._names(folder, suffix):
                 yield from self._values(name)
 
+    def recorded(self, folder: str) -> Iterator[Source]:
+        """Yield the files of a folder that may hold a cluster, also compressed ones; test files aside."""
+        for suffix in (".yaml", ".yml", ".json", ".yaml.gz", ".json.gz"):
+            for name in self._names(folder, suffix):
+                source = self.source(name) if not name.endswith(TEST_SUFFIX) else None
+                if source is not None:
+                    yield source
+
     def _values(self, name: str) -> tuple[Any, ...]:
         source = self._read(name)
         kept = self._kept.get(name)

@@ -38,6 +38,7 @@ from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import builtin_text, hover
 from kube_policy_scheduler.editor.positions import Encoding, Lines
 from kube_policy_scheduler.editor.project import Project, look_at
+from kube_policy_scheduler.editor.queue_amounts import MOST_CLUSTERS, RecordedCluster, recorded_cluster
 from kube_policy_scheduler.editor.trials import Trial, hints, shown_end, shown_summary
 from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, keys_below, scalars
 from kube_policy_scheduler.lang.environment import Environment
@@ -93,6 +94,8 @@ class PolicyServer(LanguageServer):
         """By the name of the test file, its last run with its text at that time."""
         self.runs: dict[str, asyncio.Task[None]] = {}
         """By the name of the test file, a run that has not ended."""
+        self.recorded: dict[str, tuple[Source, RecordedCluster | None]] = {}
+        """By the name of the file, its text and the cluster that it holds."""
         self.one_run = asyncio.Semaphore(1)
         self.run_tests_on_save = True
 
@@ -166,6 +169,19 @@ class PolicyServer(LanguageServer):
             "policy file": sorted(name.rpartition("/")[2] for name in files),
             "code": sorted(all_codes()),
         }
+
+    def clusters(self, name: str) -> list[RecordedCluster]:
+        """Return the first recorded clusters beside a policy."""
+        found: list[RecordedCluster] = []
+        for source in self.files.recorded(folder_of(name)):
+            known = self.recorded.get(source.name)
+            if known is None or known[0] is not source:
+                known = self.recorded[source.name] = source, recorded_cluster(source)
+            if known[1] is not None:
+                found.append(known[1])
+            if len(found) == MOST_CLUSTERS:
+                break
+        return found
 
     def words(self, name: str) -> ClusterWords:
         """Return the names in the fixtures beside a policy."""
@@ -336,7 +352,8 @@ def _reading(server: PolicyServer) -> None:
             found = hover_in(document.source, document.schema, offset)
         else:
             at = server.at(params.text_document, params.position)
-            found = hover(*at) if at is not None else None
+            name = name_of(params.text_document.uri)
+            found = hover(*at, clusters=lambda: server.clusters(name)) if at is not None else None
         if found is None:
             return None
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, found.text), server.range(found.span))

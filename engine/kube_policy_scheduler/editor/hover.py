@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.editor import names
 from kube_policy_scheduler.editor.project import Project
+from kube_policy_scheduler.editor.queue_amounts import RecordedCluster, amounts_text
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of
 from kube_policy_scheduler.lang.checking.queues import declared_queues
@@ -20,6 +23,7 @@ from kube_policy_scheduler.wording import one_line, plural, some
 _UNBOUNDED = 1e12
 """Ranges that are wider say nothing to people."""
 _LONGEST_CODE = 400
+Clusters: TypeAlias = Callable[[], Iterable[RecordedCluster]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ def definition_text(project: Project, source: str, name: str, definition: names.
     return f"{code(line)}{kind}{file}"
 
 
-def queue_text(project: Project, name: str, statement: syntax.Statement) -> str:
-    """Return a declaration, the queues above it, and those directly below it."""
+def queue_text(project: Project, name: str, statement: syntax.Statement, clusters: Clusters = tuple) -> str:
+    """Return a declaration, the queues above it and directly below it, its amounts, and what it uses in clusters."""
     queues = {queue.name: queue for queue in declared_queues(project.checked.policies)}
     above: list[str] = []
     queue = queues.get(name)
@@ -97,11 +101,16 @@ def queue_text(project: Project, name: str, statement: syntax.Statement) -> str:
         parts.append(f"below {', '.join(f'`{each}`' for each in above)}")
     if below:
         parts.append(f"{plural(len(below), 'queue')} below it: {some([f'`{each}`' for each in below])}")
+    if amounts := amounts_text(project, name, clusters()):
+        parts.append(amounts)
     return "\n\n".join(parts)
 
 
-def hover(project: Project, name: str, offset: int) -> Hover | None:
-    """Return what is known of the word at an offset of a source; None where no word is."""
+def hover(project: Project, name: str, offset: int, *, clusters: Clusters = tuple) -> Hover | None:
+    """Return what is known of the word at an offset of a source; None where no word is.
+
+    clusters: returns the recorded clusters beside the policies, asked only where they matter.
+    """
     source = project.sources.get(name)
     if source is None:
         return None
@@ -112,11 +121,11 @@ def hover(project: Project, name: str, offset: int) -> Hover | None:
     if index is None:
         return None
     token = words[index]
-    text = _text(project, name, words, index)
+    text = _text(project, name, words, index, clusters)
     return Hover(Span(source, token.start, token.end), text) if text else None
 
 
-def _text(project: Project, name: str, words: tuple[Token, ...], index: int) -> str:
+def _text(project: Project, name: str, words: tuple[Token, ...], index: int, clusters: Clusters) -> str:
     token, environment = words[index], project.environment
     symbol = names.symbol_at(project, name, token.start)
     if symbol is not None and symbol.definitions:
@@ -125,7 +134,7 @@ def _text(project: Project, name: str, words: tuple[Token, ...], index: int) -> 
         if symbol.kind is names.NameKind.CLAUSE and symbol.definitions[0].statement is not None:
             return code(symbol.definitions[0].statement.span.text)
         if symbol.kind is names.NameKind.QUEUE and symbol.definitions[0].statement is not None:
-            return queue_text(project, symbol.name, symbol.definitions[0].statement)
+            return queue_text(project, symbol.name, symbol.definitions[0].statement, clusters)
         if symbol.kind is names.NameKind.POLICY:
             return f"the policy `{symbol.name}`"
     if token.kind in keywords() and token.text in BY_KEYWORD and _begins(project, name, token):
