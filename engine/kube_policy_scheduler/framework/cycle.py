@@ -353,7 +353,10 @@ class Cycle:
         reclaimed = self._reclaim(frame, profile) if preempts and not frame.groups else NOTHING_RECLAIMED
         if reclaimed.victims or reclaimed.waits:
             evictions = Preemption(
-                reclaimed.places.get(frame.pod.uid), reclaimed.victims, keeps_nomination=reclaimed.waits
+                reclaimed.places.get(frame.pod.uid),
+                reclaimed.victims,
+                keeps_nomination=reclaimed.waits,
+                reclaims=bool(reclaimed.victims),
             )
             message = refusal_message(diagnosis, profile, after=reclaimed.message)
             return Decision(

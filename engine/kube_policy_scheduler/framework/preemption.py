@@ -61,6 +61,8 @@ class Preemption:
     """All candidate nodes, of those that were checked."""
     keeps_nomination: bool = False
     """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
+    reclaims: bool = False
+    """Whether the victims are those of `reclaim`."""
     claims: Deallocation | None = None
     """Which claims must be deallocated, if that may help."""
     is_unfinished: bool = False

@@ -324,7 +324,7 @@ class WaitingPods(Generic[AssumedT]):
             own=frozenset(each.group for each in requirements),
         )
         if found.victims and queued.pod.uid in found.places:
-            victims = Preemption(found.places[queued.pod.uid], found.victims)
+            victims = Preemption(found.places[queued.pod.uid], found.victims, reclaims=True)
             taken = [
                 (member, msgspec.structs.replace(decision, pod=member.pod, preemption=Preemption(host)))
                 for uid, host in found.places.items()

@@ -35,6 +35,7 @@ from kube_policy_scheduler.tooling.why.filters import (
     plain,
     refusals,
 )
+from kube_policy_scheduler.tooling.why.queues import QueueStanding, reclaim_message, standings
 from kube_policy_scheduler.tooling.why.scores import Ranking, ranking
 
 
@@ -106,6 +107,12 @@ class Explanation:
     preemption_node: str | None = None
     limits: tuple[LimitState, ...] = ()
     """Those that concern it."""
+    queues: tuple[QueueStanding, ...] = ()
+    """How its queue stands in each resource that it requests."""
+    reclaim: str = ""
+    """Why no borrower gives way to it, "" if one does or need not."""
+    reclaims: bool = False
+    """Whether the victims borrow what is guaranteed to its queue."""
     gangs: tuple[GangState, ...] = ()
     """The groups that it starts together with, itself included."""
     devices: tuple[str, ...] = ()
@@ -180,6 +187,9 @@ def explain(
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),
+        queues=tuple(standings(asked.frame, inputs.profile)),
+        reclaim=reclaim_message(decision) if fails and held is None else "",
+        reclaims=preemption is not None and preemption.reclaims,
         gangs=gangs,
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
         short=(short or (no_domain.message if no_domain is not None else "")) if bound is None else "",

@@ -62,6 +62,9 @@ def _cause(found: Explanation, cause: Cause) -> str:
 
 def _notes(found: Explanation) -> Iterator[str]:
     yield from (printable(limit.sentence()) for limit in found.limits)
+    yield from (printable(standing.sentence()) for standing in found.queues)
+    if found.reclaim:
+        yield printable(found.reclaim[:1].upper() + found.reclaim[1:])
     yield from (printable(f"Devices: {sentence}") for sentence in found.devices)
     if found.short:
         yield f"It is held: {printable(found.short)}"
@@ -126,7 +129,9 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
     if found.new_nodes is not None:
         yield printable(found.new_nodes.sentence())
     if found.victims:
-        yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
+        where = f" from {found.preemption_node}" if found.preemption_node and not found.reclaims else ""
+        what = "Reclaim" if found.reclaims else "Preemption"
+        yield f"{what} would evict {', '.join(found.victims)}{where}."
 
 
 def _room(found: Explanation, room: RoomPlan) -> str:

@@ -1,0 +1,87 @@
+"""How a pod's queue stands: what it uses of what is guaranteed to it, who borrows, and what `reclaim` says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueUsage
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, PATIENCE, WAITS
+from kube_policy_scheduler.wording import amount, listed
+
+_MOST_BORROWERS = 3
+_RECLAIM = "reclaim: "
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStanding:
+    """One resource that the pod requests, in its queue. Amounts are Kubernetes quantities."""
+
+    queue: str
+    above: tuple[str, ...]
+    """The queues above it, the nearest first."""
+    resource: str
+    requested: str
+    used: str
+    """By other pods of the queue."""
+    guaranteed: str
+    most: str
+    """The lowest `max` of the queue and those above it, "" without one."""
+    share: float
+    borrowers: tuple[tuple[str, str], ...]
+    """Other queues without children that borrow the resource, and how much, those that borrow most first."""
+
+    def sentence(self) -> str:
+        """Return it in one sentence, without an end."""
+        below = f", below {listed(self.above)}" if self.above else ""
+        most = f"at most {self.most}, " if self.most else ""
+        who = f"; borrowed by {listed([f'{name} ({number})' for name, number in self.borrowers])}"
+        return (
+            f"Queue {self.queue}{below}: {self.used} {self.resource} used, {self.guaranteed} guaranteed, {most}"
+            f"share {amount(self.share, 3)}, and this pod requests {self.requested}{who if self.borrowers else ''}"
+        )
+
+
+def standings(frame: Frame, profile: Profile) -> Iterator[QueueStanding]:
+    """Yield how the pod's queue stands in each resource that it requests, on the cluster without it."""
+    rules = profile.queues
+    if rules is None:
+        return
+    usage = frame.cluster.usage_of(rules.tree)
+    queue = usage.queue_of(frame.template)
+    for place, wanted in usage.amounts(frame.pod) if queue is not None else ():
+        assert queue is not None
+        yield _standing(usage, queue, place, wanted)
+
+
+def _standing(usage: QueueUsage, queue: Queue, place: int, wanted: int) -> QueueStanding:
+    resource, path = usage.tree.resources[place], list(queue.path())
+    most = min(each.maximum[place] for each in path)
+    others = (
+        (each.over(place), each.name)
+        for each in usage.queues()
+        if not each.children and each.over(place) > 0 and each.name != queue.name
+    )
+    largest = sorted(others, key=lambda each: (-each[0], each[1]))[:_MOST_BORROWERS]
+    return QueueStanding(
+        queue.name,
+        tuple(each.name for each in path[1:]),
+        resource,
+        quantity(resource, wanted),
+        quantity(resource, queue.used[place]),
+        quantity(resource, queue.minimum[place]),
+        quantity(resource, most) if most < NO_LIMIT else "",
+        usage.share(queue),
+        tuple((name, quantity(resource, over)) for over, name in largest),
+    )
+
+
+def reclaim_message(decision: Decision) -> str:
+    """Return why `reclaim` evicts nobody for the pod, "" if it does or has no say."""
+    if any(text in decision.message for text in (PATIENCE, WAITS, NO_VICTIMS)):
+        return _RECLAIM + decision.message.rpartition(_RECLAIM)[2]
+    return ""
