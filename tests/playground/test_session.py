@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import zlib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.session import (
@@ -19,6 +21,8 @@ from kube_policy_scheduler.playground.session import (
     MOST_POD_TEXT,
     MOST_TEXT,
     POD_FILE,
+    OpenedCluster,
+    Origin,
     PodChoice,
     RequestError,
     Session,
@@ -38,7 +42,8 @@ from kube_policy_scheduler.playground.sharing import (
 )
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.cluster_state import cluster_state, waiting
+from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects, waiting
+from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.run import State
 
 NAME = "a.policy"
@@ -170,6 +175,71 @@ def test_a_good_policy_is_judged_again_after_an_error() -> None:
     assert asked.evaluate({NAME: f"{START}\nfilter"}, pod)["verdict"] is None
     again = asked.evaluate({NAME: START}, pod)["verdict"]
     assert np.array_equal(first["total"], again["total"], equal_nan=True)
+
+
+def racks(*, members: int) -> OpenedCluster:
+    """Two racks of three nodes, with room for two members on each node, and members that wait."""
+    nodes = [
+        node_object({"name": f"n{at}", "cpu": 4, "mem": "8Gi", "labels": {"rack": f"r{at // 3}"}}) for at in range(6)
+    ]
+    pods = [
+        pod_object({"cpu": 2, "mem": "1Gi", "labels": {"job": "train"}}, name=f"train-{at}", uid="")
+        for at in range(members)
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes, *pods]})
+    things = stored_objects(parse_objects(Source("cluster", text)), scheduler="policy-scheduler")
+    return OpenedCluster("racks", Origin.SNAPSHOT, things, 0.0)
+
+
+GANG = "filter fits(cpu, mem)\ngang by pod.label.job size {} within one rack\n"
+
+
+def test_a_gang_takes_a_domain_and_the_nodes_of_others_refuse() -> None:
+    asked, files = Session({}, racks(members=4)), {NAME: GANG.format(4)}
+    pod = PodChoice(key="default/train-0")
+    verdict = asked.evaluate(files, pod)["verdict"]
+    assert (verdict["gang"]["key"], verdict["gang"]["taken"], verdict["gang"]["rooms"]) == ("rack", "r0", [])
+    assert verdict["gang"]["domains"] == {"names": ["r0", "r1"], "of": [0, 0, 0, 1, 1, 1]}
+    assert f"goes to {verdict['chosen']}, under a: 3 of 6 nodes fit" in asked.why(files, pod)["text"]
+    assert np.isnan(verdict["total"]).tolist() == [False] * 3 + [True] * 3
+    assert asked.node(files, pod, "n5")["needs"] == ["node(s) outside rack=r0, where the gang is"]
+
+
+def test_a_gang_without_a_domain_says_what_the_best_ones_lack() -> None:
+    asked, files = Session({}, racks(members=8)), {NAME: GANG.format(8)}
+    verdict = asked.evaluate(files, PodChoice(key="default/train-0"))["verdict"]
+    assert verdict["chosen"] is None
+    assert "r0 (rack) has room for 6 of 8 pods" in verdict["message"]
+    assert verdict["gang"]["taken"] is None
+    assert verdict["gang"]["rooms"] == [{"domain": each, "room": 6, "needed": 8} for each in ("r0", "r1")]
+
+
+SELECTING = """apiVersion: v1
+kind: Pod
+metadata: {name: picky}
+spec: {nodeSelector: {colour: red}, containers: [{name: main}]}
+"""
+TAKEN = {
+    "a filter": ("filter node.free.cpu > 1000core\n", PodChoice(key="ml/train"), {"edits"}),
+    "a request": ("", PodChoice(yaml="{cpu: 1000}"), {"yaml"}),
+    "a selector": ("", PodChoice(yaml=SELECTING), {"yaml", "command"}),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_each_remedy_can_be_taken(case: str) -> None:
+    """It edits the policy, or the pod, so that the pod fits then; or it is a command."""
+    more, pod, kinds = TAKEN[case]
+    asked = session(START + more)
+    remedies = asked.why(asked.opened, pod)["remedies"]
+    assert {name for each in remedies for name in ("edits", "yaml", "command") if each[name] is not None} == kinds
+    for each in remedies:
+        found = [name for name in ("edits", "yaml", "command") if each[name] is not None]
+        assert len(found) == 1, each
+        if each["yaml"] is not None:
+            assert asked.evaluate(asked.opened, PodChoice(yaml=each["yaml"]))["verdict"]["chosen"] is not None
+        elif each["command"] is not None:
+            assert each["command"].startswith(("kubectl ", "policyctl why "))
 
 
 def test_names_come_once_and_again_for_another_cluster() -> None:

@@ -34,6 +34,7 @@ from kube_policy_scheduler.editor.project import Project, look_at
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import score
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_domains import Shortfall, domains_of
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
@@ -59,7 +60,8 @@ from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.tooling.text_table import Terminal
-from kube_policy_scheduler.tooling.why.explain import explain
+from kube_policy_scheduler.tooling.why.changes import Change
+from kube_policy_scheduler.tooling.why.explain import explain, in_domain
 from kube_policy_scheduler.tooling.why.filters import near_misses, refusals
 from kube_policy_scheduler.tooling.why.report import lines
 from kube_policy_scheduler.tooling.why.scores import amount_text
@@ -171,6 +173,8 @@ class Verdict:
     """`int64[nodes]`: the index of the first clause that refuses, -1 where none does."""
     chosen: str | None
     message: str
+    gang: dict[str, Any] | None = None
+    """Of a pod whose gang must be in one domain: which, or those with the most room."""
 
 
 class Session:
@@ -253,11 +257,7 @@ class Session:
 
     def pod_text(self, key: str) -> str:
         """Return a pod of the cluster as YAML, without its node and status, to change it."""
-        pod = self._find(key)
-        made = msgspec.to_builtins(pod)
-        meta = {name: pod_value for name, pod_value in made["metadata"].items() if name in _KEPT_METADATA and pod_value}
-        spec = _without_empty({name: each for name, each in made["spec"].items() if name not in _DROPPED_SPEC})
-        return yaml_text({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        return _pod_text(self._find(key))
 
     # --- policies ----------------------------------------------------------------------------------------
 
@@ -384,6 +384,7 @@ class Session:
             "clauses": [_shown_row(index, row, with_values=index == clause) for index, row in enumerate(verdict.rows)],
             "chosen": verdict.chosen,
             "message": verdict.message,
+            "gang": verdict.gang,
         }
         if known_names != self._version:
             shown["names"] = list(self._nodes.names)
@@ -493,6 +494,8 @@ class Session:
         if inputs is None:
             message = "none of the policies governs this pod: see `for pod` in their first lines"
             return Verdict(None, (), nothing, np.full(size, -1), None, message)
+        inputs, short = in_domain(inputs)
+        gang = self._gang(inputs, short)
         frame, profile, cycle = inputs.frame(), inputs.profile, Cycle(seed=self._seed)
         rows, feasible = _rows(inputs, frame, cycle, go_on)
         refused_by = np.full(size, -1)
@@ -506,9 +509,30 @@ class Session:
         go_on()
         held = inputs.hold_reason()
         if held is not None:
-            return Verdict(profile.name, rows, total, refused_by, None, f"held: {held}")
+            return Verdict(profile.name, rows, total, refused_by, None, f"held: {held}", gang)
+        if short is not None:
+            return Verdict(profile.name, rows, total, refused_by, None, short.message, gang)
         decision = inputs.decide(cycle)
-        return Verdict(profile.name, rows, total, refused_by, decision.host, decision.message)
+        return Verdict(profile.name, rows, total, refused_by, decision.host, decision.message, gang)
+
+    def _gang(self, inputs: DecisionInputs, short: Shortfall | None) -> dict[str, Any] | None:
+        """Return the domains from which a pod's gang gets one, and which it gets; None if it may be on any nodes."""
+        taken = domains_of(inputs.profile)
+        rooms = short.best if short is not None else ()
+        domains = taken or tuple(each.domain for each in rooms)
+        if not domains:
+            return None
+        key = domains[-1].key
+        return {
+            "key": key,
+            "domains": _domains(self._nodes, key),
+            "taken": taken[-1].value if taken else None,
+            "rooms": [
+                {"domain": each.domain.value, "room": each.room, "needed": each.needed}
+                for each in rooms
+                if each.domain.key == key
+            ],
+        }
 
     # --- explanations ------------------------------------------------------------------------------------
 
@@ -544,6 +568,7 @@ class Session:
         if not answer["passes"]:
             with self._inputs(look, pod) as (inputs, _):
                 if inputs is not None:
+                    inputs, _ = in_domain(inputs)
                     answer["needs"] = list(near_misses(refusals(inputs), [row])[0].lacks)
         return answer
 
@@ -561,11 +586,20 @@ class Session:
                 "title": change.text,
                 "detail": f"{plural(change.nodes, 'node')} would fit; it would go to {change.node}",
                 "edits": [_edit(change.edit)] if change.edit is not None else None,
-                "command": None,
+                "yaml": _pod_text(change.pod) if change.pod is not None else None,
+                "command": self._remedy_command(change, files, pod),
             }
             for change in found.changes
         ]
         return {"text": "\n".join(lines(found, to=Terminal())), "remedies": remedies}
+
+    def _remedy_command(self, change: Change, files: Files, pod: PodChoice) -> str | None:
+        """Return the line that makes a change which the page cannot make, or the one that explains it elsewhere."""
+        if change.edit is not None or change.pod is not None:
+            return None
+        if not change.command:
+            return self.command(files, pod)
+        return change.command + (f" {self.cluster.option}" if self.cluster.origin is Origin.LIVE else "")
 
     def command(self, files: Files, pod: PodChoice) -> str:
         """Return the command line that explains the same decision."""
@@ -751,6 +785,13 @@ class _Film:
         if self._last is not None and (not self._frames or self._frames[-1]["at"] != self._last_at):
             self._take(self._last_at, self._last)
         return {"frames": self._frames, "used": self._used}
+
+
+def _pod_text(pod: objects.Pod) -> str:
+    made = msgspec.to_builtins(pod)
+    meta = {name: each for name, each in made["metadata"].items() if name in _KEPT_METADATA and each}
+    spec = _without_empty({name: each for name, each in made["spec"].items() if name not in _DROPPED_SPEC})
+    return yaml_text({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
 
 # --- parts of answers ------------------------------------------------------------------------------------

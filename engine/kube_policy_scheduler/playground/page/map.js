@@ -120,7 +120,7 @@ export class NodeMap {
     pen.textBaseline = "top";
     for (const block of this.blocks) {
       if (!block.header) continue;
-      const label = `${block.group.label} · ${block.group.nodes.length.toLocaleString("en")}`;
+      const label = [block.group.label, block.group.nodes.length.toLocaleString("en"), block.group.note].filter(Boolean).join(" · ");
       pen.save();
       pen.beginPath();
       pen.rect(block.x, block.y, block.width, HEADER);

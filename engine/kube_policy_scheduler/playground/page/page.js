@@ -233,6 +233,7 @@ function take(found, files, clause) {
     const former = state.verdict;
     state.verdict = found.verdict;
     if (!state.before) state.before = former;
+    showGang(former?.gang);
     if (clause !== null) {
       const shown = found.verdict.clauses[clause];
       if (shown) state.values = shown.values;
@@ -472,12 +473,38 @@ function setNames(names, version) {
   arrange();
 }
 
+/** Return what is said of a domain of the gang that the pod is of: taken, or how much room it has. */
+function roomOf(label) {
+  const gang = state.verdict?.gang;
+  if (!gang || $("group").value !== "gang") return "";
+  if (label === gang.taken) return "★ taken by the gang";
+  const found = gang.rooms.find((each) => each.domain === label);
+  return found ? `room for ${whole(found.room)} of ${many(found.needed, "pod")}` : "";
+}
+
+/** Show the domains of the pod's gang as groups, once the pod has one; the group that was chosen before comes back. */
+function showGang(former) {
+  const gang = state.verdict?.gang ?? null, select = $("group");
+  const option = [...select.options].find((each) => each.value === "gang");
+  const same = JSON.stringify(former ?? null) === JSON.stringify(gang);
+  if (same) return;
+  state.groups.gang = gang?.domains ?? null;
+  option.hidden = option.disabled = !gang;
+  if (gang) option.textContent = `gang: ${gang.key}`;
+  if (gang && former?.key !== gang.key && select.value !== "gang") {
+    state.groupBefore = select.value;
+    select.value = "gang";
+  } else if (!gang && select.value === "gang") select.value = state.groupBefore ?? "none";
+  arrange();
+}
+
 function arrange() {
   const by = state.groups[$("group").value];
   const all = Array.from({ length: state.names.length }, (_, at) => at);
   let groups = [{ label: "", nodes: all }];
   if (by) {
-    groups = by.names.map((label) => ({ label: label || `no ${$("group").value}`, nodes: [] }));
+    const what = $("group").value === "gang" ? state.verdict.gang.key : $("group").value;
+    groups = by.names.map((label) => ({ label: label || `no ${what}`, note: label ? roomOf(label) : "", nodes: [] }));
     for (const at of all) groups[by.of[at]]?.nodes.push(at);
     groups = groups.filter((group) => group.nodes.length).sort((a, b) => a.label.localeCompare(b.label, "en", { numeric: true }));
   }
@@ -902,8 +929,8 @@ function remedy(found) {
       $("yaml").value = found.yaml;
       $("yaml").dispatchEvent(new Event("input"));
     });
-  } else if (found.command) act = button(`Copy: ${found.title}`, () => copy(found.command, "Copied the command."));
-  return make("li", {}, act || make("strong", { textContent: found.title }), make("span", { className: "quiet", textContent: found.detail || "" }));
+  } else act = button(`Copy: ${found.title}`, () => copy(found.command, `Copied: ${found.command}`), { title: found.command });
+  return make("li", {}, act, make("span", { className: "quiet", textContent: found.detail || "" }));
 }
 
 // --- time ---------------------------------------------------------------------------------------------------
@@ -1156,13 +1183,14 @@ function begin(found, saved) {
   state.pods = found.pods;
   state.groups.zone = found.zones || null;
   state.groups.rack = found.racks || null;
+  state.groups.gang = null;
   state.verdict = state.against = state.before = state.simulation = null;
   state.pinned = state.focused = state.hovered = -1;
   play(false);
   $("track").hidden = $("player").hidden = true;
   const { name, nodes, pods, source } = found.cluster;
   $("cluster").replaceChildren(`${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `, make("span", { className: "tag", textContent: SOURCES[source] || source }));
-  for (const option of $("group").options) option.disabled = option.value !== "none" && !state.groups[option.value];
+  for (const option of $("group").options) option.hidden = option.disabled = option.value !== "none" && !state.groups[option.value];
   if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
   state.files = Object.fromEntries(found.files.map((each) => [each.name, each.text]));
   state.saved = saved || { ...state.files };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -160,6 +161,10 @@ class Change:
     """Where the pod would go."""
     edit: Edit | None = None
     """Of the policy's text, for a change of the policy."""
+    pod: objects.Pod | None = None
+    """The changed pod, for a change of the pod."""
+    command: str = ""
+    """The `kubectl` line that makes it, for a change of a node; "": there is none."""
 
 
 def fitting(inputs: DecisionInputs) -> BoolArray | None:
@@ -179,12 +184,13 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
     found: list[Change] = []
 
-    def attempt(kind: str, text: str, changed: DecisionInputs, edit: Edit | None = None) -> bool:
+    def attempt(kind: str, text: str, changed: DecisionInputs, edit: Edit | None = None, command: str = "") -> bool:
         fits = fitting(changed)
         if fits is None:
             return False
         host = changed.decide().host
-        found.append(Change(kind, text, int(fits.sum()), host or "", edit))
+        pod = changed.manifest if kind == "pod" else None
+        found.append(Change(kind, text, int(fits.sum()), host or "", edit, pod, command))
         return host is not None
 
     _requests(inputs, attempt)
@@ -195,9 +201,9 @@ def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
             with _changed_claim(inputs.cluster, claim):
                 if attempt("claim", text, inputs):
                     break
-    for node, text in _node_changes(asked):
+    for node, text, command in _node_changes(asked):
         with _changed_node(inputs.cluster, node):
-            attempt("node", text, inputs)
+            attempt("node", text, inputs, command=command)
     for edit in edits(inputs, asked):
         attempt("policy", edit.text, edit.inputs, edit.edit)
     for node, text in _new_nodes(inputs):
@@ -480,8 +486,11 @@ def _smaller(claim: objects.ResourceClaim, unmet: Sequence[ClaimsOnNode]) -> Ite
 # --- nodes -----------------------------------------------------------------------------------------------
 
 
-def _node_changes(asked: Refusals) -> Iterator[tuple[objects.Node, str]]:
-    """Return changes of the closest nodes: uncordoned, ready, without taints, labelled as the pod wants."""
+def _node_changes(asked: Refusals) -> Iterator[tuple[objects.Node, str, str]]:
+    """Return changes of the closest nodes: uncordoned, ready, without taints, labelled as the pod wants.
+
+    Each comes with its text and its command.
+    """
     frame = asked.frame
     selector = frame.template.spec.node_selector or {}
     for row in asked.nearest(_MOST_NODES):
@@ -491,25 +500,34 @@ def _node_changes(asked: Refusals) -> Iterator[tuple[objects.Node, str]]:
         if node.spec.unschedulable:
             taints = [t for t in node.spec.taints or () if t.key != "node.kubernetes.io/unschedulable"]
             spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
-            yield msgspec.structs.replace(node, spec=spec), f"uncordon {name}"
+            yield msgspec.structs.replace(node, spec=spec), f"uncordon {name}", _kubectl("uncordon", name)
         elif hard:
             left = [t for t in node.spec.taints or () if t.effect not in HARD or _key(t) not in hard]
             spec = msgspec.structs.replace(node.spec, taints=left)
             texts = " and ".join(taint_text(taint) for taint in hard)
-            yield msgspec.structs.replace(node, spec=spec), f"remove the taint {texts} from {name}"
+            command = _kubectl("taint", "node", name, *(f"{taint_text(taint)}-" for taint in hard))
+            yield msgspec.structs.replace(node, spec=spec), f"remove the taint {texts} from {name}", command
         wrong = {key: value for key, value in sorted(selector.items()) if info.labels.get(key) != value}
         if wrong:
             labels = {**info.labels, **wrong}
             texts = ", ".join(f"{key}={value}" for key, value in wrong.items())
             meta = msgspec.structs.replace(node.metadata, labels=labels)
-            yield msgspec.structs.replace(node, metadata=meta), f"label {name} with {texts}"
+            command = _kubectl(
+                "label", "node", name, *(f"{key}={value}" for key, value in wrong.items()), "--overwrite"
+            )
+            yield msgspec.structs.replace(node, metadata=meta), f"label {name} with {texts}", command
         if info.conditions.get("Ready") != "True":
             others = [c for c in node.status.conditions or () if c.type != "Ready"]
             ready = objects.NodeCondition(type="Ready", status="True")
             taints = [t for t in node.spec.taints or () if not t.key.startswith("node.kubernetes.io/not-ready")]
             status = msgspec.structs.replace(node.status, conditions=[*others, ready])
             spec = msgspec.structs.replace(node.spec, taints=taints)
-            yield msgspec.structs.replace(node, status=status, spec=spec), f"{name} becomes ready"
+            yield msgspec.structs.replace(node, status=status, spec=spec), f"{name} becomes ready", ""
+
+
+def _kubectl(*words: str) -> str:
+    """Return a line for a shell; strangers may have written the names in a saved cluster."""
+    return shlex.join(("kubectl", *words))
 
 
 def _key(taint: objects.Taint) -> TaintKey:

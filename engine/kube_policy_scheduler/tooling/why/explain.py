@@ -156,7 +156,7 @@ def explain(
         pending: the pods that wait, for those of its gang.
         rivals: those of them that the same policy governs, for a strict order.
     """
-    inputs, no_domain = _in_domain(inputs)
+    inputs, no_domain = in_domain(inputs)
     asked = refusals(inputs)
     decision = inputs.decide()
     held, fits = inputs.hold_reason(), len(asked.evaluation.feasible)
@@ -235,7 +235,7 @@ def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
     return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
 
 
-def _in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, Shortfall | None]:
+def in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, Shortfall | None]:
     """Return the inputs on the nodes where the pod's gangs are, and why no domain has room for them, if so."""
     try:
         requirements = inputs.gang_requirements()

@@ -236,6 +236,7 @@ def data(found: Explanation) -> dict[str, Any]:
         done["room"]["sentence"] = _room(found, found.room)
     for change in done["changes"]:
         del change["edit"]  # offsets in a text that the reader does not have; `text` says it with its line
+        del change["pod"]
     if found.ranking is not None:
         for made, term in zip(done["ranking"]["terms"], found.ranking.terms, strict=True):
             for part, values in zip(made["parts"], term.parts, strict=True):
