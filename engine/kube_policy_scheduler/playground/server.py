@@ -151,17 +151,21 @@ class _SaveTest(_OnPod, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Open(_Request, frozen=True):
-    path: str
+    path: str = ""
+    live: bool = False
 
 
 class Doors(Protocol):
-    """What leads out of the page: files and clusters. All of it runs in the thread, and raises a `RequestError`."""
+    """What leads out of the page: files and clusters. All of it runs in a thread, and raises a `RequestError`."""
 
     def open(self, path: str) -> tuple[OpenedCluster, Measure]:
         """Return the cluster in a file below the folder that the command was started in."""
 
+    def live(self) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster of the kubeconfig, listed now."""
+
     def refresh(self) -> tuple[OpenedCluster, Measure]:
-        """Return the cluster as it is now."""
+        """Return the cluster that was opened last as it is now."""
 
     def save(self, name: str, text: str, *, replaced: str) -> None:
         """Write a policy back to the file that it was opened from, unless the file has another text by now.
@@ -180,6 +184,10 @@ class NoDoors:
     def open(self, path: str) -> tuple[OpenedCluster, Measure]:
         """Refuse."""
         raise RequestError("this playground opens no other files")
+
+    def live(self) -> tuple[OpenedCluster, Measure]:
+        """Refuse."""
+        raise RequestError("this playground opens no other clusters")
 
     def refresh(self) -> tuple[OpenedCluster, Measure]:
         """Refuse."""
@@ -228,6 +236,8 @@ class Playground:
         self._evaluation: Job | None = None
         """The newest."""
         self._simulating = Worker("playground-simulation", most_waiting=MOST_WAITING)
+        self._reading = Worker("playground-reading", most_waiting=1)
+        """Reads clusters, which may take long; meanwhile, the page can be used."""
         self._worker = Worker("playground", most_waiting=MOST_WAITING, recover=session.reopen)
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -252,6 +262,8 @@ class Playground:
             app.router.add_post(f"/api/{path}", self._answering(answered))
         app.router.add_post("/api/evaluate", self._evaluate)
         app.router.add_post("/api/lint", self._lint)
+        app.router.add_post("/api/open", self._open)
+        app.router.add_post("/api/refresh", self._refresh)
         app.router.add_post("/api/simulate", self._simulate)
         async with contextlib.AsyncExitStack() as stack:
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
@@ -259,6 +271,7 @@ class Playground:
             stack.push_async_callback(runner.cleanup)
             stack.callback(self._worker.end)
             stack.callback(self._simulating.end)
+            stack.callback(self._reading.end)
             site = web.TCPSite(runner, HOST, self._port, backlog=32)
             try:
                 await site.start()
@@ -309,7 +322,7 @@ class Playground:
     def _questions(self) -> Mapping[str, Answered]:
         session = self._session
         return {
-            "state": Answered(_Request, lambda _: session.state()),
+            "state": Answered(_Request, lambda _: self._state()),
             "values": Answered(_Values, lambda asked: {"values": session.values(asked.clause, side=asked.side)}),
             "complete": Answered(
                 _Place, lambda asked: {"items": session.complete(asked.files, asked.file, asked.offset)}
@@ -321,15 +334,31 @@ class Playground:
             "why": Answered(_OnPod, lambda asked: session.why(asked.files, asked.pod)),
             "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
             "share": Answered(_Share, self._share),
-            "open": Answered(_Open, lambda asked: self._opened(self._doors.open(asked.path)), _LONG_SECONDS),
-            "refresh": Answered(_Request, lambda _: self._opened(self._doors.refresh()), _LONG_SECONDS),
             "save": Answered(_Save, self._save),
             "save-test": Answered(_SaveTest, self._save_test, _LONG_SECONDS),
         }
 
-    def _opened(self, found: tuple[OpenedCluster, Measure]) -> dict[str, Any]:
-        self._session.open(*found)
-        return self._session.state()
+    def _state(self) -> dict[str, Any]:
+        state, taken = self._session.state(), self._session.cluster.taken
+        state["cluster"]["age"] = max(0.0, time.time() - taken) if taken is not None else None
+        return state
+
+    async def _open(self, request: web.Request) -> web.StreamResponse:
+        asked = _decoded(await request.read(), _Open)
+        doors = self._doors
+        return await self._opened(doors.live if asked.live else lambda: doors.open(asked.path))
+
+    async def _refresh(self, _: web.Request) -> web.StreamResponse:
+        return await self._opened(self._doors.refresh)
+
+    async def _opened(self, read: Callable[[], tuple[OpenedCluster, Measure]]) -> web.StreamResponse:
+        found = await self._reading.do(read, seconds=_LONG_SECONDS)
+
+        def work() -> bytes:
+            self._session.open(*found)
+            return orjson.dumps(self._state(), option=_OPTIONS)
+
+        return _json(await self._worker.do(work, seconds=_LONG_SECONDS))
 
     def _share(self, asked: _Share) -> dict[str, Any]:
         session, cluster = self._session, self._session.cluster

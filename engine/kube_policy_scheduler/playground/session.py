@@ -120,6 +120,10 @@ class OpenedCluster:
     """Metrics that have values, for completion."""
     option: str = ""
     """The options of `policyctl` that mean this cluster; "": none do."""
+    taken: float | None = None
+    """When the cluster was like this, Unix seconds; None: nobody knows, or it never changes."""
+    problems: Callable[[], Sequence[str]] = tuple
+    """Returns why metrics have no values, in sentences."""
 
 
 class PodChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,6 +243,7 @@ class Session:
             "cluster": {
                 "name": cluster.name,
                 "source": cluster.origin.value,
+                "again": cluster.origin is Origin.LIVE or bool(cluster.option),
                 "nodes": nodes.size,
                 "pods": len(self._state.pods),
                 "waiting": len(waits),
@@ -351,6 +356,7 @@ class Session:
                 answer["against"] = self._shown_verdict("against", other, pod, clause, known_names, go_on)
         except DocumentError as error:
             found.extend(_diagnostic(each) for each in error.diagnostics)
+        answer["problems"] = list(self.cluster.problems())
         return answer
 
     def lint(self, files: Files, *, go_on: Checkpoint = _go_on) -> list[dict[str, Any]]:

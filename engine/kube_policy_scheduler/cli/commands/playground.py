@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 _LONGEST_PATH = 1000
 _SHARED = re.compile(r'\s*\{\s*"playground"')
 _MOST_KEPT = 64
-"""Sets of queries whose answers are kept; a policy that is edited asks the same ones again."""
+"""Sets of queries whose answers are kept."""
 
 
 @click.command(epilog=EPILOG)
@@ -173,59 +174,91 @@ class _ClusterSources:
             click.ClickException: the live cluster cannot be read.
         """
         from kube_policy_scheduler.playground.opening import start
-        from kube_policy_scheduler.playground.session import OpenedCluster, Origin
 
         if self._clusters:
             return self.saved(self._clusters)
-        if not self._live:
-            started = start()
-            now = started.cluster.now
-            if self._metrics is None and self._url is None:
-                return started.cluster, lambda queries: started.metrics.signals(queries, now=now)
-            return started.cluster, self._measure(now)
+        if self._live:
+            return self.live()
+        started = start()
+        now = started.cluster.now
+        if self._metrics is None and self._url is None:
+            return started.cluster, lambda queries: started.metrics.signals(queries, now=now)
+        measure, problems = self._measure(now)
+        return replace(started.cluster, problems=problems), measure
+
+    def live(self) -> tuple[OpenedCluster, Measure]:
+        """List the cluster of the kubeconfig; nothing is ever written to it.
+
+        Raises:
+            click.ClickException: it cannot be read.
+        """
+        from kube_policy_scheduler.playground.session import OpenedCluster, Origin
+
+        began = time.time()
         things, moment = cluster_sources.cluster_at(
             (), kubeconfig=self._kubeconfig, context=self._context, now=self._now
         )
         options = [("--kubeconfig", self._kubeconfig), ("--context", self._context)]
         option = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)
+        measure, problems = self._measure(moment)
         name = self._context or "current context"
-        return OpenedCluster(name, Origin.LIVE, things, moment, option=option), self._measure(moment)
+        opened = OpenedCluster(name, Origin.LIVE, things, moment, option=option, taken=began, problems=problems)
+        return opened, measure
 
     def saved(self, paths: Sequence[Path], *, name: str = "") -> tuple[OpenedCluster, Measure]:
         """Read saved clusters; name: what people know them by, "": their paths."""
         from kube_policy_scheduler.playground.session import OpenedCluster, Origin
 
+        began = time.time()
         things, moment = cluster_sources.cluster_at(paths, kubeconfig=None, context=None, now=self._now)
+        taken = moment if self._now is None and moment < began else None  # else it is the clock
         option = " ".join(f"--cluster {shlex.quote(str(path))}" for path in paths)
+        measure, problems = self._measure(moment)
         name = name or ", ".join(map(str, paths))
-        return OpenedCluster(name, Origin.SNAPSHOT, things, moment, option=option), self._measure(moment)
+        opened = OpenedCluster(name, Origin.SNAPSHOT, things, moment, option=option, taken=taken, problems=problems)
+        return opened, measure
 
-    def _measure(self, now: float) -> Measure:
-        """Return what knows the metrics: a file, Prometheus, which is asked once for each query, or nothing."""
+    def _measure(self, now: float) -> tuple[Measure, Callable[[], Sequence[str]]]:
+        """Return what knows the metrics, and what says why they have no values.
+
+        That is a file, Prometheus, which is asked once for each query, or nothing.
+        """
         from kube_policy_scheduler.cluster.signals import Signals
         from kube_policy_scheduler.documents.yaml_document import parse_document
         from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
         if self._metrics is not None:
             found = read_metrics(parse_document(files.source(self._metrics)))
-            return lambda queries: found.signals(queries, now=now)
-        return _asked_once(self._url) if self._url is not None else lambda queries: Signals.EMPTY
+            return lambda queries: found.signals(queries, now=now), tuple
+        if self._url is None:
+            return lambda queries: Signals.EMPTY, tuple
+        asked = _AskedOnce(self._url)
+        return asked.measure, lambda: tuple(asked.problems)
 
 
-def _asked_once(url: str) -> Measure:
-    from kube_policy_scheduler.cluster.signals import Signals
+class _AskedOnce:
+    """Prometheus, asked once for each query: a policy that is edited asks the same ones again."""
 
-    known: dict[tuple[Query, ...], Signals] = {}
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._known: dict[tuple[Query, ...], tuple[Signals, list[str]]] = {}
+        self.problems: list[str] = []
+        """Why the last queries have no answer."""
 
-    def measure(queries: Sequence[Query]) -> Signals:
+    def measure(self, queries: Sequence[Query]) -> Signals:
+        """Return the answers."""
+        from kube_policy_scheduler.cluster.signals import Signals
+
         key = tuple(queries)
-        if key not in known:
-            if len(known) >= _MOST_KEPT:
-                known.clear()
-            known[key] = cluster_sources.measured(url, key).signals if key else Signals.EMPTY
-        return known[key]
-
-    return measure
+        if key not in self._known:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            found = cluster_sources.measured(self._url, key) if key else None
+            failures = found.failures if found is not None else {}
+            problems = [f"{promql}: {why}" for promql, why in failures.items()]
+            self._known[key] = found.signals if found is not None else Signals.EMPTY, problems
+        answers, self.problems = self._known[key]
+        return answers
 
 
 # --- what the page may open and write --------------------------------------------------------------------
@@ -238,6 +271,8 @@ class FileDoors:
         self._folder = folder.resolve()
         self._policies = policies
         self._sources = sources
+        self._newest = sources.opened
+        """Reads the cluster that was opened last."""
 
     def open(self, path: str) -> tuple[OpenedCluster, Measure]:
         """Return the cluster in a file below the folder.
@@ -246,15 +281,28 @@ class FileDoors:
             RequestError: it is elsewhere, or not a cluster.
         """
         found = self._below(path, must_exist=True)
-        return self._read(lambda: self._sources.saved([found], name=str(found.relative_to(self._folder))))
+        return self._opened(lambda: self._sources.saved([found], name=str(found.relative_to(self._folder))))
 
-    def refresh(self) -> tuple[OpenedCluster, Measure]:
-        """Return the cluster that the command line names, read again.
+    def live(self) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster of the kubeconfig, listed now.
 
         Raises:
             RequestError: it cannot be read.
         """
-        return self._read(self._sources.opened)
+        return self._opened(self._sources.live)
+
+    def refresh(self) -> tuple[OpenedCluster, Measure]:
+        """Return the cluster that was opened last, at first the one that the command line names, read again.
+
+        Raises:
+            RequestError: it cannot be read.
+        """
+        return self._opened(self._newest)
+
+    def _opened(self, read: Callable[[], tuple[OpenedCluster, Measure]]) -> tuple[OpenedCluster, Measure]:
+        found = self._read(read)
+        self._newest = read
+        return found
 
     def save(self, name: str, text: str, *, replaced: str) -> None:
         """Write a policy back; replaced: the text that the page believes to be in the file.

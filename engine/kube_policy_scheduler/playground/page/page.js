@@ -229,10 +229,11 @@ function take(found, files, clause) {
   state.ms = found.ms;
   state.stale = !found.verdict;
   if (found.verdict) {
-    if (found.verdict.names) setNames(found.verdict.names, found.verdict.namesVersion);
-    const former = state.verdict;
+    const renamed = found.verdict.names;
+    const former = renamed ? null : state.verdict;
     state.verdict = found.verdict;
-    if (!state.before) state.before = former;
+    if (renamed) setNames(renamed, found.verdict.namesVersion);
+    state.before = renamed ? null : (state.before ?? former);
     showGang(former?.gang);
     if (clause !== null) {
       const shown = found.verdict.clauses[clause];
@@ -243,6 +244,7 @@ function take(found, files, clause) {
     state.summaries = null;
   }
   state.against = found.against;
+  $("metrics-error").textContent = found.problems.map((each) => `No value of the metric ${each}`).join("\n");
   sums.clear();
   showAll(files);
   showNotes();
@@ -1094,6 +1096,10 @@ $("open").addEventListener("submit", (event) => {
   });
 });
 async function open() {
+  if ($("open-live").checked) {
+    const found = await ask("open", { live: true });
+    return begin({ ...found, files: Object.entries(state.files).map(([name, text]) => ({ name, text })) }, state.saved);
+  }
   const file = $("open-file").files[0], link = $("open-link").value.trim(), path = $("open-path").value.trim();
   if (file) {
     if (file.size > MOST_SHARED) throw new Refused("the file has more than 4 MB");
@@ -1105,7 +1111,7 @@ async function open() {
   } else if (path) {
     const found = await ask("open", { path });
     begin({ ...found, files: Object.entries(state.files).map(([name, text]) => ({ name, text })) }, state.saved);
-  } else throw new Refused("name a snapshot, choose a file, or paste a link");
+  } else throw new Refused("choose your cluster, name a snapshot, choose a file, or paste a link");
 }
 
 $("test-button").addEventListener("click", () => {
@@ -1179,29 +1185,109 @@ $("help-button").addEventListener("click", () => $("help").showModal());
 const SOURCES = { fixture: "example", snapshot: "snapshot, read-only", live: "live, read-only" };
 
 function begin(found, saved) {
-  state.cluster = found.cluster;
-  state.pods = found.pods;
-  state.groups.zone = found.zones || null;
-  state.groups.rack = found.racks || null;
-  state.groups.gang = null;
   state.verdict = state.against = state.before = state.simulation = null;
   state.pinned = state.focused = state.hovered = -1;
+  state.groups.gang = null;
   play(false);
   $("track").hidden = $("player").hidden = true;
-  const { name, nodes, pods, source } = found.cluster;
-  $("cluster").replaceChildren(`${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `, make("span", { className: "tag", textContent: SOURCES[source] || source }));
-  for (const option of $("group").options) option.hidden = option.disabled = option.value !== "none" && !state.groups[option.value];
-  if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
   state.files = Object.fromEntries(found.files.map((each) => [each.name, each.text]));
   state.saved = saved || { ...state.files };
+  setCluster(found);
+  if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
   setNames(found.names, found.namesVersion);
-  $("pods").replaceChildren(...found.pods.map((each) => make("option", { value: each.key, textContent: `${each.key} (${each.node ? `on ${each.node}` : each.phase.toLowerCase()})` })), make("option", { value: "", textContent: "a pod that you write" }));
   mine.forget();
   showFile(Object.keys(state.files)[0]);
   showColours();
   if (found.pod?.yaml) $("yaml").value = found.pod.yaml;
   return choosePod(found.pod ? found.pod.key ?? "" : found.pods[0]?.key ?? "");
 }
+
+function setCluster(found) {
+  state.cluster = found.cluster;
+  state.pods = found.pods;
+  state.groups.zone = found.zones || null;
+  state.groups.rack = found.racks || null;
+  const { name, nodes, pods, source, again } = found.cluster;
+  $("cluster").replaceChildren(`${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `, make("span", { className: "tag", textContent: SOURCES[source] || source }));
+  for (const option of $("group").options) option.hidden = option.disabled = option.value !== "none" && !state.groups[option.value];
+  $("pods").replaceChildren(...found.pods.map((each) => make("option", { value: each.key, textContent: `${each.key} (${each.node ? `on ${each.node}` : each.phase.toLowerCase()})` })), make("option", { value: "", textContent: "a pod that you write" }));
+  $("pods").value = state.pod.key ?? "";
+  $("freshness").hidden = !again;
+  $("follow-label").hidden = source !== "live";
+  if (source !== "live") follow(false);
+  state.read = performance.now();
+  state.unreachable = null;
+  showAge();
+}
+
+// --- how old the cluster is ------------------------------------------------------------------------------------
+
+const FOLLOW_MS = 10_000;
+const ago = (seconds) => (seconds < 90 ? `${whole(seconds)} s` : seconds < 5400 ? `${whole(seconds / 60)} min` : seconds < 129600 ? `${whole(seconds / 3600)} h` : many(Math.round(seconds / 86400), "day"));
+function showAge() {
+  const cluster = state.cluster;
+  if (!cluster) return;
+  const now = performance.now();
+  const age = cluster.age === null ? "" : `${cluster.source === "live" ? "listed" : "taken"} ${ago(cluster.age + (now - state.read) / 1000)} ago`;
+  const trouble = state.unreachable && `not reachable for ${ago((now - state.unreachable.since) / 1000)}${following ? ", trying again" : ""}: ${state.unreachable.why}`;
+  $("age").textContent = [age, trouble].filter(Boolean).join("; ");
+  $("age").className = trouble ? "bad" : "quiet";
+}
+setInterval(showAge, 5000);
+
+let reading = false;
+async function readAgain() {
+  if (reading) return;
+  reading = true;
+  $("again").disabled = true;
+  try {
+    renew(await ask("refresh"));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    state.unreachable = { since: state.unreachable?.since ?? performance.now(), why: error.message };
+    showAge();
+  } finally {
+    reading = false;
+    $("again").disabled = false;
+  }
+}
+/** Show the same cluster as it is by now; what was chosen stays. */
+function renew(found) {
+  const pinned = state.names[state.pinned];
+  const same = found.names.length === state.names.length && found.names.every((name, at) => name === state.names[at]);
+  setCluster(found);
+  if (same) {
+    state.namesVersion = found.namesVersion;
+    arrange();
+  } else {
+    state.hovered = state.focused = -1;
+    state.pinned = found.names.indexOf(pinned);
+    play(false);
+    state.simulation = null;
+    $("track").hidden = $("player").hidden = true;
+    if (state.colour === "time") state.colour = "total";
+    if (state.stale) {
+      state.verdict = null; // it is of other nodes
+      setNames(found.names, found.namesVersion);
+    }
+  }
+  sums.clear();
+  state.before = state.verdict;
+  if (state.pod.key && !state.pods.some((each) => each.key === state.pod.key)) choosePod(state.pods[0]?.key ?? "");
+  else evaluate();
+}
+let following = 0;
+function follow(on) {
+  clearInterval(following);
+  following = on ? setInterval(() => document.hidden || readAgain(), FOLLOW_MS) : 0;
+  $("follow").checked = on;
+  showAge();
+}
+$("again").addEventListener("click", readAgain);
+$("follow").addEventListener("change", () => {
+  follow($("follow").checked);
+  if (following) readAgain();
+});
 
 async function start() {
   if (!token) throw new Refused("this address has no token: start policyctl playground, and open the address that it prints; a link is opened there with Open…");
