@@ -66,10 +66,19 @@ def captured() -> CapturedTest:
 
 
 def test_a_saved_cluster_below_the_folder_can_be_opened(doors: FileDoors) -> None:
+    assert doors.refresh()[0].origin is Origin.FIXTURE
     cluster, _ = doors.open("cluster.json")
     assert (cluster.origin, len(cluster.things)) == (Origin.SNAPSHOT, 1)
-    refreshed, _ = doors.refresh()
-    assert refreshed.origin is Origin.FIXTURE
+
+
+def test_the_cluster_that_was_opened_last_is_read_again(doors: FileDoors, folder: Path) -> None:
+    doors.open("cluster.json")
+    file = folder / "cluster.json"
+    file.write_text(json.dumps(CLUSTER | {"items": []}))
+    with pytest.raises(RequestError, match="has no objects"):
+        doors.refresh()
+    file.write_text(json.dumps(CLUSTER))
+    assert doors.refresh()[0].name == "cluster.json"
 
 
 LINKS = ["link.json", "linked/cluster.json", "ring"]
