@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kube_policy_scheduler.playground.opening import start, start_policy
-from kube_policy_scheduler.playground.server import Playground
-from kube_policy_scheduler.playground.session import Session
 from tests.fakes.browser import Browser, View, browser
+from tests.playground.serving import example, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 __all__ = ["browser"]
 
-FILE = "start.policy"
 EXPECTED = "chosen, of"
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server of its own thread, on the example."""
-    started = start()
-    now = started.cluster.now
-    session = Session(
-        {FILE: start_policy()}, started.cluster, measure=lambda queries: started.metrics.signals(queries, now=now)
-    )
-    loop = asyncio.new_event_loop()
-    ready = threading.Event()
-    found: list[str] = []
-    ended = asyncio.Event()
-
-    async def serve() -> None:
-        async with Playground(session) as server:
-            found.append(server.url)
-            ready.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="playground")
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(30)
-        loop.close()
+    """A server on the example."""
+    with serving(example()) as url:
+        yield url
 
 
 @pytest.fixture
@@ -210,7 +182,7 @@ def test_the_page_can_be_read_by_everybody(address: str, browser: Browser, schem
     """Contrast of 4.5 to 1, a name for each control, no id twice, and no sideways scrolling on a phone."""
     with browser.open(address, width=width, scheme=scheme) as view:
         shows(view, "#verdict", EXPECTED)
-        shows(view, "#reason pre", "goes to")
+        shows(view, "#reason .lead", "goes to")
         assert view.run(lambda page: page.evaluate(READABLE)) == []
         assert view.overflow_px() == 0
         assert view.run(lambda page: page.locator("[role=status][aria-live=polite]").count()) >= 1

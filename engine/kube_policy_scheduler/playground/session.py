@@ -793,9 +793,20 @@ class _Film:
         return {"frames": self._frames, "used": self._used}
 
 
+def _is_default(toleration: Mapping[str, Any]) -> bool:
+    """Return whether the API server gives a pod this toleration by itself."""
+    found = toleration.get("operator"), toleration.get("effect")
+    return toleration.get("key") in _DEFAULT_TOLERATIONS and found == ("Exists", "NoExecute")
+
+
+_DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
 def _pod_text(pod: objects.Pod) -> str:
     made = msgspec.to_builtins(pod)
     meta = {name: each for name, each in made["metadata"].items() if name in _KEPT_METADATA and each}
+    tolerations = made["spec"].get("tolerations") or ()
+    made["spec"]["tolerations"] = [each for each in tolerations if not _is_default(each)]
     spec = _without_empty({name: each for name, each in made["spec"].items() if name not in _DROPPED_SPEC})
     return yaml_text({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 

@@ -256,11 +256,12 @@ let telling = 0;
 function tell() {
   // one sentence after the typing has paused: screen readers are not interrupted at each key
   clearTimeout(telling);
-  const problems = state.diagnostics.filter((each) => each.severity === "error").length;
+  const wrong = state.errors.filter((each) => each.severity === "error");
+  const problems = wrong.length, elsewhere = wrong.find((each) => each.file in state.files && each.file !== state.file);
   const verdict = state.verdict;
   let text, tone;
   if (state.stale) {
-    text = problems ? `${many(problems, "error")}${verdict ? ": the map shows the last policy without errors" : ""}.` : "No policy governs this pod.";
+    text = problems ? `${many(problems, "error")}${elsewhere ? `, in ${elsewhere.file}` : ""}${verdict ? ": the map shows the last policy without errors" : ""}.` : "No policy governs this pod.";
     tone = problems ? "bad" : "warn";
   } else {
     const refused = verdict.refusedBy.reduce((sum, each) => sum + (each >= 0), 0);
@@ -275,7 +276,14 @@ function tell() {
 
 // --- the editor: files, problems, notes ----------------------------------------------------------------
 
-const mine = createEditor($("mine"), {
+/** Make an editor whose text can be reached, and so scrolled, by keys in every browser. */
+function makeEditor(host, given) {
+  const made = createEditor(host, given);
+  host.shadowRoot.querySelector(".cm-content").tabIndex = 0;
+  return made;
+}
+
+const mine = makeEditor($("mine"), {
   words,
   label: "Policy",
   change(text) {
@@ -423,7 +431,7 @@ function compare() {
   for (const id of ["mine-title", "other-side", "map-mine-title", "map-other-side"]) $(id).hidden = !on;
   $("compare-button").setAttribute("aria-pressed", String(on));
   if (on && !other) {
-    other = createEditor($("other"), {
+    other = makeEditor($("other"), {
       words,
       label: "Policy to compare with",
       change(text) {
@@ -435,6 +443,7 @@ function compare() {
     });
   }
   if (on) {
+    if (state.colour === "time") state.colour = "total";
     other.forget();
     other.open(state.file, state.other[state.file]);
   } else state.against = null;
@@ -632,7 +641,7 @@ function mark() {
     }
   }
   const theirs = state.position.get(state.against?.chosen) ?? -1;
-  otherMap.mark([...differ, { node: theirs, colour: tint.good, ground: tint.paper, shape: "star" }, ...marked.slice(1)]);
+  otherMap.mark([...differ, { node: state.colour === "time" ? -1 : theirs, colour: tint.good, ground: tint.paper, shape: "star" }, ...marked.slice(1)]);
 }
 
 function swatch(style) {
@@ -653,7 +662,7 @@ function showLegend(found, theirs) {
   $("legend").dataset.key = key;
   const entries = (side) => side.map(([style, text]) => make("li", {}, swatch(style), text));
   const letter = (text) => make("li", {}, make("strong", { textContent: text }));
-  const sides = theirs ? [letter("A"), ...entries(found), letter("B"), ...entries(theirs)] : entries(found);
+  const sides = theirs && JSON.stringify(theirs) !== JSON.stringify(found) ? [letter("A"), ...entries(found), letter("B"), ...entries(theirs)] : entries(found);
   $("legend").replaceChildren(...sides, ...marks.map((text) => make("li", { textContent: text })));
 }
 
@@ -770,8 +779,14 @@ function pin(node) {
 }
 
 let showing = 0;
+/** Return the node that is told about: the pinned one, the one that is pointed at, else the one that is chosen. */
+function shownNode() {
+  if (state.pinned >= 0) return state.pinned;
+  return pointed() >= 0 ? pointed() : (state.position.get(state.verdict?.chosen) ?? -1);
+}
+
 function showNode() {
-  const node = state.pinned >= 0 ? state.pinned : pointed();
+  const node = shownNode();
   if (node < 0 || node >= state.names.length || state.stale) return;
   clearTimeout(showing);
   const name = state.names[node];
@@ -782,8 +797,7 @@ function showNode() {
     const found = await ask("node", { files: state.files, pod: state.pod, node: name });
     if (asked !== number) return;
     sums.set(name, found);
-    const still = state.pinned >= 0 ? state.pinned : pointed();
-    if (still === node || still < 0) putNode(node, found);
+    if (shownNode() === node) putNode(node, found);
   }), 60);
 }
 
@@ -920,7 +934,10 @@ async function explain() {
   const asked = number;
   const found = await ask("why", { files: state.files, pod: state.pod });
   if (asked !== number) return;
-  $("reason").replaceChildren(make("pre", { textContent: found.text }));
+  // sentences wrap, tables do not
+  const at = found.text.indexOf("\n\n");
+  const [sentences, tables] = at < 0 ? [found.text, ""] : [found.text.slice(0, at), found.text.slice(at + 2)];
+  $("reason").replaceChildren(make("p", { className: "lead", textContent: sentences }), ...(tables ? [make("pre", { textContent: tables })] : []));
   $("remedies").replaceChildren(...found.remedies.map(remedy));
 }
 function remedy(found) {
@@ -954,7 +971,7 @@ async function simulate() {
   $("when").max = Math.max(0, frames - 1);
   const { arrived, placed, evicted, waiting, reasons } = state.simulation.summary;
   const counts = [`${many(arrived, "pod")} arrived`, `${whole(placed)} placed`, `${whole(evicted)} evicted`, `${whole(waiting)} pending in the end`];
-  $("summary").textContent = [counts.join(", "), ...Object.entries(reasons || {}).map(([text, pods]) => `${many(pods, "pod")}: ${text}`)].join(". ");
+  $("summary").textContent = [counts.join(", "), ...Object.entries(reasons || {}).map(([text, pods]) => `Refused ${many(pods, "pod")}: ${text}`)].join(". ");
   state.colour = "time";
   showColours();
   toFrame(0);
