@@ -14,12 +14,20 @@ from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import NoDoors
-from kube_policy_scheduler.playground.session import Measure, OpenedCluster, Origin, RequestError
+from kube_policy_scheduler.playground.session import (
+    Measure,
+    OpenedCluster,
+    Origin,
+    PodChoice,
+    RequestError,
+    Session,
+)
 from kube_policy_scheduler.playground.sharing import read_share
 from kube_policy_scheduler.tooling.tester.run import State
 from tests.fakes.browser import Browser, View, browser
 from tests.playground.serving import FILE, example, serving
 from tests.playground.test_page import EXPECTED, picture, shows, write
+from tests.playground.test_session import GANG, racks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -206,6 +214,23 @@ def test_all_of_it_with_the_keyboard_alone(view: View) -> None:
     shows(view, "#verdict", "B: ")
     press(view, "Alt+b", "Alt+t")
     assert view.texts("#rows tr")
+
+
+def test_the_racks_of_a_gang_are_groups_of_the_map(browser: Browser) -> None:
+    session = Session({"a.policy": GANG.format(4)}, racks(members=8), pod=PodChoice(key="default/train-0"))
+    with serving(session) as address, browser.open(address) as view:
+        shows(view, "#verdict", "is chosen, of 3 nodes that fit; 3 refused")
+        assert view.run(lambda page: page.locator("#group").input_value()) == "gang"
+        shows(view, "#node", "total")
+        before = view.run(picture)
+        view.run(lambda page: write(page, GANG.format(8)))
+        shows(view, "#verdict", "r0 (rack) has room for 6 of 8 pods")
+        shows(view, "#node", "Point at a node")
+        assert view.run(picture) != before
+        view.run(lambda page: write(page, "score node.free.cpu"))
+        shows(view, "#verdict", "is chosen, of 6 nodes")
+        assert view.run(lambda page: page.locator("#group").input_value()) == "none"
+        assert view.troubles == []
 
 
 class Away(NoDoors):

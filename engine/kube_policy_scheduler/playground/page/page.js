@@ -787,8 +787,9 @@ function shownNode() {
 
 function showNode() {
   const node = shownNode();
-  if (node < 0 || node >= state.names.length || state.stale) return;
+  if (state.stale) return;
   clearTimeout(showing);
+  if (node < 0 || node >= state.names.length) return void putHint();
   const name = state.names[node];
   const known = sums.get(name);
   if (known) return void putNode(node, known);
@@ -799,6 +800,12 @@ function showNode() {
     sums.set(name, found);
     if (shownNode() === node) putNode(node, found);
   }), 60);
+}
+
+function putHint() {
+  if ($("node").dataset.key === "") return;
+  $("node").dataset.key = "";
+  $("node").replaceChildren(make("p", { className: "quiet", textContent: "Point at a node for its sum; click or press Enter to pin it." }));
 }
 
 function putNode(node, found) {
@@ -1061,7 +1068,7 @@ async function share() {
   $("share-link").value = found.link || "";
   $("share-copy").disabled = !found.link;
   $("share-note").textContent = found.link
-    ? "The receiver opens the link in a playground: Open…, then A shared link."
+    ? "The receiver opens the link in a playground: Open…, What somebody shared."
     : "A link would be longer than many programs take: save the file.";
   if (!$("share").open) $("share").showModal();
 }
