@@ -45,6 +45,8 @@ NOT_FOUND = "not found"
 """kube-scheduler's message if PreFilter ended before DynamicResources could leave its state behind."""
 MIN_CANDIDATES = 100
 MIN_CANDIDATES_PERCENT = 10
+_AT_ONCE = 64
+"""Nodes that are tried together where only some of them may be needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +325,7 @@ def _search(
     found: dict[int, Victims] = {}
     refused: set[int] = set()
     unknown = trial.open(first)
-    trial.look_at(unknown[:most_trials])
-    for row in unknown[:most_trials].tolist():
-        _try(trial, row, found, refused, why_not)
+    _try(trial, unknown[:most_trials], found, refused, why_not)
     if most_trials is not None and len(unknown) > most_trials:
         return None
     checked = first[~np.isin(first, list(refused))] if refused else first
@@ -333,27 +333,29 @@ def _search(
         candidates = trial.candidates(checked, found) if len(checked) else None
         if candidates is not None and (len(first) == len(hopeful) or candidates.any_harmless):
             return candidates, why_not
-    # one by one until there are enough, one of them without a violated budget
+    # a few at a time until there are enough, one of them without a violated budget
     order = np.concatenate((hopeful[start:], hopeful[:start]))
     ordered: dict[int, Victims] = {}
     harmless = 0
     unknown = trial.open(order[enough:])
-    trial.look_at(unknown[:most_trials])
     last = int(unknown[most_trials]) if most_trials is not None and len(unknown) > most_trials else None
-    for row in order.tolist():
-        if row in refused:
-            continue
-        if row == last:
-            return None
-        if row not in found:
-            _try(trial, row, found, refused, why_not)
-        victims = found.get(row)
-        if victims is None:
-            continue
-        ordered[row] = victims
-        harmless += not victims.violations
+    for begin in range(0, len(order), _AT_ONCE):
+        some = order[begin : begin + _AT_ONCE]
+        ends = last is not None and bool((some == last).any())
+        if ends:
+            some = some[: int((some == last).argmax())]
+        new = [row for row in some.tolist() if row not in found and row not in refused]
+        _try(trial, np.array(new, np.int64), found, refused, why_not)
+        for row in some.tolist():
+            victims = found.get(row)
+            if victims is None or (harmless and len(ordered) >= enough):
+                continue
+            ordered[row] = victims
+            harmless += not victims.violations
         if harmless and len(ordered) >= enough:
             break
+        if ends:
+            return None
     if not ordered:
         return None, why_not
     names = [trial.name_at(row) for row in ordered]
@@ -369,13 +371,13 @@ def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
     return names[int(_best([victims_on[name] for name in names], now)[0])]
 
 
-def _try(trial: Trial, row: int, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
-    result = trial.victims(row)
-    if isinstance(result, Victims):
-        found[row] = result
-    else:
-        refused.add(row)
-        why_not.update(result.reasons)
+def _try(trial: Trial, rows: IntArray, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
+    for row, result in zip(rows.tolist(), trial.try_all(rows), strict=True):
+        if isinstance(result, Victims):
+            found[row] = result
+        else:
+            refused.add(row)
+            why_not.update(result.reasons)
 
 
 def _best(victims: list[Victims], now: float) -> IntArray:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import sub
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
@@ -93,25 +95,29 @@ class Trial:
         )
         return diagnosis.first >= 0, diagnosis.counts()
 
-    def look_at(self, rows: IntArray) -> None:
-        """Look at what is free on rows that will be tried: together it takes less time than one by one."""
-        if self._room is not None and len(rows):
-            self._room.look_at(rows)
-
-    def victims(self, row: int) -> Victims | Status:
-        """Return the victims on a node of `rows`, or the refusal that remains without all of them.
+    def try_all(self, rows: IntArray) -> list[Victims | Status]:
+        """Return the victims on each of the nodes, or the refusal that remains there without all of them.
 
         If only resources matter, call it only for rows that `hopeless` left open.
         """
-        if self._kept is None or row in self._nominated:
-            return self._try(row)
-        known = self._kept.get(row)
-        if known is not None:
-            return known
-        found = self._try(row)
-        if isinstance(found, Victims) and not found.has_gangs:  # these change with pods of other nodes
-            self._kept.set(row, found)
-        return found
+        if self._room is not None and len(rows):
+            self._room.look_at(rows)
+        kept, result, unknown = self._kept, list[Victims | Status](), list[int]()
+        found: list[Victims] = []
+        for row in rows.tolist():
+            may_be_known = row not in self._nominated
+            known = kept.get(row) if kept is not None and may_be_known else None
+            if known is not None:
+                result.append(known)
+                continue
+            tried = self._try(row)
+            if isinstance(tried, Victims) and not tried.has_gangs and may_be_known:  # gangs change with other nodes
+                unknown.append(row)
+                found.append(tried)
+            result.append(tried)
+        if kept is not None and found:
+            kept.set_many(unknown, found)
+        return result
 
     def candidates(self, rows: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
         """Return nodes as candidates; None if not all of them are kept as columns.
@@ -143,7 +149,8 @@ class Trial:
 
     def _try(self, row: int) -> Victims | Status:
         name, cluster, pod = self.name_at(row), self._frame.cluster, self._frame.pod
-        pool = [other for other in cluster.pods_on(name).values() if other.priority < pod.priority]
+        priority = pod.template.priority
+        pool = [other for other in cluster.pods_on(name).values() if other.template.priority < priority]
         if self._spared is not None:
             pool = [other for other in pool if other.uid not in self._spared.uids]
         if not pool:
@@ -353,6 +360,8 @@ class _Room:
         """Pods that count as if they were on a row at this priority."""
         self._free: dict[int, Sequence[int]] = {}
         """By row: what is free of what is requested with the pod on the node, last for how many pods."""
+        self._requested: dict[int, tuple[PodRequests, tuple[int, ...]]] = {}
+        """By identity of what pods request: itself, and how much of the same, last one pod."""
 
     def shortages(self, rows: Rows) -> list[Refusal]:
         """Return what is insufficient for the pod even so, `[rows]`."""
@@ -396,13 +405,16 @@ class _Room:
         """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot."""
         if row not in self._free:
             self.look_at(np.array([row]))
-        names, free = self._names[:-1], self._free[row]
+        free, known = self._free[row], self._requested
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):
             for pod in group:
-                requests = pod.demand.requests
-                left = [spare - requests.get(name, 0) for spare, name in zip(free, names, strict=False)]
-                left.append(free[-1] - 1)
+                demand = pod.demand
+                of = known.get(id(demand))
+                if of is None:
+                    amounts = [demand.requests.get(name, 0) for name in self._names[:-1]]
+                    of = known[id(demand)] = (demand, (*amounts, 1))
+                left = list(map(sub, free, of[1]))
                 if min(left) < 0:
                     gone.append(pod)
                 else:

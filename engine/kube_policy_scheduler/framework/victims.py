@@ -58,12 +58,13 @@ class Victims:
 
     rank_parts: ClassVar = ("violations", "priority", "sum of priorities", "pods")
 
-    @cached_property
+    @property
     def rank(self) -> tuple[int, int, int, int]:
-        """The order without the last part, which alone may depend on the time."""
-        total = sum([pod.priority for pod in self.pods]) + len(self.pods) * _PRIORITY_SHIFT
+        """Return the order without the last part, which alone may depend on the time."""
+        pods = self.pods
+        total = sum([pod.template.priority for pod in pods]) + len(pods) * _PRIORITY_SHIFT
         # the first is of the highest priority, and of those the one that runs longest
-        return self.violations, self.pods[0].priority, total, len(self.pods)
+        return self.violations, pods[0].template.priority, total, len(pods)
 
 
 def started(pod: PodInfo, now: float) -> float:
@@ -73,7 +74,15 @@ def started(pod: PodInfo, now: float) -> float:
 
 def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
     """Return pods sorted: higher priority first, then those that run longer, then by name."""
-    return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now), pod.namespace, pod.name))
+    return sorted(
+        pods,
+        key=lambda pod: (
+            -pod.template.priority,
+            now if pod.started is None else pod.started,
+            pod.namespace,
+            pod.name,
+        ),
+    )
 
 
 def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
@@ -208,18 +217,22 @@ class FoundVictims:
         found: Victims | None = self._victims[row]
         return found
 
-    def set(self, row: int, victims: Victims) -> None:
-        """Keep what was found on a row; sums of priorities that a column cannot hold are not kept."""
-        if not _fits_columns(victims):
+    def set_many(self, rows: Sequence[int], found: Sequence[Victims]) -> None:
+        """Keep what was found on rows; sums of priorities that a column cannot hold are not kept."""
+        ranks = [victims.rank for victims in found]
+        kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
+        if not kept:
             return
         self._settle()
-        self.count += not self.known[row]
-        self.known[row] = True
-        self._victims[row] = victims
-        for part, value in zip(self._ranks, victims.rank, strict=True):
-            part[row] = value
-        first = victims.pods[0].started
-        self._started[row] = math.nan if first is None else first
+        on = np.array([rows[place] for place in kept], np.int64)
+        self.count += len(kept) - int(np.count_nonzero(self.known[on]))
+        self.known[on] = True
+        for row, place in zip(on.tolist(), kept, strict=True):
+            self._victims[row] = found[place]
+        for part, values in zip(self._ranks, zip(*(ranks[place] for place in kept), strict=True), strict=True):
+            part[on] = values
+        starts = [found[place].pods[0].started for place in kept]
+        self._started[on] = [math.nan if each is None else each for each in starts]
 
     def forget(self, rows: IntArray) -> None:
         """Forget what was found on rows."""
@@ -254,7 +267,7 @@ class FoundVictims:
         if others:
             ranks, starts = [part[rows] for part in ranks], starts[rows]
             for place, other in others.items():
-                if not _fits_columns(other):
+                if not _fits_columns(other.rank):
                     return None
                 known[place] = True
                 victims.settled()[place] = other
@@ -306,8 +319,8 @@ class _OnRows:
         return self._settled
 
 
-def _fits_columns(victims: Victims) -> bool:
-    _, highest, total, _ = victims.rank
+def _fits_columns(rank: tuple[int, int, int, int]) -> bool:
+    _, highest, total, _ = rank
     return abs(highest) <= MAX_INT64 and abs(total) <= MAX_INT64
 
 
@@ -478,9 +491,11 @@ class Budgets:
         left: dict[tuple[str, str], int] = {}
         violating: list[PodInfo] = []
         others: list[PodInfo] = []
+        protecting = self._protecting
         for pod in pods:
             violates = False
-            for budget in self._of(pod.template):
+            budgets = protecting.get(pod.template)
+            for budget in self._of(pod.template) if budgets is None else budgets:
                 if pod.name not in (budget.status.disrupted_pods or ()):
                     key = budget.metadata.namespace, budget.metadata.name
                     left[key] = left.get(key, budget.status.disruptions_allowed) - 1
