@@ -210,12 +210,62 @@ def test_a_template_with_new_requests_is_looked_at_once_and_kept_when_it_comes_a
         Frame(cluster.templates.pod(pod(f"p{number}", {"cpu": f"{number}m"})), cluster, 0.0) for number in range(1, 9)
     ]
 
-    assert [caches.of(frame, profile).is_kept for frame in frames] == [True, *[False] * 7]
+    assert [caches.of(frame, profile).is_kept for frame in frames] == [False] * 8
     assert [caches.of(frame, profile).is_kept for frame in frames] == [True] * 8
 
     cluster.place(frames[0].pod, "n7")
     for frame in frames:
         equal_answers(caches.of(frame, profile), TemplateCaches().of(frame, profile))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_templates_that_differ_in_everything_are_answered_as_by_the_plugins(seed: int, kernels: Kernels) -> None:
+    rng, cluster, profile = Random(seed), Cluster(), kubernetes_profile()
+    caches = TemplateCaches(Accelerator(kernels))
+    operators = ["In", "NotIn", "Exists", "DoesNotExist"]
+
+    def set_node(name: str) -> None:
+        taints = [{"key": rng.choice("abc"), "effect": rng.choice(["NoSchedule", "PreferNoSchedule"])}]
+        body = {
+            "metadata": {"name": name, "labels": {"pool": rng.choice(["x", "y"])}},
+            "spec": {"taints": taints if rng.random() < 0.4 else [], "unschedulable": rng.random() < 0.1},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}},
+        }
+        cluster.set_node(msgspec.convert(body, objects.Node))
+
+    def own(number: int) -> objects.Pod:
+        keys = rng.sample(["a", "b", "c", f"own-{number}"], rng.randint(0, 3))
+        terms = []
+        for _ in range(rng.randint(0, 2)):
+            operator = rng.choice(operators)
+            values = [rng.choice(["x", f"none-{number}"])] if operator in ("In", "NotIn") else []
+            key = rng.choice(["pool", "pool", f"label-{number}"])
+            requirement = {"key": key, "operator": operator, "values": values}
+            terms.append({"weight": rng.randint(1, 100), "preference": {"matchExpressions": [requirement]}})
+        preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+        return pod(
+            f"p{number}",
+            {"cpu": f"{rng.choice([100, 101 + number])}m", "memory": "100Mi"},
+            tolerations=[{"key": key, "operator": "Exists"} for key in keys],
+            affinity=preferred if terms else None,
+        )
+
+    for number in range(200):
+        set_node(f"n{number}")
+    looked_at = 0
+    for number in range(150):
+        if rng.random() < 0.1:
+            set_node(f"n{rng.randrange(210)}")
+        cluster.place(cluster.templates.pod(pod(f"held-{number}", {"cpu": "300m"})), f"n{rng.randrange(200)}")
+        frame = Frame(cluster.templates.pod(own(number)), cluster, 0.0)
+        found, plain = caches.of(frame, profile), TemplateCaches().of(frame, profile)
+        looked_at += not found.is_kept
+        equal_answers(found, plain)
+        for one, other in zip(found.normalizing, plain.normalizing, strict=True):
+            assert (one.plugin, one.weight, one.constant) == (other.plugin, other.weight, other.constant)
+            if one.constant is None:
+                assert one.raw.tolist() == other.raw.tolist()
+    assert looked_at > 25
 
 
 def test_which_nodes_pass_stays_as_it_is_when_another_template_is_looked_at(kernels: Kernels) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kube_policy_scheduler.cluster.object_store import ObjectStore
 from kube_policy_scheduler.cluster.objects import DeviceClass
-from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.cluster.requests import NATIVE, is_extended
 from kube_policy_scheduler.times import unix_seconds
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -36,4 +36,4 @@ def _class_by_resource(store: ObjectStore) -> Mapping[str, str]:
 
 def may_be_provided(resource: str) -> bool:
     """Return whether a resource is one that a class can provide."""
-    return resource.startswith(IMPLICIT_PREFIX) or is_extended(resource)
+    return resource not in NATIVE and (resource.startswith(IMPLICIT_PREFIX) or is_extended(resource))

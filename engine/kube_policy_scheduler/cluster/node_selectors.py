@@ -60,6 +60,13 @@ class NodeTerm:
         """Return whether one node passes."""
         return all(e.matches(labels) for e in self.labels) and all(f.test(name) for f in self.fields)
 
+    def everywhere(self, nodes: NodeTable) -> bool | None:
+        """Return whether all nodes pass, or none do; None if they differ, or it takes all of them to know."""
+        if self.fields:
+            return None
+        found = [_everywhere(expression, nodes) for expression in self.labels]
+        return False if False in found else None if None in found else True
+
     def mask(self, nodes: NodeTable, rows: Rows) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
         masks = [expression_mask(e, nodes, rows) for e in self.labels]
@@ -147,6 +154,20 @@ def preferred_nodes(terms: Iterable[objects.PreferredSchedulingTerm]) -> tuple[W
     """Compile preferred terms; those without weight, and those that are empty or do not parse, are left out."""
     compiled = ((node_term(t.preference), t.weight) for t in terms if t.weight and t.preference is not None)
     return tuple(WeightedTerm(term, weight) for term, weight in compiled if term is not None)
+
+
+def _everywhere(expression: Expression, nodes: NodeTable) -> bool | None:
+    """Return whether the labels of all nodes meet a requirement, or none do; None if they differ, or it is not known.
+
+    Most labels that a pod names for itself are on no node, or never have the value.
+    """
+    if expression.operator in ("In", "NotIn"):
+        known = nodes.label(expression.key).index
+        if not any(value in known for value in expression.values):
+            return expression.operator == "NotIn"
+    elif nodes.known_label(expression.key) is None:
+        return expression.operator == "DoesNotExist"
+    return None
 
 
 def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_ROWS) -> BoolArray:

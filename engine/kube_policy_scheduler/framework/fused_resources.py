@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, CpuAndMemory, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.framework.accelerator import Kernels
 from kube_policy_scheduler.framework.frame import Frame
@@ -30,8 +30,7 @@ _MOST_PLAIN = 2**45
 """With less capacity, and more than none, the plugins have no special cases."""
 
 
-@dataclass(frozen=True, slots=True)
-class FusedResources:
+class FusedResources(msgspec.Struct, frozen=True):
     """The part of a template's filters and scores that a compiled loop evaluates."""
 
     others: tuple[tuple[str, int], ...]
@@ -63,8 +62,7 @@ class FusedResources:
             if weight <= 0:
                 break
             if count == 0 and (strategy := _STRATEGIES.get(type(plugin))) is not None and _can_score(state):
-                by_name = {resource.name: resource for resource in state}
-                cpu, memory = by_name["cpu"], by_name["memory"]
+                cpu, memory = state if state[0].name == "cpu" else reversed(state)
                 amounts[2:7] = strategy, cpu.amount, memory.amount, cpu.weight, memory.weight
                 weights[0] = weight
             elif count <= 1 and type(plugin) is NodeResourcesBalancedAllocation and _can_balance(state):
@@ -106,20 +104,9 @@ class FusedResources:
         """
         columns, rows = frame.cluster.nodes.cpu_and_memory, frame.rows
         ok, totals = (np.empty(frame.size, np.bool_), np.empty(frame.size)) if into is None else into
-        kernels.score_resources(
-            ok,
-            totals,
-            columns.pod_count[rows],
-            columns.allocatable_pods[rows],
-            columns.allocatable_cpu[rows],
-            columns.allocatable_memory[rows],
-            columns.requested_cpu[rows],
-            columns.requested_memory[rows],
-            columns.nonzero_cpu[rows],
-            columns.nonzero_memory[rows],
-            self.amounts,
-            self.weights,
-        )
+        if not isinstance(rows, slice):
+            columns = CpuAndMemory(*[column[rows] for column in columns])
+        kernels.score_resources(ok, totals, *columns, self.amounts, self.weights)
         for resource, amount in self.others:
             ok &= fits(frame, self.wanted, resource, amount)
         return ok, totals
@@ -165,10 +152,14 @@ class FusedResources:
 
 
 def _can_score(state: Sequence[ScoredResource]) -> bool:
+    if len(state) != 2:
+        return False
+    first, second = state
+    names = first.name, second.name
     return (
-        len(state) == 2
-        and {resource.name for resource in state} == {"cpu", "memory"}
-        and all(0 < resource.weight <= _MOST_WEIGHT for resource in state)
+        (names == ("cpu", "memory") or names == ("memory", "cpu"))
+        and 0 < first.weight <= _MOST_WEIGHT
+        and 0 < second.weight <= _MOST_WEIGHT
     )
 
 

@@ -97,6 +97,13 @@ ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
 """The optional method `score_one(frame, state, row)` of a score, likewise."""
 
 
+KeyNow: TypeAlias = Callable[[Frame, Any], Hashable | None]
+"""The optional methods `filter_key_now(frame, state)` and `score_key_now(frame, state)` of plugins of scope TEMPLATE.
+
+Templates for which it returns the same value have the same answers on every node now, until the next static change or
+change of images; with a score, the same normalized ones. None: it takes all nodes to know."""
+
+
 MayApply: TypeAlias = Callable[[PodTemplate], bool]
 """The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
 

@@ -12,7 +12,7 @@ from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScorePlugin, ScoresByDomain, Weighted
+from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScoresByDomain, Weighted
 from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
 
 
@@ -87,6 +87,9 @@ class Profile:
     live_scores: tuple[Weighted, ...] = field(init=False)
     """The scores that run for each pod. Those by domain are last: the order decides how sums are rounded."""
 
+    _may_filter: tuple[tuple[FilterPlugin, MayApply | None], ...] = field(init=False)
+    _may_score: tuple[tuple[Weighted, MayApply | None], ...] = field(init=False)
+
     def __post_init__(self) -> None:
         wakes = {NARROWED: NARROWED_EVENTS}
         for plugin in self.filters:
@@ -106,17 +109,19 @@ class Profile:
             "live_filters": tuple(plugin for plugin in self.filters if plugin.scope.is_live),
             "kept_scores": tuple(score for score in self.scores if not score.plugin.scope.is_live),
             "live_scores": tuple(live_scores),
+            "_may_filter": tuple((p, getattr(p, "may_filter", None)) for p in self.filters if p.scope.is_live),
+            "_may_score": tuple((score, getattr(score.plugin, "may_score", None)) for score in live_scores),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
     def live_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
         """Return the live filters that may apply to pods of a template without volumes, see `MayApply`."""
-        return tuple([plugin for plugin in self.live_filters if _may(plugin, "may_filter", template)])
+        return tuple([plugin for plugin, may in self._may_filter if may is None or may(template)])
 
     def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
         """Return the live scores that may apply to pods of a template, likewise."""
-        return tuple([score for score in self.live_scores if _may(score.plugin, "may_score", template)])
+        return tuple([score for score, may in self._may_score if may is None or may(template)])
 
     @property
     def whole(self) -> Profile:
@@ -137,8 +142,3 @@ class Profile:
             wider=self.whole,
             preempts=self.preempts and preempts,
         )
-
-
-def _may(plugin: FilterPlugin | ScorePlugin, method: str, template: PodTemplate) -> bool:
-    may_apply: MayApply | None = getattr(plugin, method, None)
-    return may_apply is None or may_apply(template)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,12 +30,12 @@ from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
+    KeyNow,
     ReadsMetrics,
     Ready,
     Scope,
     ScoreOne,
     ScorePlugin,
-    Skip,
     Weighted,
 )
 from kube_policy_scheduler.framework.profile import Profile
@@ -45,8 +46,12 @@ MAX_BYTES = 256 * 2**20
 """Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes, 50 at
 130,000. Results that some templates share are counted for each of them; those that all share are not counted."""
 _MAX_FEASIBLE_SCORES = 16
+_MAX_HELD = 64
+"""Answers of plugins of scope TEMPLATE that several templates asked for."""
+_MAX_NOW = 16
+"""Answers that are kept until the next static change."""
 _MAX_SEEN = 4096
-"""Templates that were looked at once, of which only a hash is kept."""
+"""Templates and kinds of answers that were looked at once, of which only a hash is kept."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -59,7 +64,7 @@ _KEPT = tuple(
 """The kinds of results that are kept together: by scope, and whether they are the same for all templates."""
 _FIRST_KIND = {scope: kind for kind, (scope, shared) in enumerate(_KEPT) if not shared}
 """The kind of each scope's results that differ by template; the next one are those that do not."""
-_OWN_ROW = _FIRST_KIND[Scope.ROW]
+_TEMPLATE, _OWN_ROW = _FIRST_KIND[Scope.TEMPLATE], _FIRST_KIND[Scope.ROW]
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
@@ -71,8 +76,7 @@ _NOTHING: Hashable = ((), ())
 _PartKey: TypeAlias = tuple[Profile, Scope, bool, Hashable]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """What is known of one template before a pod of it comes."""
 
     filters: tuple[tuple[FilterPlugin, Ready], ...]
@@ -88,13 +92,16 @@ class Prepared:
 
     def by_kind(self) -> list[Prepared]:
         """Return the results of the plugins of each kind, see `_KEPT`."""
-        filters: list[list[tuple[FilterPlugin, Ready]]] = [[] for _ in _KEPT]
-        scores: list[list[tuple[ScorePlugin, float, Ready]]] = [[] for _ in _KEPT]
+        filters: dict[int, list[tuple[FilterPlugin, Ready]]] = {}
+        scores: dict[int, list[tuple[ScorePlugin, float, Ready]]] = {}
         for each in self.filters:
-            filters[_FIRST_KIND[each[0].scope] + (each[1].key == _EVERY_TEMPLATE)].append(each)
+            filters.setdefault(_kind(each[0].scope, each[1]), []).append(each)
         for score in self.scores:
-            scores[_FIRST_KIND[score[0].scope] + (score[2].key == _EVERY_TEMPLATE)].append(score)
-        return [Prepared(tuple(f), tuple(s)) if f or s else _NO_PLUGINS for f, s in zip(filters, scores, strict=True)]
+            scores.setdefault(_kind(score[0].scope, score[2]), []).append(score)
+        found = [_NO_PLUGINS] * len(_KEPT)
+        for kind in filters.keys() | scores.keys():
+            found[kind] = Prepared(tuple(filters.get(kind, ())), tuple(scores.get(kind, ())))
+        return found
 
     def key(self, template: PodTemplate) -> Hashable:
         """Return a value that is equal for templates with equal results of the plugins on every node."""
@@ -108,20 +115,26 @@ class Prepared:
 _NO_PLUGINS = Prepared((), ())
 
 
+def _kind(scope: Scope, ready: Ready) -> int:
+    """Return the kind of results, see `_KEPT`."""
+    first = _TEMPLATE if scope is Scope.TEMPLATE else _OWN_ROW if scope is Scope.ROW else _FIRST_KIND[scope]
+    return first + (ready.key == _EVERY_TEMPLATE)
+
+
 def prepare(frame: Frame, profile: Profile) -> Prepared:
     """Run PreFilter and PreScore of the plugins whose results are kept, for the frame's template."""
     whole = frame.at(ALL_ROWS)
     filters: list[tuple[FilterPlugin, Ready]] = []
     for plugin in profile.kept_filters:
         result = plugin.pre_filter(whole)
-        if isinstance(result, Status):
-            return Prepared((), (), rejected=True)
-        if not isinstance(result, Skip):
+        if isinstance(result, Ready):
             filters.append((plugin, result))
+        elif isinstance(result, Status):
+            return Prepared((), (), rejected=True)
     scores: list[tuple[ScorePlugin, float, Ready]] = []
     for score in profile.kept_scores:
         prepared = score.plugin.pre_score(whole)
-        if not isinstance(prepared, Skip):
+        if isinstance(prepared, Ready):
             scores.append((score.plugin, score.weight, prepared))
     return Prepared(
         tuple(filters),
@@ -537,6 +550,43 @@ class _Columns:
         self.nothing: FloatArray = np.zeros(size)
 
 
+class _AnswersNow:
+    """Answers that templates share which differ, but not on any node that there is now.
+
+    Where every pod tolerates a taint of its own, or prefers a label that no node has, their templates have no key in
+    common. Static changes end that, so nothing of this is kept for a template.
+    """
+
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._found: dict[Hashable, _Answers] = {}
+
+    def of(self, frame: Frame, prepared: Prepared, key: _PartKey, accelerator: Accelerator) -> _Answers | None:
+        """Return the answers of plugins of scope TEMPLATE on all nodes; None if it takes all nodes to know them."""
+        nodes, (profile, scope, shared, _) = frame.cluster.nodes, key
+        now: list[Hashable] = [profile, shared]
+        for plugin, ready in prepared.filters:
+            of_filter: KeyNow | None = getattr(plugin, "filter_key_now", None)
+            found = of_filter(frame, ready.state) if of_filter is not None else ready.key
+            if found is None or ready.nodes is not None:
+                return None
+            now.append((id(plugin), found))
+        for scorer, _, ready in prepared.scores:
+            of_score: KeyNow | None = getattr(scorer, "score_key_now", None)
+            found = of_score(frame, ready.state) if of_score is not None else ready.key
+            if found is None:
+                return None
+            now.append((id(scorer), found))
+        state = nodes, nodes.static_changes.end, nodes.image_changes.end
+        if state != self._state or len(self._found) >= _MAX_NOW:
+            self._found.clear()
+            self._state = state
+        answers = self._found.get(tuple(now))
+        if answers is None:
+            answers = self._found[tuple(now)] = _Answers(frame, prepared, scope, shared=shared, accelerator=accelerator)
+        return answers
+
+
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
@@ -548,8 +598,12 @@ class TemplateCaches:
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
         self._seen: OrderedDict[int, None] = OrderedDict()
-        """Hashes of the keys of templates that were looked at once."""
+        """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
         self._columns = _Columns(0)
+        self._answers_now = _AnswersNow()
+        self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
+            most=_MAX_HELD, most_bytes=max_bytes // 8, size_of=lambda _, part: part.bytes
+        )
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
@@ -620,6 +674,8 @@ class TemplateCaches:
             if each is None or kind == _OWN_ROW:
                 continue
             part = self._known_part(each, frame)
+            if part is None and kind < _OWN_ROW:
+                part = self._static_answers(each, frame, kinds[kind])
             if part is None or (kind > _OWN_ROW and part.scores):
                 return None  # sums are rounded in the order of the kinds
             others.append(part)
@@ -634,8 +690,16 @@ class TemplateCaches:
         nodes = frame.cluster.nodes
         return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
 
+    def _static_answers(self, key: _PartKey, frame: Frame, prepared: Prepared) -> _Answers | None:
+        """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""
+        if self._is_new(hash(key)):
+            return self._answers_now.of(frame, prepared, key, self._accelerator)
+        part = self._part(key, frame, prepared)
+        self._held.set(key, part)  # none of the templates that share it may be kept
+        return part
+
     def _is_new(self, seen: int) -> bool:
-        """Return whether a template is seen for the first time, and remember it."""
+        """Return whether a key is seen for the first time, and remember it."""
         if seen in self._seen:
             return False
         self._seen[seen] = None

@@ -32,10 +32,11 @@ class NodeResourcesBalancedAllocation(Score):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Skip pods that request none of the resources: they would all be placed on the same node."""
-        amounts = [(name, frame.template.requests.get(name, 0)) for name, _ in self.resources]
+        requests = frame.template.requests
+        amounts = [(name, requests.get(name, 0)) for name, _ in self.resources]
         if not any(amount for _, amount in amounts):
             return SKIP
-        added = tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name))
+        added = tuple([(name, amount) for name, amount in amounts if amount or not is_scalar(name)])
         return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray | FloatArray:

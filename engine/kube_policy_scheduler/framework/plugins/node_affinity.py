@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,6 +68,16 @@ class NodeAffinity(Filter, Score):
             else:
                 result[mask] += preferred.weight
         return same_for_all(everywhere, frame.size) if result is None else result + everywhere
+
+    def score_key_now(self, frame: Frame, state: Any) -> Hashable | None:
+        """Return whether all nodes get the highest score or none does; None if nodes differ, or may."""
+        nodes, is_preferred = frame.cluster.nodes, False
+        for preferred in state:
+            everywhere = preferred.term.everywhere(nodes)
+            if everywhere is None:
+                return None
+            is_preferred = is_preferred or everywhere
+        return is_preferred
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for the nodes with the highest sum."""

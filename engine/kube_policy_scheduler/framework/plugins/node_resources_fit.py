@@ -61,8 +61,12 @@ class NodeResourcesFit(Filter):
         if ignored := frame.cluster.ignored_resources:
             amounts = tuple(item for item in amounts if item[0] not in ignored)
         missing = [name for name, _ in amounts if name not in counted]
+        provided = [name for name, _ in amounts if may_be_provided(name)]
+        if not missing and not provided:
+            wanted = Wanted(amounts)
+            return Ready(wanted, key=wanted)
         classes = class_by_resource(frame.cluster.store)
-        devices = frozenset(name for name, _ in amounts if may_be_provided(name) and name in classes)
+        devices = frozenset(name for name in provided if name in classes)
         wanted = Wanted(
             tuple(item for item in amounts if item[0] in counted) if missing else amounts,
             tuple(name for name in missing if name not in devices),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ _CHUNK = 1 << 14
 CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredResource:
+class ScoredResource(NamedTuple):
     """One resource of a strategy."""
 
     name: str
@@ -51,8 +51,9 @@ class ResourceScore(Score):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Compute what the pod adds; a scalar resource that it does not request is ignored."""
-        chosen = (ScoredResource(name, weight, _amount(frame.template, name)) for name, weight in self.resources)
-        added = tuple(r for r in chosen if r.amount or not is_scalar(r.name))
+        template = frame.template
+        chosen = [ScoredResource(name, weight, _amount(template, name)) for name, weight in self.resources]
+        added = tuple([r for r in chosen if r.amount or not is_scalar(r.name)])
         return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[ScoredResource, ...]) -> IntArray | FloatArray:

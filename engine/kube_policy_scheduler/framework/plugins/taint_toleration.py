@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +37,11 @@ class TaintToleration(Filter, Score):
         result: BoolArray = passing.take(taint_sets(nodes).codes[frame.rows])
         return result
 
+    def filter_key_now(self, frame: Frame, state: Any) -> Hashable:
+        """Return which of the sets of taints that nodes have the pod tolerates."""
+        tolerated: BoolArray = untolerated_hard(frame.template, frame.cluster.nodes) == 0
+        return tolerated.tobytes()
+
     def pre_score(self, frame: Frame) -> Ready:
         """Score always."""
         return Ready(key=tolerance(frame.template))
@@ -48,6 +54,10 @@ class TaintToleration(Filter, Score):
             return same_for_all(0, frame.size)
         result: IntArray = counts.take(taint_sets(nodes).codes[frame.rows])
         return result
+
+    def score_key_now(self, frame: Frame, state: Any) -> Hashable:
+        """Return how many taints of each of these sets the pod does not tolerate."""
+        return untolerated_soft(frame.template, frame.cluster.nodes).tobytes()
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for nodes without such taints, 0 for those with the most."""
