@@ -105,6 +105,15 @@ score least_allocated() + most_allocated(cpu) / 3
 score balanced(cpu, mem) if (promql("memory_usage") ?? 20) < 50
 score 10 * min(node.free.cpu, node.allocatable.cpu * 0.3)
 """,
+    "facts of the pod": """
+filter fits(cpu) if pod.priority < 5
+filter count(p in node.pods where p.label.app == pod.label.app) < 90
+score if pod.label.app == "web" then node.free.cpu else 1
+score -(pod.request.cpu * node.used_fraction.cpu)
+score 3 if pod.label.team == node.label.disk
+score least_allocated(mem) + (number(pod.label.team) ?? 0) + image_locality()
+score 2 if pod.label.team == "7" and node.label.disk == "hdd"
+""",
     "all": """
 filter fits(cpu) and (promql("cpu_usage") ?? 50) < 80
 score 2 * (100 - promql("cpu_usage") ?? 50)
@@ -172,7 +181,8 @@ def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, siz
         incoming = pod(
             cluster,
             f"p{serial}",
-            labels={"app": rng.choice(("web", "db"))},
+            labels={"app": rng.choice(("web", "db"))} | rng.choice(({}, {"team": "ssd"}, {"team": "7"})),
+            priority=rng.choice((0, 10)),
             containers=[{"name": "c", "image": f"app:{rng.choice('ab')}", "resources": requests}],
         )
         frame = Frame(incoming, cluster, now, signals=signals)

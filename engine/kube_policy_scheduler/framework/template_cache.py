@@ -56,15 +56,21 @@ _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
 
+_OWN, _KEYED, _SHARED = range(3)
+"""Results of one template, of all templates with equal keys, and of all templates."""
 _EVERY_TEMPLATE = ()
 """The key of results that are the same for all templates."""
 _KEPT = tuple(
-    (scope, shared) for scope in (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL) for shared in (False, True)
+    (scope, sharing)
+    for scope in (Scope.TEMPLATE, Scope.ROW, Scope.SIGNAL, Scope.ROW_SIGNAL)
+    for sharing in (_OWN, _KEYED, _SHARED)
 )
-"""The kinds of results that are kept together: by scope, and whether they are the same for all templates."""
-_FIRST_KIND = {scope: kind for kind, (scope, shared) in enumerate(_KEPT) if not shared}
+"""The kinds of results that are kept together: by scope, and by which templates have the same."""
+_FIRST_KIND = {scope: kind for kind, (scope, sharing) in enumerate(_KEPT) if sharing == _OWN}
 """The kind of each scope's results that differ by template; the next one are those that do not."""
-_TEMPLATE, _OWN_ROW = _FIRST_KIND[Scope.TEMPLATE], _FIRST_KIND[Scope.ROW]
+_TEMPLATE, _ROW = _FIRST_KIND[Scope.TEMPLATE], _FIRST_KIND[Scope.ROW]
+_BY_REQUESTS = _ROW + _KEYED
+"""The kind of the resource rules of Kubernetes."""
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
@@ -73,7 +79,7 @@ _FEW_SUMS = 16
 """So few rows are faster added up one by one."""
 _NOTHING: Hashable = ((), ())
 """The key of a kind without plugins."""
-_PartKey: TypeAlias = tuple[Profile, Scope, bool, Hashable]
+_PartKey: TypeAlias = tuple[Profile, Scope, int, Hashable]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -117,8 +123,9 @@ _NO_PLUGINS = Prepared((), ())
 
 def _kind(scope: Scope, ready: Ready) -> int:
     """Return the kind of results, see `_KEPT`."""
-    first = _TEMPLATE if scope is Scope.TEMPLATE else _OWN_ROW if scope is Scope.ROW else _FIRST_KIND[scope]
-    return first + (ready.key == _EVERY_TEMPLATE)
+    first = _TEMPLATE if scope is Scope.TEMPLATE else _ROW if scope is Scope.ROW else _FIRST_KIND[scope]
+    key = ready.key
+    return first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
@@ -563,8 +570,8 @@ class _AnswersNow:
 
     def of(self, frame: Frame, prepared: Prepared, key: _PartKey, accelerator: Accelerator) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE on all nodes; None if it takes all nodes to know them."""
-        nodes, (profile, scope, shared, _) = frame.cluster.nodes, key
-        now: list[Hashable] = [profile, shared]
+        nodes, (profile, scope, sharing, _) = frame.cluster.nodes, key
+        now: list[Hashable] = [profile, sharing]
         for plugin, ready in prepared.filters:
             of_filter: KeyNow | None = getattr(plugin, "filter_key_now", None)
             found = of_filter(frame, ready.state) if of_filter is not None else ready.key
@@ -583,7 +590,9 @@ class _AnswersNow:
             self._state = state
         answers = self._found.get(tuple(now))
         if answers is None:
-            answers = self._found[tuple(now)] = _Answers(frame, prepared, scope, shared=shared, accelerator=accelerator)
+            answers = self._found[tuple(now)] = _Answers(
+                frame, prepared, scope, shared=sharing == _SHARED, accelerator=accelerator
+            )
         return answers
 
 
@@ -623,8 +632,8 @@ class TemplateCaches:
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
             keys = [
-                (profile, scope, shared, of) if of != _NOTHING else None
-                for (scope, shared), of in zip(_KEPT, of_kinds, strict=True)
+                (profile, scope, sharing, of) if of != _NOTHING else None
+                for (scope, sharing), of in zip(_KEPT, of_kinds, strict=True)
             ]
             if not any(keys):
                 keys[0] = (profile, *_KEPT[0], _NOTHING)
@@ -639,8 +648,10 @@ class TemplateCaches:
     def _part(self, key: _PartKey, frame: Frame, prepared: Prepared) -> _Answers:
         part = self._known_part(key, frame)
         if part is None:
-            _, scope, shared, _ = key
-            part = self._parts[key] = _Answers(frame, prepared, scope, shared=shared, accelerator=self._accelerator)
+            _, scope, sharing, _ = key
+            part = self._parts[key] = _Answers(
+                frame, prepared, scope, shared=sharing == _SHARED, accelerator=self._accelerator
+            )
         return part
 
     def _known_part(self, key: _PartKey, frame: Frame) -> _Answers | None:
@@ -663,20 +674,20 @@ class TemplateCaches:
         some requests is only looked at, if a compiled loop can do that and all else about it is kept for others. The
         second one is kept.
         """
-        kernels, of_requests = self._accelerator.kernels, keys[_OWN_ROW]
+        kernels, of_requests = self._accelerator.kernels, keys[_BY_REQUESTS]
         if kernels is None or of_requests is None or of_requests in self._parts or not self._is_new(hash(key)):
             return None
-        fused = FusedResources.of_all(kinds[_OWN_ROW].filters, kinds[_OWN_ROW].scores)
+        fused = FusedResources.of_all(kinds[_BY_REQUESTS].filters, kinds[_BY_REQUESTS].scores)
         if fused is None:
             return None
         others: list[_Answers] = []
         for kind, each in enumerate(keys):
-            if each is None or kind == _OWN_ROW:
+            if each is None or kind == _BY_REQUESTS:
                 continue
             part = self._known_part(each, frame)
-            if part is None and kind < _OWN_ROW:
+            if part is None and kind < _ROW:
                 part = self._static_answers(each, frame, kinds[kind])
-            if part is None or (kind > _OWN_ROW and part.scores):
+            if part is None or (kind > _BY_REQUESTS and part.scores):
                 return None  # sums are rounded in the order of the kinds
             others.append(part)
         size = frame.cluster.nodes.size

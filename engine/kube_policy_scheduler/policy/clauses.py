@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, he
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import values_of
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,
@@ -108,11 +111,72 @@ def _events(depends: Depends) -> frozenset[ClusterEvent]:
     return found
 
 
-def _ready(clause: CompiledClause, frame: Frame) -> Ready:
+_Fact: TypeAlias = Callable[[Frame], Hashable]
+"""Something that a clause reads of a pod's template, as a value."""
+
+
+def _requests(frame: Frame) -> Hashable:
+    demand = frame.template.demand
+    return demand.nonzero_cpu_millis, demand.nonzero_memory_bytes, *sorted(demand.requests.items())
+
+
+def _scored_requests(frame: Frame) -> Hashable:
+    memo = frame.template.memo
+    known: Hashable = memo.get(_SCORED)
+    if known is None:
+        requests = sorted(scoring_request(frame.template.spec).items())
+        known = memo[_SCORED] = _requests(frame), tuple(requests)
+    return known
+
+
+_SCORED = ("clauses", "scored requests")
+_FIELDS: Mapping[str, _Fact] = {
+    "pod.priority": lambda frame: frame.template.priority,
+    "pod.request": _requests,
+}
+_BUILTINS: Mapping[str, _Fact] = {
+    "fits": _requests,
+    "balanced": _requests,
+    "least_allocated": _scored_requests,
+    "most_allocated": _scored_requests,
+    "image_locality": lambda frame: ImageLocality().pre_score(frame).key,
+}
+
+
+def _facts_of(clause: CompiledClause) -> tuple[_Fact, ...] | None:
+    """Return what the clause reads of a template; None if that is more than is known here."""
+    found: dict[Hashable, _Fact] = {}
+    for value in (value for root in values_of(clause.checked) for value in typed.below(root)):
+        match value:
+            case typed.Read(field=field, key=key) if field.depends & Depends.TEMPLATE:
+                fact = _label(key) if field.path == "pod.label" and key is not None else _FIELDS.get(field.path)
+                found_by: Hashable = (field.path, key) if field.path == "pod.label" else field.path
+            case typed.Apply(builtin=builtin) if builtin.depends & Depends.TEMPLATE:
+                fact, found_by = _BUILTINS.get(builtin.name), builtin.name
+            case typed.Aggregate() | typed.NodeAggregate() | typed.ListAggregate() | typed.Variable():
+                return None
+            case _:
+                continue
+        if fact is None:
+            return None
+        found[found_by] = fact
+    return tuple(found.values()) or None
+
+
+def _label(key: str) -> _Fact:
+    return lambda frame: frame.template.labels.get(key)
+
+
+def _readiness(clause: CompiledClause) -> Callable[[Frame], Ready]:
     """Return what PreFilter and PreScore say: for which templates the answers are the same."""
+    if not clause.depends & (Depends.TEMPLATE | Depends.IMAGES):
+        return lambda frame: _SHARED
+    facts = _facts_of(clause)
+    if facts is not None:
+        return lambda frame: Ready(key=tuple([fact(frame) for fact in facts]))
     if clause.depends & Depends.IMAGES:
-        return Ready(key=(frame.template, ImageLocality().pre_score(frame).key))
-    return _OWN if clause.depends & Depends.TEMPLATE else _SHARED
+        return lambda frame: Ready(key=(frame.template, ImageLocality().pre_score(frame).key))
+    return lambda frame: _OWN
 
 
 class FilterClause:
@@ -125,11 +189,12 @@ class FilterClause:
         self.scope = scope_of(clause)
         self._code = _code(clause.depends)
         self._queries = queries(clause.inputs)
+        self._ready = _readiness(clause)
         self.filter_one = _filter_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""
-        return _ready(self.clause, frame)
+        return self._ready(frame)
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -323,11 +388,12 @@ class ScoreClause:
         self.name = clause.name
         self.scope = scope_of(clause)
         self._queries = queries(clause.inputs)
+        self._ready = _readiness(clause)
         self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
-        return _ready(self.clause, frame)
+        return self._ready(frame)
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`."""
