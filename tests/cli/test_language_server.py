@@ -54,12 +54,14 @@ def folder(tmp_path: Path) -> Path:
 class Editor:
     """What a person does in an editor."""
 
-    def __init__(self, client: LanguageClient, path: Path, text: str | None = None, *, uri: str = "") -> None:
+    def __init__(
+        self, client: LanguageClient, path: Path, text: str | None = None, *, uri: str = "", language: str = "policy"
+    ) -> None:
         self.client = client
         self.uri = uri or path.as_uri()
         self.version = 1
         self.text = path.read_text() if text is None else text
-        item = lsp.TextDocumentItem(self.uri, "policy", self.version, self.text)
+        item = lsp.TextDocumentItem(self.uri, language, self.version, self.text)
         client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
 
     @property
@@ -102,6 +104,17 @@ async def test_diagnostics_follow_the_text(client: LanguageClient, folder: Path)
     editor.change("filter node.ready and\r\n\tlabel 𝔸é")
     await until(client, editor.uri, ["P0013"])
     assert client.diagnostics[editor.uri][0].range.start == lsp.Position(1, 7)
+
+
+async def test_a_policy_that_the_editor_takes_for_yaml(client: LanguageClient, folder: Path) -> None:
+    # as the settings for Zed in editors/README.md have it
+    editor = Editor(client, folder / "card.policy", language="yaml")
+    await until(client, editor.uri, ["P0102"])
+    tokens = await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(editor.id))
+    assert tokens is not None
+    assert len(tokens.data) > 50
+    test = Editor(client, folder / "card.test.yaml", language="yaml")
+    assert await client.text_document_hover_async(lsp.HoverParams(test.id, test.at("expect"))) is not None
 
 
 async def test_unsaved_and_deleted_files(client: LanguageClient, folder: Path) -> None:

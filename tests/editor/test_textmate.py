@@ -63,14 +63,14 @@ def _search(each: dict[str, str], text: str, at: int) -> re.Match[str] | None:
 
 @pytest.mark.parametrize("word", KEYWORDS)
 def test_each_statement_has_its_colour(word: str) -> None:
-    assert scope(f"{word} x", word).startswith("keyword.")
+    assert scope(f"{word} x", word) == "keyword.control.policy"
     other = "score" if word == "filter" else "filter"
-    assert scope(f"{other} {word} == 3", word) in ("variable.other.policy", "keyword.operator.word.policy")
+    assert scope(f"{other} {word} == 3", word) in ("variable.other.policy", "keyword.control.policy")
 
 
 @pytest.mark.parametrize("word", sorted(WORDS - {*KEYWORDS, *textmate.CONSTANTS, "pod"}))
 def test_each_further_word_has_its_colour(word: str) -> None:
-    assert scope(f"score 3 {word} x", word).startswith("keyword.")
+    assert scope(f"score 3 {word} x", word) == "keyword.control.policy"
     assert scope(f"score node.{word} + 3", word) == "variable.other.property.policy"
 
 
@@ -117,6 +117,9 @@ def test_the_settings_in_the_manual_can_be_read() -> None:
     (helix,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     languages = {each["name"]: each for each in tomllib.loads(helix)["language"]}
     assert languages["policy"]["scope"] == textmate.SCOPE
+    (zed,) = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    assert zed["languages"]["YAML"]["language_servers"] == list(zed["lsp"])
+    assert zed["lsp"]["yaml-language-server"]["binary"] == {"path": "policyctl", "arguments": ["lsp"]}
 
 
 if __name__ == "__main__":

@@ -651,5 +651,7 @@ def serve(environment: Environment, *, owner_of: Callable[[Source], Owner | None
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     server = make_server(environment, owner_of=owner_of)
+    # editors also cancel what is answered already; their logs would show each time as an error
+    logging.getLogger("pygls.protocol.json_rpc").setLevel(logging.ERROR)
     gc.freeze()  # what every answer needs is not looked through for garbage between two keys
     server.start_io(stdout=output)

@@ -51,12 +51,12 @@ def grammar() -> dict[str, Any]:
             },
             {
                 "match": rf"^\s*({any_of(DEFINING)})\s+({NAME})",
-                "captures": {"1": {"name": "keyword.other.policy"}, "2": {"name": "entity.name.variable.policy"}},
+                "captures": {"1": {"name": "keyword.control.policy"}, "2": {"name": "entity.name.variable.policy"}},
             },
             {"name": "keyword.control.policy", "match": rf"^\s*(?:{any_of(KEYWORDS)})\b{behind}"},
             {
                 "match": rf"\b(as)\s+({NAME}[-\w.]*)",
-                "captures": {"1": {"name": "keyword.other.policy"}, "2": {"name": "entity.name.tag.policy"}},
+                "captures": {"1": {"name": "keyword.control.policy"}, "2": {"name": "entity.name.tag.policy"}},
             },
             {
                 "match": rf"(\.)({NAME})",
@@ -68,7 +68,7 @@ def grammar() -> dict[str, Any]:
             {"name": "entity.name.function.policy", "match": rf"\b(?!(?:{words})\b){NAME}(?=\s*\()"},
             {"name": "constant.language.policy", "match": rf"\b(?:{any_of(CONSTANTS)})\b"},
             {
-                "name": "keyword.operator.word.policy",
+                "name": "keyword.control.policy",
                 "match": rf"(?<![\w./-])(?:{any_of(further_words())})\b(?![./-]\w)",
             },
             {"name": "constant.numeric.policy", "match": rf"(?<![\w.]){NUMBER}"},
