@@ -9,6 +9,7 @@ from click.shell_completion import ShellComplete
 
 from kube_policy_scheduler.cli import kubectl_completion
 from kube_policy_scheduler.cli.main import policyctl
+from tests.cli.transcript import command
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,9 @@ def test_kubectl_completes_the_plugin(
         assert [line.split("\t")[0] for line in printed[:2]] == ["canary", "capacity"]
     else:
         assert printed == offered
+
+
+def test_fish_shows_descriptions_with_commas_whole() -> None:
+    printed, code = command("policyctl completion fish", Path())
+    assert code == 0
+    assert 'string split --max 1 ","' in printed

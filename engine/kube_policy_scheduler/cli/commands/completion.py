@@ -25,5 +25,7 @@ def command(context: click.Context, shell: str) -> int:
     root = context.find_root()
     # source_template and source_vars rather than source(): that starts the shell to ask for its version
     script = kind(root.command, {}, "policyctl", "_POLICYCTL_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+    # click's script for fish splits at every comma, so a description would end at its first one
+    template = script.source_template.replace('string split ","', 'string split --max 1 ","')
+    click.echo(template % script.source_vars())
     return 0
