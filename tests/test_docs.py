@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,12 @@ def test_the_reference_of_test_files_names_every_key() -> None:
     schema = json.loads(schema_text())
     parts = (schema, *schema["$defs"].values())
     assert {key for part in parts for key in part.get("properties", {})} <= named
+
+
+def test_the_page_on_installing_names_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    rows = re.findall(r"(?m)^\|(.*)\|$", (ROOT / "docs/start/install.md").read_text())
+    assert set(project["optional-dependencies"]) - {"dev", "fuzz"} <= set(re.findall(r"`([\w-]+)`", " ".join(rows)))
 
 
 def test_the_makefile_has_the_targets_that_are_named() -> None:
