@@ -152,3 +152,14 @@ def test_the_report_says_who_is_evicted_for_whom_and_which_queues_change() -> No
 def test_a_limit_that_is_kept_lets_the_change_pass() -> None:
     found = impact([*running("a", 8), *waiting("b")], queues(), queues(), limits=Limits(evicted=0))
     assert found.broken == []
+
+
+def test_a_pod_over_the_quota_of_its_queue_is_said_to_be() -> None:
+    sides = ruleset("old", FITS), ruleset("new", f'queue a for pods where pod.label.q == "a" max cpu 2\n{FITS}')
+    things = things_of(NODES, running("a", 3))
+    steps = steps_of(cluster_state(things), sides, now=1000.0)
+    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    (change,) = [change for change in found.changes if not change.new.node]
+    assert change.reason.clause == "queue a"
+    assert change.reason.place.endswith("1:1")
+    assert change.reason.text == "queue a has no quota for cpu: 2 used, 1 requested, at most 2, so 1 too many"

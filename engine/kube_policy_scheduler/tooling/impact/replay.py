@@ -28,6 +28,8 @@ from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.gang_state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_message
+from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
@@ -96,7 +98,23 @@ def _held(inputs: DecisionInputs) -> Reason | None:
 
 def _refusal(inputs: DecisionInputs, node: str, text: str) -> Reason | None:
     found = refusal(inputs.frame(), inputs.profile, node)
+    if found is not None and found.text == QUOTA:
+        return _quota(inputs) or Reason("filter", found.text, found.place, text)
     return None if found is None else Reason("filter", found.text, found.place, text)
+
+
+def _quota(inputs: DecisionInputs) -> Reason | None:
+    """Return why the queue of a pod has no quota for it, None if it has."""
+    frame, rules, policy = inputs.frame(), inputs.profile.queues, inputs.rules.policy
+    usage = frame.cluster.usage_of(rules.tree) if rules is not None else None
+    queue = usage.queue_of(frame.template) if usage is not None else None
+    refused = usage.refusal(queue, usage.amounts(frame.pod)) if usage is not None and queue is not None else None
+    if refused is None:
+        return None
+    name = refused.queue if refused.is_of_nodes else refused.at
+    declared = declared_queues([policy.compiled.checked] if policy is not None else [])
+    place = next((str(each.tree.span) for each in declared if each.name == name.partition("/")[0]), "")
+    return Reason("filter", f"queue {name}", place, quota_message(refused))
 
 
 def _scores(old: DecisionInputs, new: DecisionInputs, *, from_node: str, to_node: str) -> Reason:
