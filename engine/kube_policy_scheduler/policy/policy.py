@@ -256,7 +256,12 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         devices=compiled.devices,
         domains=compiled.domains,
         clauses=frozenset(clause.name for clause in clauses),
-        by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
+        # an order decides when a pod is tried, not where it goes
+        by_template=not any(
+            clause.depends & (Depends.POD | Depends.CLOCK)
+            for clause in clauses
+            if not isinstance(clause, CompiledOrder)
+        ),
     )
     return Policy(compiled, profile)
 

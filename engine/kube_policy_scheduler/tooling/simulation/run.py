@@ -48,6 +48,7 @@ from kube_policy_scheduler.tooling.simulation.scenario import (
     Scenario,
     amount_wanted,
 )
+from kube_policy_scheduler.tooling.simulation.stand_ins import StandIns
 
 GPU = "nvidia.com/gpu"
 
@@ -510,6 +511,11 @@ class Waiting:
             membership=self._waiting_pods.membership,
             placed=simulated.cluster.counters.group_size,
         )
+        self._stand_ins = StandIns(
+            self._queue,
+            lambda queued: rules.turn(queued, algorithm.frame),
+            each_reason=simulated.scenario.autoscaling is not None,
+        )
         self._departures: list[tuple[float, int, PodInfo]] = []
         self._tickets = count()
         self._lasts: dict[str, float | None] = {}
@@ -598,7 +604,7 @@ class Waiting:
             return GANG_INCOMPLETE
         if queued.place is not Place.GATED:
             behind = queued.pod.uid in self._queue.blocked()
-            return BEHIND_ANOTHER if behind else queued.reported_reason or "not decided"
+            return BEHIND_ANOTHER if behind else self._stand_ins.first_of(queued).reported_reason or "not decided"
         return GANG_TOO_SMALL if self._queue.waits_for_members(queued) else queued.gated_because
 
     # --- places that waiting pods give back ----------------------------------------------------------
@@ -833,9 +839,10 @@ class Waiting:
         if self._autoscaler is not None:
             self._autoscaler.refused(queued, requirements, decision, self._simulated.now)
         profile = self._algorithm.profile(queued.pod)
-        rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
-        wakes = profile.wakes if profile is not None else NOTHING_WAKES
-        self._queue.rejected(queued, rejectors, self._simulated.now, wakes=wakes)
+        if profile is None:
+            self._queue.rejected(queued, frozenset((NO_POLICY,)), self._simulated.now, wakes=NOTHING_WAKES)
+            return
+        self._stand_ins.refused(queued, profile, decision, self._simulated.now)
         self._look_later(queued)
 
     def _drop_nomination(self, queued: QueuedPod) -> None:
@@ -882,6 +889,7 @@ class Waiting:
         self._look_later(queued)
 
     def _settled(self, queued: QueuedPod) -> None:
+        self._stand_ins.settled(queued, self._simulated.now)
         if self._autoscaler is not None:
             self._autoscaler.settled(queued.pod.uid)
 

@@ -1,0 +1,86 @@
+"""Pods that are refused alike: one is tried for all, and nobody waits longer for it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.tooling.simulation.autoscaling import AutoscaledShape, Autoscaling
+from kube_policy_scheduler.tooling.simulation.run import Run, run
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
+from tests.tooling.simulation.scenarios import node, pod, simulated, variant
+
+QUEUES = "queue all max cpu 100\norder by queue.share, pod.queued\nreclaim after 30s"
+SIZES = {size: pod(cpu=str(size)) for size in (1, 2, 3)}
+
+
+def started(arrivals: list[Arrival], who: PolicyVariant) -> dict[str, float]:
+    """Return when each pod got its node, after the law was held at each moment: what fits does not wait."""
+    found: dict[str, float] = {}
+    sizes = {arrival.name: int(arrival.pod.spec.containers[0].resources.requests["cpu"]) for arrival in arrivals}
+
+    def watch(at: float, cluster: Cluster) -> None:
+        for one in cluster.pods.values():
+            found.setdefault(one.name, at)
+        free = (cluster.nodes.allocatable("cpu") - cluster.nodes.requested("cpu")).max() // 1000
+        waiting = [each.name for each in arrivals if each.at <= at and each.name not in found]
+        assert all(sizes[name] > free for name in waiting), (at, free, waiting)
+
+    scenario = Scenario([node("a"), node("b", cpu="3")], arrivals)
+    run(scenario, who, seed=0, stopwatch=lambda: 0.0, watch=watch)
+    return found
+
+
+ARRIVALS = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(sorted(SIZES)), st.integers(1, 40)), min_size=1, max_size=25
+)
+
+
+@given(ARRIVALS, st.sampled_from([None, "order by pod.queued desc", "order by pod.request.cpu, pod.queued"]))
+def test_no_pod_waits_that_fits(made: list[tuple[int, int, int]], by: str | None) -> None:
+    arrivals = [
+        Arrival(float(at), f"p{number}", SIZES[size], float(lasts))
+        for number, (at, size, lasts) in enumerate(sorted(made))
+    ]
+    found = started(arrivals, variant(by) if by is not None else PolicyVariant("kubernetes"))
+    assert len(found) == len(arrivals)
+    if by is None:
+        for one in SIZES.values():
+            alike = [found[each.name] for each in arrivals if each.pod is one]
+            assert alike == sorted(alike), "of pods that are alike, who came first starts first"
+
+
+@pytest.mark.parametrize("by", [None, "order by pod.queued", QUEUES])
+def test_many_that_fit_nowhere_cost_one_decision_for_each_event(by: str | None) -> None:
+    arrivals = [Arrival(float(number), f"p{number}", SIZES[3], 100.0) for number in range(60)]
+    found = simulated(arrivals, nodes=[node("a")], by=by)
+    assert (found.placed, found.left) == (60, 60)
+    assert found.decisions <= (12 if by == QUEUES else 4) * 60, "with reclaim, pods are tried by time, too"
+
+
+def test_pods_of_two_kinds_start_in_the_order_in_which_they_came() -> None:
+    arrivals = [Arrival(0, "first", pod(cpu="4"), 100)]
+    kinds = [pod(cpu="4"), pod(cpu="3500m")]
+    arrivals += [Arrival(number, f"p{number}", kinds[number % 2], 10.0) for number in range(1, 9)]
+    found = simulated(arrivals, nodes=[node("a")])
+    assert found.wait_seconds == (0, *(100 + 10 * number - (number + 1) for number in range(8)))
+
+
+def autoscaled(arrivals: list[Arrival], by: str) -> Run:
+    shapes = Autoscaling((AutoscaledShape("new", node("like"), most=5, delay=60.0, idle=10_000.0),))
+    scenario = Scenario([node("a")], arrivals, autoscaling=shapes)
+    return run(scenario, variant(by), seed=0, stopwatch=lambda: 0.0)
+
+
+def test_an_autoscaler_orders_nodes_for_all_of_them() -> None:
+    arrivals = [Arrival(0, f"p{number}", SIZES[3], 500.0) for number in range(4)]
+    found = autoscaled(arrivals, "filter fits(cpu)")
+    assert (found.placed, found.most_nodes(), max(found.wait_seconds)) == (4, 4, 70)
+
+
+def test_those_behind_have_the_reason_of_the_first() -> None:
+    arrivals = [Arrival(0, f"p{number}", pod(cpu="9")) for number in range(5)]
+    found = simulated(arrivals, nodes=[node("a")])
+    assert dict(found.reasons) == {"NodeResourcesFit": 5}
