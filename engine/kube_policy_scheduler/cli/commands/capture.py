@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, status_line
 
@@ -158,6 +159,7 @@ def _reducible(
         things = [thing for thing in things if not _same_pod(thing, asked)]
         seed, policy = decided.seed, policy or decided.policy
     rules = _rules(asked, policy_set, sources, policy)
+    say_not_asked()
     signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
     free = unbound(asked)
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
@@ -90,6 +91,7 @@ def command(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
         given = [policy_set] if policy_set is not None else []
+        say_not_asked()
         signals = cluster_sources.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)

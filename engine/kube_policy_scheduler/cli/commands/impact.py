@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
@@ -121,6 +122,7 @@ def command(
         things, moment = cluster_sources.cluster_at(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
+        say_not_asked()
         signals = cluster_sources.signals_of(
             [side.policy_set for side in sides if side.policy_set is not None],
             metrics=metrics, prometheus_url=prometheus_url, now=moment,

@@ -9,6 +9,7 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.commands.drift import selected
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import (
     format_option,
@@ -151,6 +152,7 @@ def command(
         things, moment = cluster_sources.cluster_at(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
         )
+        say_not_asked()
         signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)

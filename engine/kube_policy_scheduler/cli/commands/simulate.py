@@ -14,6 +14,7 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, terminal
 from kube_policy_scheduler.times import short_duration
@@ -127,6 +128,7 @@ def command(
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     try:
         variants, sources = with_metrics(_variants(_names(policies, against)), sources)
+        say_not_asked()
         made = scenarios(sources, until=until, all_nodes=all_nodes)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options, owners
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
@@ -136,6 +137,7 @@ def command(
             for name in owned.absent(asked.metadata.namespace, sources):
                 text = f"the policies of owner {name} may govern this pod, but are not on this machine and are left out"
                 say(f"policyctl: {text}", err=True)
+        say_not_asked()
         rules = _rules(asked, state, sources, policy_set, policy)
         signals = cluster_sources.signals_of(
             [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
