@@ -6,7 +6,11 @@ from collections import Counter
 
 import pytest
 
+from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES
+from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger
+from tests.simulation.api_server import refusal
 from tests.simulation.calm import Calm, story
+from tests.simulation.replica import MOVES_LEASE
 
 SPREAD = "filter fits(cpu, mem)\nscore 100 * (1 - node.used_fraction.cpu)\nrebalance margin 5 rest 30s\n"
 ONE_NODE = 'filter fits(cpu, mem) and node.name == "n0"\n'
@@ -171,5 +175,58 @@ def test_a_restart_moves_nobody_back() -> None:
         await calm.after(400)
         assert on(calm) == {"n0": 2, "n1": 2}
         assert len(calm.server.evicted) <= 3
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_a_node_that_a_workload_left_is_not_gone_back_to_after_a_restart() -> None:
+    away = 'filter fits(cpu, mem) and node.name != "{}"\nrebalance rest 0s\n'
+
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", policy=away.format("n0"))
+        await calm.after(200)
+        assert on(calm) == {"n1": 1}
+        kept = decode_ledger(calm.server.leases[MOVES_LEASE]["metadata"]["annotations"][MOVES])
+        assert kept.hits == (True,)
+        calm.restart()
+        calm.process.use_policies(calm.policies_of(away.format("n1")))
+        await calm.after(300)
+        assert on(calm) == {"n1": 1}, "it left n0 not long ago"
+        assert len(calm.server.evicted) == 1
+
+    story(away.format("n0"), tell, cpus=(8, 8))
+
+
+def test_what_somebody_else_wrote_into_the_lease_of_moves_is_written_over() -> None:
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", "d")
+        await calm.after(100)
+        calm.server.leases[MOVES_LEASE]["metadata"]["annotations"] = {MOVES: '{"hits": "all"}'}
+        calm.restart()
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        for name in "efgh":
+            calm.pod(name, owner=name, app="web")
+        await calm.after(5)
+        calm.process.use_policies(calm.policies_of(SPREAD))
+        await calm.after(300)
+        assert decode_ledger(calm.server.leases[MOVES_LEASE]["metadata"]["annotations"][MOVES]).evicted
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
+def test_without_the_permission_for_the_lease_pods_move_all_the_same() -> None:
+    async def tell(calm: Calm) -> None:
+        answer = calm.server.answer
+
+        def guarded(verb: str, path: str, body: bytes) -> bytes:
+            if MOVES_LEASE in path or (verb == "POST" and MOVES.encode() in body):
+                raise refusal(403, "leases are forbidden")
+            return answer(verb, path, body)
+
+        calm.server.answer = guarded  # type: ignore[method-assign]
+        await crowd(calm, "a", "b", "c", "d")
+        await calm.after(300)
+        assert on(calm) == {"n0": 2, "n1": 2}
+        assert MOVES_LEASE not in calm.server.leases
 
     story(SPREAD, tell, cpus=(8, 8))

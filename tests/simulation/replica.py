@@ -13,6 +13,7 @@ from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
@@ -21,6 +22,7 @@ from kube_policy_scheduler.daemon.observing.observers import Observer, Observers
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
 from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
+from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES as MOVES_ANNOTATION
 from kube_policy_scheduler.daemon.scheduling.rebalancer import PLANNER, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -38,6 +40,7 @@ from tests.simulation.virtual_time import Machine
 assert plan.__name__ == PLANNER
 LEASE = "policy-scheduler"
 PAST_USAGE = f"{LEASE}-queues"
+MOVES_LEASE = f"{LEASE}-moves"
 ALONE = LeaderElectionSettings(enabled=False)
 MOVES = RebalancingSettings(dry_run=False, every=20.0, most=3, reserve=60.0)
 ELECTED = LeaderElectionSettings(enabled=True, lease_name=LEASE)
@@ -174,8 +177,12 @@ class Replica:
             self.scheduler,
             MOVES,
             evictor=PodEvictor(transport, fence=Fence(fence.allows, view)),
+            memory=LeaseAnnotation(
+                transport, annotation=MOVES_ANNOTATION, namespace="default", name=MOVES_LEASE, identity=self.name,
+                fence=fence,
+            ),
             stopwatch=lambda: next(ticks) * 0.0005,
-        )
+        )  # fmt: skip
         self.observers.add(self.rebalancer)
         stored = PastUsageLease(transport, namespace="default", name=PAST_USAGE, identity=self.name, fence=fence)
         self.past_usage = PastUsageKeeper(self.scheduler, stored)

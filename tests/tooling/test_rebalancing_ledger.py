@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger, encode_ledger
 from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
@@ -73,3 +74,55 @@ def test_what_is_remembered_is_bounded() -> None:
     left = ledger.left(1.0)
     assert len(left) == 10_000
     assert left["w11999"] == {f"n{at}" for at in range(136, 200)}
+
+
+def test_a_kept_ledger_goes_on_where_it_was_by_another_clock() -> None:
+    ledger = Ledger(per_hour=3)
+    ledger.note(move("w", "a"), MoveOutcome.EVICTED, 100.0, rest_seconds=500.0)
+    ledger.note(move("v", "b"), MoveOutcome.EVICTED, 150.0)
+    ledger.note(move("v", "b"), MoveOutcome.LANDED, 160.0)
+    kept = decode_ledger(encode_ledger(ledger.kept(200.0, unix=1_800_000_200.0, policies="p")))
+
+    again = Ledger(per_hour=3)
+    for _ in range(2):  # what is read twice counts once
+        again.recall(kept, 20.0, unix=1_800_000_220.0, policies="p")
+    assert again.kept(20.0, unix=1_800_000_220.0, policies="p") == kept
+    assert again.allowed(20.0) == 1
+    assert [again.keeps("w", "u", at) for at in (20.0, 399.0, 401.0)] == [True, True, False]
+    assert again.left(20.0) == {"w": frozenset("a"), "v": frozenset("b")}
+    assert again.allowed(20.0 + 3600.0) == 3
+
+
+def test_what_stopped_it_stops_it_after_a_restart_under_the_same_policies_only() -> None:
+    ledger = Ledger(per_hour=100)
+    for _ in range(10):
+        ledger.note(move(), MoveOutcome.ELSEWHERE, 0.0)
+    kept = ledger.kept(0.0, unix=1e9, policies="p")
+    for policies in ("p", "other"):
+        again = Ledger(per_hour=100)
+        again.recall(kept, 0.0, unix=1e9, policies=policies)
+        assert again.stopped == (ledger.stopped if policies == "p" else "")
+
+
+def test_a_text_is_bounded_and_keeps_what_moved_last() -> None:
+    ledger = Ledger(per_hour=10_000)
+    for number in range(3000):
+        ledger.note(move(f"namespace/workload-{number}", f"node-{number}"), MoveOutcome.EVICTED, float(number))
+    text = encode_ledger(ledger.kept(3000.0, unix=1e9, policies="p"), most_bytes=50_000)
+    assert 40_000 < len(text) <= 50_000
+    names = list(decode_ledger(text).workloads)
+    assert names[-1] == "namespace/workload-2999"
+    assert "namespace/workload-0" not in names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"policies":"","evicted":[-1],"hits":[],"workloads":{}}',
+        '{"policies":"","evicted":[],"hits":[],"workloads":{"w":{"rests_until":1e999,"left":{}}}}',
+        '{"policies":"","evicted":[],"hits":[' + ",".join(["true"] * 21) + '],"workloads":{}}',
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_ledger_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        decode_ledger(text)

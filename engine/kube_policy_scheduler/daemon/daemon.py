@@ -21,6 +21,7 @@ from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
@@ -59,7 +60,7 @@ from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.extenders import make_extenders
 from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
-from kube_policy_scheduler.daemon.scheduling.rebalancer import Rebalancer
+from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
 from kube_policy_scheduler.daemon.serving.server import DaemonServer
@@ -274,6 +275,14 @@ class Daemon:
             self._scheduler,
             settings.rebalancing,
             evictor=PodEvictor(self._transport, fence=Fence(fence.allows, self._view)),
+            memory=LeaseAnnotation(
+                self._transport,
+                annotation=MOVES,
+                namespace=lease_namespace(settings.leader_election),
+                name=f"{settings.leader_election.lease_name}-moves",
+                identity=self._identity,
+                fence=fence,
+            ),
             seed=settings.scheduling.seed,
             report=self._writers.reporter.moved,
         )
@@ -411,6 +420,7 @@ class Daemon:
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
         self._past_usage.policies_changed()
+        self._rebalancer.use_policies(policy_hash)
         self._server.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
 

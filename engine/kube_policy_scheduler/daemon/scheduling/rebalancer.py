@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from kube_policy_scheduler.adapters.kube.errors import Conflict, Fenced, KubeError
 from kube_policy_scheduler.adapters.kube.evictions import EVICTED, FAILED, LATER, NEVER, Evicted
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.configuration.settings import RebalancingSettings
@@ -26,6 +27,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger, encode_ledger
 from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, replacement_of, workload_of
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOVES = "policy-scheduler/moves"
+"""The annotation of the Lease that says what was moved."""
 PLANNER = "kube_policy_scheduler.tooling.rebalancing.plan"
 LOOK_SECONDS = 2.0
 """Between two looks at whether a pass is due, and whether reservations are over."""
@@ -43,6 +47,8 @@ PAUSE_SECONDS = 0.01
 """Between two steps: the search takes at most a sixth of the time, and pods that come meanwhile go first."""
 MOST_TRIES = 100
 """Candidates of one pass that are proved; each takes a few milliseconds."""
+MEMORY_RETRY_SECONDS = 30.0
+"""After a failure to read or store what was moved, such as for want of a permission; moves go on meanwhile."""
 DOUBT_SECONDS = 30.0
 """For so long room is kept where nobody knows whether the eviction was carried out."""
 _BUSY = (Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PERMIT)
@@ -57,6 +63,18 @@ class PodEvictor(Protocol):
         ...
 
 
+class LedgerMemory(Protocol):
+    """Where what was moved outlives this replica. All raise KubeError."""
+
+    async def read(self) -> str | None:
+        """Return what is stored; None: nothing."""
+        ...
+
+    async def write(self, text: str, *, at: float) -> None:
+        """Store over what was read. at: Unix seconds."""
+        ...
+
+
 class Rebalancer(Observer):
     """One per replica; it acts only while its replica leads."""
 
@@ -66,6 +84,7 @@ class Rebalancer(Observer):
         settings: RebalancingSettings,
         *,
         evictor: PodEvictor,
+        memory: LedgerMemory | None = None,
         seed: int = 0,
         report: Callable[[PodInfo, Move], None] = lambda victim, move: None,
         stopwatch: Callable[[], float] = time.perf_counter,
@@ -76,6 +95,7 @@ class Rebalancer(Observer):
             scheduler: whose cluster and queue it uses.
             settings: dry run, times and budgets.
             evictor: of pods.
+            memory: of moves, over a restart; None: there is none. A dry run needs none.
             seed: of the tie-break.
             report: called for each evicted pod, for an event.
             stopwatch: seconds, for the length of a step.
@@ -83,6 +103,11 @@ class Rebalancer(Observer):
         self._scheduler, self._settings, self._evictor = scheduler, settings, evictor
         self._context, self._reservations = scheduler.context, scheduler.reservations
         self._seed, self._report, self._stopwatch = seed, report, stopwatch
+        self._memory = memory if not settings.dry_run else None
+        self._is_recalled, self._is_stored = False, True
+        self._policy_hash, self._problem = "", ""
+        self._memory_due = 0.0
+        """When the memory is used again after it failed, seconds of the event loop."""
         self._ledger = Ledger(per_hour=settings.most_per_hour)
         self._policies: PolicySet | None = None
         self._due = 0.0
@@ -99,9 +124,11 @@ class Rebalancer(Observer):
             if not self._scheduler.leading:
                 self._reservations.clear()
                 self._ledger.resume()
+                self._is_recalled = False
                 self._due = _now() + self._settings.every
                 continue
             self._expire()
+            await self._remember()
             if _now() >= self._due and self._may_move():
                 self._due = _now() + self._settings.every
                 await self.one_pass()
@@ -119,6 +146,50 @@ class Rebalancer(Observer):
             len(self._reservations),
             {outcome.value: self._ledger.counts[outcome] for outcome in MoveOutcome},
         )
+
+    # --- what outlives this replica ------------------------------------------------------------------
+
+    def use_policies(self, policy_hash: str) -> None:
+        """Take note of what tells the policies in force from others."""
+        self._policy_hash = policy_hash
+
+    async def _remember(self) -> None:
+        """Read what was moved before this replica led, once; store what has changed since the last look."""
+        if self._memory is None or self._current() is None or (self._is_recalled and self._is_stored):
+            return
+        if _now() < self._memory_due:
+            return
+        try:
+            if not self._is_recalled:
+                self._recall(await self._memory.read())
+                self._is_recalled = True
+            if not self._is_stored:
+                now = self._context.clock()
+                self._is_stored = True  # what is noted from here on is stored at the next look
+                kept = self._ledger.kept(_now(), unix=now, policies=self._policy_hash)
+                await self._memory.write(encode_ledger(kept), at=now)
+        except Fenced:
+            self._is_stored = False
+        except Conflict:
+            self._is_recalled = self._is_stored = False  # another replica led meanwhile
+        except KubeError as error:
+            self._is_stored, self._memory_due = False, _now() + MEMORY_RETRY_SECONDS
+            if str(error) != self._problem:
+                logger.warning("failed to keep what was moved over a restart: %s", error)
+            self._problem = str(error)
+        else:
+            self._problem = ""
+
+    def _recall(self, text: str | None) -> None:
+        if text is None:
+            return
+        try:
+            kept = decode_ledger(text)
+        except ValueError as error:
+            logger.warning("cannot read what was moved before: %s", error)
+            return  # it is written over
+        self._ledger.recall(kept, _now(), unix=self._context.clock(), policies=self._policy_hash)
+        self._say_if_stopped()
 
     # --- one pass ------------------------------------------------------------------------------------
 
@@ -284,9 +355,14 @@ class Rebalancer(Observer):
 
     def _note(self, move: Move, outcome: MoveOutcome, note: str = "", *, rest_seconds: float = 0.0) -> None:
         self._ledger.note(move, outcome, _now(), rest_seconds=rest_seconds)
+        if outcome in (MoveOutcome.EVICTED, MoveOutcome.LANDED, MoveOutcome.ELSEWHERE, MoveOutcome.PENDING):
+            self._is_stored = False
         self._context.observer.on_moved(PodMoved(move, outcome, self._context.clock(), note))
         if outcome in (MoveOutcome.ELSEWHERE, MoveOutcome.PENDING):
             logger.warning("Replacement is not on the node of the plan", extra={**_fields(move), "node": note})
+        self._say_if_stopped()
+
+    def _say_if_stopped(self) -> None:
         if self._ledger.stopped != self._said_stopped:
             self._said_stopped = self._ledger.stopped
             if self._said_stopped:

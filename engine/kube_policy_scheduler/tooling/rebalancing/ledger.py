@@ -6,10 +6,13 @@ where they were planned. This one does neither.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
@@ -51,6 +54,26 @@ class _Workload:
     left: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """By node: when it was left."""
     rests_until: float = 0.0
+
+
+class KeptWorkload(msgspec.Struct, frozen=True):
+    """What is kept of a workload."""
+
+    rests_until: float
+    left: dict[str, float]
+    """By node: when it was left, the earliest first."""
+
+
+class KeptLedger(msgspec.Struct, frozen=True):
+    """What outlives a ledger. All times are Unix seconds."""
+
+    policies: str
+    """What tells the policies apart under which moves were judged."""
+    evicted: tuple[float, ...]
+    hits: tuple[bool, ...]
+    """Whether the last replacements are on the nodes of the plan."""
+    workloads: dict[str, KeptWorkload]
+    """The last that moved comes last."""
 
 
 class Ledger:
@@ -116,6 +139,40 @@ class Ledger:
         """Begin to judge afresh: the policies changed, or another term of leadership began."""
         self._hits.clear()
         self.stopped = ""
+
+    def kept(self, now: float, *, unix: float, policies: str) -> KeptLedger:
+        """Return what is to outlive this ledger, without what is over.
+
+        Args:
+            now: the time by the clock of the ledger.
+            unix: the same moment, Unix seconds.
+            policies: what tells the present policies from others.
+        """
+        self.allowed(now)
+        shift = unix - now
+        workloads = {}
+        for name, known in self._workloads.items():
+            left = {node: round(at + shift, 1) for node, at in known.left.items() if now - at < LEFT_SECONDS}
+            rests_until = known.rests_until if known.rests_until > now else -shift
+            if left or known.rests_until > now:
+                workloads[name] = KeptWorkload(round(rests_until + shift, 1), left)
+        evicted = tuple(round(at + shift, 1) for at in self._evicted)
+        return KeptLedger(policies, evicted, tuple(self._hits), workloads)
+
+    def recall(self, kept: KeptLedger, now: float, *, unix: float, policies: str) -> None:
+        """Go on where another ledger ended; arguments as of `kept`. Its hits count under the same policies only."""
+        shift = now - unix
+        known_at = {round(at - shift, 1) for at in self._evicted}  # as they were kept, if they were
+        before = (min(now, at + shift) for at in kept.evicted if at not in known_at)
+        self._evicted = deque(sorted((*self._evicted, *before)))
+        for name, was in kept.workloads.items():
+            known = self._workload(name)
+            known.rests_until = max(known.rests_until, min(was.rests_until + shift, now + LEFT_SECONDS))
+            for node, at in list(was.left.items())[-_MOST_LEFT:]:
+                known.left[node] = max(known.left.get(node, -math.inf), min(now, at + shift))
+        if policies == kept.policies and not self._hits:
+            for hit in kept.hits:
+                self._judge(hit=hit)
 
     def _workload(self, name: str) -> _Workload:
         known = self._workloads.setdefault(name, _Workload())
