@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,20 @@ def test_the_racks_of_a_gang_are_groups_of_the_map(browser: Browser) -> None:
         shows(view, "#verdict", "is chosen, of 6 nodes")
         assert view.run(lambda page: page.locator("#group").input_value()) == "none"
         assert view.troubles == []
+
+
+def test_a_cluster_that_one_page_opens_is_that_of_the_others(browser: Browser, address: str, folder: Path) -> None:
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("x1", "x2", "x3")]
+    (folder / "other.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    with browser.open(address) as mine, browser.open(address) as theirs:
+        for page in (mine, theirs):
+            shows(page, "#verdict", EXPECTED)
+        click(theirs, "#open-button")
+        theirs.run(lambda page: page.locator("#open-path").fill("other.json"))
+        click(theirs, "#open-do")
+        shows(theirs, "#cluster", "other.json: 3 nodes")
+        mine.run(lambda page: page.locator("#yaml").fill("{cpu: 1}"))
+        shows(mine, "#cluster", "other.json: 3 nodes")
 
 
 class Away(NoDoors):

@@ -18,15 +18,18 @@ from kube_policy_scheduler.playground import server
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import (
     HEADERS,
+    MOST_PAGES,
     MOST_REQUEST_BYTES,
     MOST_WAITING,
     POLICY,
     FileChanged,
+    Newest,
     NoDoors,
     Playground,
     PortTaken,
 )
-from kube_policy_scheduler.playground.session import Session
+from kube_policy_scheduler.playground.session import Session, Superseded
+from kube_policy_scheduler.playground.worker import Job
 
 TOKEN = "a-token-of-tests"
 POD = {"key": "shop/web-next"}
@@ -138,8 +141,8 @@ BAD: dict[str, tuple[str, Any, int]] = {
     "a text that is a number": ("evaluate", {"id": 1, "files": {"a.policy": 1}, "pod": POD}, 400),
     "an unknown pod": ("evaluate", {"id": 1, "files": {}, "pod": {"key": "a/b"}}, 400),
     "a pod with other members": ("evaluate", {"id": 1, "files": {}, "pod": {"key": "a/b", "path": "/etc"}}, 400),
-    "no such clause": ("values", {"id": 1, "clause": 100_000}, 400),
-    "no such side": ("values", {"id": 1, "clause": 0, "side": "__class__"}, 400),
+    "no such clause": ("values", {"files": {}, "pod": POD, "clause": 100_000}, 400),
+    "no such side": ("values", {"files": {}, "pod": POD, "clause": 0, "side": "__class__"}, 400),
     "no such node": ("node", {"files": {}, "pod": POD, "node": "x"}, 400),
     "no such file": ("hover", {"files": {}, "file": "a.policy", "offset": 0}, 400),
     "files that it must not write": ("save", {"file": "start.policy", "text": "", "replaced": ""}, 400),
@@ -247,6 +250,47 @@ async def test_a_newer_evaluation_makes_older_ones_void() -> None:
         answers = await asyncio.gather(*requests)
     assert [status for status, _ in answers] == [409, 409, 409, 200]
     assert answers[-1][1]["id"] == 3
+
+
+async def test_findings_that_nobody_waits_for_are_none() -> None:
+    slow = Slow(files(), start().cluster)
+    async with Playground(slow, token=TOKEN) as server:
+        body = {"id": 1, "files": files(), "pod": POD}
+        evaluations = [asyncio.create_task(asked(server, "evaluate", body))]
+        await asyncio.to_thread(slow.begun.wait, 30)
+        lint = asyncio.create_task(asked(server, "lint", {"files": files()}))
+        await until(lambda: server.waiting == 2)
+        evaluations.append(asyncio.create_task(asked(server, "evaluate", body)))
+        await until(lambda: server.asked == 2)
+        slow.may_go_on.set()
+        assert await lint == (200, {"diagnostics": None})
+        await asyncio.gather(*evaluations)
+
+
+async def test_pages_beside_each_other_have_answers_of_their_own() -> None:
+    slow = Slow(files(), start().cluster)
+    async with Playground(slow, token=TOKEN) as server:
+        requests = []
+        for page in ("one", "other"):
+            body = {"id": 1, "page": page, "files": files(), "pod": POD}
+            requests.append(asyncio.create_task(asked(server, "evaluate", body)))
+        await until(lambda: server.asked == 2)
+        slow.may_go_on.set()
+        assert [status for status, _ in await asyncio.gather(*requests)] == [200, 200]
+
+
+async def test_only_so_many_pages_are_known() -> None:
+    newest = Newest()
+    first = Job()
+    newest.replace("page 0", first)
+    checkpoints = [newest.checkpoint("page 0")]
+    for number in range(1, MOST_PAGES + 1):
+        newest.replace(f"page {number}", Job())
+        checkpoints.append(newest.checkpoint(f"page {number}"))
+    with pytest.raises(Superseded):
+        checkpoints[0]()
+    for each in checkpoints[1:]:
+        each()
 
 
 async def test_too_many_questions_at_once_are_refused() -> None:

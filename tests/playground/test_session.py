@@ -96,12 +96,12 @@ def test_a_verdict_is_what_the_cycle_decides(policy: str, pod: str) -> None:
     # scores add up to the total
     scores = [each["index"] for each in verdict["clauses"] if each["kind"] == "score"]
     if len(whole.feasible):
-        parts = [asked.values(index) for index in scores]
+        parts = [asked.values(asked.opened, PodChoice(key=pod), index) for index in scores]
         added = sum((part for part in parts if part is not None), np.zeros(len(total)))
         assert np.allclose(added[whole.feasible], whole.totals)
     # what a filter refuses is what the diagnosis counts for it, or more: others may come before it
     for index, clause in enumerate(verdict["clauses"]):
-        values = asked.values(index)
+        values = asked.values(asked.opened, PodChoice(key=pod), index)
         if clause["refuses"] is not None and values is not None:
             assert clause["refuses"] == int((values == 0).sum()) >= int((refused == index).sum())
 
@@ -256,7 +256,7 @@ def test_two_policies_side_by_side_have_verdicts_of_their_own() -> None:
     answer = asked.evaluate({NAME: START}, pod, against={"b.policy": "score most_allocated()"})
     assert answer["verdict"]["policy"] == "a"
     assert answer["against"]["policy"] == "b"
-    assert asked.values(0, side="against") is not None
+    assert asked.values({"b.policy": "score most_allocated()"}, pod, 0, side="against") is not None
     alone = session("score most_allocated()", "b.policy").evaluate({"b.policy": "score most_allocated()"}, pod)
     assert np.array_equal(answer["against"]["total"], alone["verdict"]["total"], equal_nan=True)
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 import orjson
@@ -49,6 +49,8 @@ HOST = "127.0.0.1"
 MOST_REQUEST_BYTES = 2 * 2**20
 MOST_WAITING = 16
 """Requests that wait for the thread; more are refused."""
+MOST_PAGES = 64
+"""Pages whose newest work is known; that of the one that was silent for the longest is void."""
 ANSWER_SECONDS = 20.0
 """After which an answer is given up."""
 PATIENCE_SECONDS = 2.0
@@ -109,15 +111,19 @@ class _OnPod(_OnFiles, frozen=True):
 
 class _Evaluate(_OnPod, frozen=True, kw_only=True, rename="camel"):
     id: int
+    page: str = ""
     against: Files | None = None
     clause: int | None = None
     names_version: int | None = None
 
 
-class _Values(_Request, frozen=True):
-    id: int
+class _Lint(_OnFiles, frozen=True):
+    page: str = ""
+
+
+class _Values(_OnPod, frozen=True, kw_only=True):
     clause: int
-    side: str = "main"
+    side: Literal["main", "against"] = "main"
 
 
 class _Node(_OnPod, frozen=True):
@@ -129,6 +135,7 @@ class _Pod(_Request, frozen=True):
 
 
 class _Simulate(_OnFiles, frozen=True):
+    page: str = ""
     seed: int = 0
     count: int = 0
 
@@ -202,6 +209,36 @@ class NoDoors:
         raise RequestError("this playground writes no files")
 
 
+class Newest:
+    """The newest work for each page; it makes that before it void. Several pages may ask one server."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._jobs: dict[str, Job] = {}
+
+    def replace(self, page: str, job: Job) -> Job | None:
+        """Take newer work for a page, and return the older."""
+        before = self._jobs.pop(page, None)
+        if len(self._jobs) >= MOST_PAGES:
+            del self._jobs[next(iter(self._jobs))]
+        self._jobs[page] = job
+        return before
+
+    def checkpoint(self, page: str) -> Checkpoint:
+        """Return what ends work once there is newer for its page."""
+        mine = self._jobs.get(page)
+
+        def go_on() -> None:
+            if self._jobs.get(page) is not mine:
+                raise Superseded
+
+        return go_on
+
+    def clear(self) -> None:
+        """Make all work void."""
+        self._jobs.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What one kind of question takes and who answers it; in the thread."""
@@ -231,10 +268,9 @@ class Playground:
         self._port = port
         self._token = token or secrets.token_urlsafe(24)
         self.asked = 0
-        """Evaluations that came so far; each makes those before it void."""
-        self._simulations = 0
-        self._evaluation: Job | None = None
-        """The newest."""
+        """Evaluations that came so far."""
+        self._evaluations = Newest()
+        self._simulations = Newest()
         self._simulating = Worker("playground-simulation", most_waiting=MOST_WAITING)
         self._reading = Worker("playground-reading", most_waiting=1)
         """Reads clusters, which may take long; meanwhile, the page can be used."""
@@ -247,6 +283,11 @@ class Playground:
     def url(self) -> str:
         """Return the address to open, with the token."""
         return f"{self._origin}/#{self._token}"
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for an answer of the session."""
+        return self._worker.waiting
 
     async def __aenter__(self) -> Playground:
         """Listen.
@@ -284,8 +325,8 @@ class Playground:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening; what is under way is void."""
-        self.asked += 1
-        self._simulations += 1
+        self._evaluations.clear()
+        self._simulations.clear()
         await self._stack.aclose()
 
     # --- guards ------------------------------------------------------------------------------------------
@@ -323,7 +364,9 @@ class Playground:
         session = self._session
         return {
             "state": Answered(_Request, lambda _: self._state()),
-            "values": Answered(_Values, lambda asked: {"values": session.values(asked.clause, side=asked.side)}),
+            "values": Answered(
+                _Values, lambda asked: {"values": session.values(asked.files, asked.pod, asked.clause, side=asked.side)}
+            ),
             "complete": Answered(
                 _Place, lambda asked: {"items": session.complete(asked.files, asked.file, asked.offset)}
             ),
@@ -390,10 +433,11 @@ class Playground:
     async def _evaluate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Evaluate)
         self.asked += 1
-        before, self._evaluation = self._evaluation, Job()
+        job = Job()
+        before = self._evaluations.replace(asked.page, job)
         if before is not None:
             asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._worker.stop, before, Superseded())
-        go_on = self._until_asked_again()
+        go_on = self._evaluations.checkpoint(asked.page)
         began = time.perf_counter()
 
         def work() -> bytes:
@@ -409,37 +453,25 @@ class Playground:
             milliseconds = round(1000 * (time.perf_counter() - began), 1)
             return orjson.dumps({"id": asked.id, "ms": milliseconds, **found}, option=_OPTIONS)
 
-        return _json(await self._worker.do(work, seconds=ANSWER_SECONDS, job=self._evaluation))
+        return _json(await self._worker.do(work, seconds=ANSWER_SECONDS, job=job))
 
     async def _lint(self, request: web.Request) -> web.StreamResponse:
-        asked = _decoded(await request.read(), _OnFiles)
-        go_on = self._until_asked_again()
+        asked = _decoded(await request.read(), _Lint)
+        go_on = self._evaluations.checkpoint(asked.page)
 
         def work() -> bytes:
-            go_on()
-            return orjson.dumps({"diagnostics": self._session.lint(asked.files, go_on=go_on)})
+            found: list[dict[str, Any]] | None = None  # where a newer evaluation came, which is no error
+            with contextlib.suppress(Superseded):
+                go_on()
+                found = self._session.lint(asked.files, go_on=go_on)
+            return orjson.dumps({"diagnostics": found})
 
         return _json(await self._worker.do(work, seconds=ANSWER_SECONDS))
 
-    def _until_asked_again(self) -> Checkpoint:
-        """Return a checkpoint that ends work that a newer evaluation makes void."""
-        mine = self.asked
-
-        def go_on() -> None:
-            if self.asked > mine:
-                raise Superseded
-
-        return go_on
-
     async def _simulate(self, request: web.Request) -> web.StreamResponse:
         asked = _decoded(await request.read(), _Simulate)
-        self._simulations += 1
-        mine = self._simulations
-
-        def go_on() -> None:
-            if self._simulations > mine:
-                raise Superseded
-
+        self._simulations.replace(asked.page, Job())
+        go_on = self._simulations.checkpoint(asked.page)
         simulated = self._session.simulation(asked.files)
 
         def work() -> bytes:

@@ -366,12 +366,10 @@ class Session:
         project = look_at(tuple(look.project.sources.values()), environment(), before=look.project)
         return [_diagnostic(each) for of_file in project.diagnostics.values() for each in of_file]
 
-    def values(self, clause: int, *, side: str = "main") -> FloatArray | None:
-        """Return what a clause of the last verdict says about each node; None if it says nothing about nodes."""
-        known = self._verdicts.get(side)
-        if known is None:
-            raise RequestError("there is no verdict yet: evaluate first")
-        rows = known[1].rows
+    def values(self, files: Files, pod: PodChoice, clause: int, *, side: str = "main") -> FloatArray | None:
+        """Return what a clause of a verdict says about each node; None if it says nothing about nodes."""
+        verdict = self._verdict(side, self._look(files, side=side), pod)
+        rows = verdict.rows if verdict is not None else ()
         if not 0 <= clause < len(rows):
             raise RequestError(f"there is no clause {clause}: the verdict has {len(rows)}")
         return rows[clause].values

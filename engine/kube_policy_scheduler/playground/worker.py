@@ -49,7 +49,8 @@ class Worker:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._most_waiting = most_waiting
         self._recover = recover
-        self._waiting = 0
+        self.waiting = 0
+        """Pieces of work, with the one that is being done."""
         self._lock = threading.Lock()
         self._thread = 0
         self._doing: Job | None = None
@@ -66,14 +67,14 @@ class Worker:
             Busy: too much work waits.
             TooLong: the work was stopped.
         """
-        if self._waiting >= self._most_waiting:
+        if self.waiting >= self._most_waiting:
             raise Busy
-        self._waiting += 1
+        self.waiting += 1
         loop, job = asyncio.get_running_loop(), job or Job()
         try:
             return await loop.run_in_executor(self._pool, self._done, work, job, seconds, loop)
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
 
     def stop(self, job: Job, reason: Exception) -> None:
         """Stop a piece of work if it is being done; its caller gets the reason."""

@@ -108,7 +108,8 @@ async function tried(work) {
 
 // --- evaluation: at most one is under way, the newest text is next -------------------------------------
 
-let number = 0; // of the evaluation; a clock, because several pages ask one server and the newest counts
+const PAGE = crypto.randomUUID(); // several pages may ask one server: of each, the newest evaluation counts
+let number = 0; // of the evaluation
 let running = false;
 let again = false;
 let edited = 0; // when the oldest edit that is not under way was made
@@ -139,8 +140,8 @@ async function evaluate() {
     const clause = /^clause:/.test(state.colour) ? Number(state.colour.slice(7)) : null;
     const files = { ...state.files };
     try {
-      number = Math.max(number + 1, Date.now());
-      const asked = { id: number, files, pod: state.pod, namesVersion: state.namesVersion };
+      number++;
+      const asked = { id: number, page: PAGE, files, pod: state.pod, namesVersion: state.namesVersion };
       if (clause !== null) asked.clause = clause;
       if (state.other) asked.against = { ...files, ...state.other };
       const found = await ask("evaluate", asked);
@@ -172,14 +173,8 @@ function lintLater() {
 }
 async function lint() {
   const files = { ...state.files };
-  let found;
-  try {
-    found = await ask("lint", { files });
-  } catch (error) {
-    if (error.status === 409) return;
-    throw error;
-  }
-  if (running || Object.keys(files).some((name) => files[name] !== state.files[name])) return;
+  const found = await ask("lint", { files, page: PAGE });
+  if (!found.diagnostics || running || Object.keys(files).some((name) => files[name] !== state.files[name])) return;
   const place = (each) => JSON.stringify([each.file, each.start, each.code]);
   const known = new Set(state.errors.map(place));
   state.linted = files;
@@ -233,6 +228,8 @@ function take(found, files, clause) {
     const former = renamed ? null : state.verdict;
     state.verdict = found.verdict;
     if (renamed) setNames(renamed, found.verdict.namesVersion);
+    // another page opened another cluster
+    if (renamed && found.verdict.namesVersion !== state.clusterVersion) tried(async () => renew(await ask("state")));
     state.before = renamed ? null : (state.before ?? former);
     showGang(former?.gang);
     if (clause !== null) {
@@ -690,8 +687,8 @@ async function setColour(name) {
     await tried(async () => {
       const clause = Number(name.slice(7));
       const [own, theirs] = await Promise.all([
-        ask("values", { id: number, clause }),
-        state.against && clause < state.against.clauses.length ? ask("values", { id: number, clause, side: "against" }) : null,
+        ask("values", { files: state.files, pod: state.pod, clause }),
+        state.against && clause < state.against.clauses.length ? ask("values", { files: { ...state.files, ...state.other }, pod: state.pod, clause, side: "against" }) : null,
       ]);
       if (state.colour !== name) return;
       state.values = own.values;
@@ -966,7 +963,7 @@ async function simulate() {
   $("simulate-button").disabled = true;
   $("summary").textContent = "Simulating…";
   try {
-    state.simulation = await ask("simulate", { files: state.files, seed: Number($("seed").value) || 0 });
+    state.simulation = await ask("simulate", { page: PAGE, files: state.files, seed: Number($("seed").value) || 0 });
   } catch (error) {
     $("summary").textContent = "";
     throw error;
@@ -1228,6 +1225,7 @@ function begin(found, saved) {
 
 function setCluster(found) {
   state.cluster = found.cluster;
+  state.clusterVersion = found.namesVersion;
   state.pods = found.pods;
   state.groups.zone = found.zones || null;
   state.groups.rack = found.racks || null;
