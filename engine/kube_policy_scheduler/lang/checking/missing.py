@@ -125,7 +125,7 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
         case typed.Reference(value=value):
             return why(missing_part(value) or value)
         case typed.Arithmetic(operator="/" | "%"):
-            return ("the result of the result of a division by zero is missing, not zero",)
+            return ("the result of a division by zero is missing, not zero",)
         case typed.Apply(builtin=builtin, info=info) if builtin.depends & Depends.SIGNAL:
             if info.shape is not Shape.NODE:
                 return ("a metric is missing without a fresh sample, for example while Prometheus is down",)
