@@ -71,8 +71,9 @@ HEADERS: Mapping[str, str] = {
 }
 _KINDS: Mapping[str, str] = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _SIMULATION_SECONDS = 60.0
-_LONG_SECONDS = 120.0
-"""The same for what reads clusters and writes tests."""
+_TEST_SECONDS = 60.0
+_READING_SECONDS = 120.0
+"""The same for what reads clusters."""
 _T = TypeVar("_T")
 
 
@@ -378,7 +379,7 @@ class Playground:
             "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
             "share": Answered(_Share, self._share),
             "save": Answered(_Save, self._save),
-            "save-test": Answered(_SaveTest, self._save_test, _LONG_SECONDS),
+            "save-test": Answered(_SaveTest, self._save_test, _TEST_SECONDS),
         }
 
     def _state(self) -> dict[str, Any]:
@@ -395,13 +396,13 @@ class Playground:
         return await self._opened(self._doors.refresh)
 
     async def _opened(self, read: Callable[[], tuple[OpenedCluster, Measure]]) -> web.StreamResponse:
-        found = await self._reading.do(read, seconds=_LONG_SECONDS)
+        found = await self._reading.do(read, seconds=_READING_SECONDS)
 
         def work() -> bytes:
             self._session.open(*found)
             return orjson.dumps(self._state(), option=_OPTIONS)
 
-        return _json(await self._worker.do(work, seconds=_LONG_SECONDS))
+        return _json(await self._worker.do(work, seconds=_READING_SECONDS))
 
     def _share(self, asked: _Share) -> dict[str, Any]:
         session, cluster = self._session, self._session.cluster

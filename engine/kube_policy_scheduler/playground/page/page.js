@@ -1145,6 +1145,8 @@ $("test").addEventListener("submit", (event) => {
   if (event.submitter?.id !== "test-do") return;
   event.preventDefault();
   $("test-error").textContent = "";
+  $("test-do").disabled = true;
+  $("test-do").textContent = "Finding the smallest test…";
   const asked = { files: state.files, pod: state.pod, path: $("test-path").value, replace: $("test-replace").checked };
   ask("save-test", asked).then((found) => {
     $("test-text").textContent = found.text;
@@ -1153,6 +1155,9 @@ $("test").addEventListener("submit", (event) => {
     else $("test-error").textContent = "not saved";
   }, (error) => {
     $("test-error").textContent = error.message;
+  }).finally(() => {
+    $("test-do").disabled = false;
+    $("test-do").textContent = "Save";
   });
 });
 
