@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,16 @@ class Depends(Flag):
     """Which nodes are looked at together: normalize, rank."""
     DEVICE = auto()
     """One of the devices of a node, of which `devices by` selects."""
+
+    # as in `Flag`, but combinations that came before are looked up: checking a policy combines them at each value
+
+    def __or__(self, other: Depends) -> Depends:
+        known: Any = Depends._value2member_map_.get(self._value_ | other._value_)
+        return known if known is not None else super().__or__(other)
+
+    def __and__(self, other: Depends) -> Depends:
+        known: Any = Depends._value2member_map_.get(self._value_ & other._value_)
+        return known if known is not None else super().__and__(other)
 
 
 class Literal(Enum):
