@@ -28,9 +28,9 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
 )
 
 
-def pod(cluster: Cluster, name: str, *, cpu: str = "1", **spec: Any) -> PodInfo:
+def pod(cluster: Cluster, name: str, *, cpu: str = "1", app: str = "x", **spec: Any) -> PodInfo:
     body = {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}},
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": app}},
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]} | spec,
     }
     return cluster.templates.pod(msgspec.convert(body, objects.Pod))
@@ -45,10 +45,10 @@ def set_node(cluster: Cluster, name: str, rng: Random) -> None:
     cluster.set_node(msgspec.convert(body, objects.Node))
 
 
-def set_budget(cluster: Cluster, allowed: int) -> None:
+def set_budget(cluster: Cluster, allowed: int, *, app: str) -> None:
     body = {
         "metadata": {"name": "b", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "x"}}},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
         "status": {"disruptionsAllowed": allowed},
     }
     cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
@@ -64,7 +64,8 @@ def full_cluster(rng: Random, size: int) -> Cluster:
     for number in range(size):
         set_node(cluster, f"n{number}", rng)
         for each in range(rng.randint(1, 4)):
-            cluster.place(pod(cluster, f"low{number}-{each}", priority=rng.choice([-3, 0, 0, 6])), f"n{number}")
+            low = pod(cluster, f"low{number}-{each}", app=rng.choice("xxxy"), priority=rng.choice([-3, 0, 0, 6]))
+            cluster.place(low, f"n{number}")
     return cluster
 
 
@@ -83,7 +84,8 @@ def test_after_any_changes_refusals_and_victims_equal_those_of_the_plain_path(se
                 cluster.displace(rng.choice(sorted(cluster.pods)))
             case "started":
                 uid = rng.choice(sorted(cluster.pods))
-                later = pod(cluster, uid, priority=cluster.pods[uid].priority)
+                known = cluster.pods[uid]
+                later = pod(cluster, uid, app=known.labels["app"], priority=known.priority)
                 later.started = float(serial)
                 cluster.confirm(later, str(cluster.node_of(uid)))
             case "node":
@@ -94,7 +96,7 @@ def test_after_any_changes_refusals_and_victims_equal_those_of_the_plain_path(se
             case "go" if serial % 5 == 0:
                 cluster.remove_node(rng.choice(names))
             case "budget":
-                set_budget(cluster, rng.choice([0, 1]))
+                set_budget(cluster, rng.choice([0, 1]), app=rng.choice("yyyyx"))
             case "nominated" if serial % 7 == 0:
                 cluster.nominate(pod(cluster, f"nominated{serial}", cpu="2", priority=9), rng.choice(names))
             case "nominated":

@@ -70,6 +70,8 @@ class Trial:
         self._frame = frame
         self._active = active
         self._budgets = budgets
+        self._protected: set[int] = set()
+        """Rows that were tried and have a pod of lower priority that a budget is about."""
         self._rows = rows
         self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
         """Filters whose result can change when pods leave."""
@@ -116,7 +118,7 @@ class Trial:
                 found.append(tried)
             result.append(tried)
         if kept is not None and found:
-            kept.set_many(unknown, found)
+            kept.set_many(unknown, found, protected=[row in self._protected for row in unknown])
         return result
 
     def candidates(self, rows: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
@@ -160,7 +162,10 @@ class Trial:
             if gangs_of:
                 return self._try_units(row, name, self._units(pool, gangs_of))
         ranked = by_importance(pool, self._frame.now)
-        violating, others = self._budgets.split(ranked)
+        violating, others = list[PodInfo](), ranked
+        if self._budgets.covers(ranked):
+            self._protected.add(row)
+            violating, others = self._budgets.split(ranked)
         if self._room is not None:
             chosen = self._room.spare(row, violating, others)
         else:

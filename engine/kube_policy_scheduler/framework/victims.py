@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
-from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodDisruptionBudget, PodGroup
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, LabelSelector, PodDisruptionBudget, PodGroup
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
@@ -200,6 +200,8 @@ class FoundVictims:
         """size: nodes."""
         self.known: BoolArray = np.zeros(size, np.bool_)
         """`bool[nodes]`"""
+        self.protected: BoolArray = np.zeros(size, np.bool_)
+        """`bool[nodes]`: of the known rows, those of which a budget had a say."""
         self.count = 0
         """Rows that are known."""
         self._victims = np.empty(size, np.object_)
@@ -217,8 +219,11 @@ class FoundVictims:
         found: Victims | None = self._victims[row]
         return found
 
-    def set_many(self, rows: Sequence[int], found: Sequence[Victims]) -> None:
-        """Keep what was found on rows; sums of priorities that a column cannot hold are not kept."""
+    def set_many(self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]) -> None:
+        """Keep what was found on rows; sums of priorities that a column cannot hold are not kept.
+
+        protected: of which rows a budget had a say.
+        """
         ranks = [victims.rank for victims in found]
         kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
         if not kept:
@@ -227,6 +232,7 @@ class FoundVictims:
         on = np.array([rows[place] for place in kept], np.int64)
         self.count += len(kept) - int(np.count_nonzero(self.known[on]))
         self.known[on] = True
+        self.protected[on] = [protected[place] for place in kept]
         for row, place in zip(on.tolist(), kept, strict=True):
             self._victims[row] = found[place]
         for part, values in zip(self._ranks, zip(*(ranks[place] for place in kept), strict=True), strict=True):
@@ -246,6 +252,7 @@ class FoundVictims:
         if (more := size - len(self)) <= 0:
             return
         self.known = np.concatenate((self.known, np.zeros(more, np.bool_)))
+        self.protected = np.concatenate((self.protected, np.zeros(more, np.bool_)))
         self._settle()
         self._victims = np.concatenate((self._victims, np.empty(more, np.object_)))
         self._ranks = [np.concatenate((part, np.zeros(more, np.int64))) for part in self._ranks]
@@ -384,25 +391,38 @@ class KeptVictims:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[ChangedRows, int, FoundVictims]] = {}
+        self._found: dict[Hashable, tuple[ChangedRows, _Selectors, FoundVictims]] = {}
+        self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
+        """Of which store of objects, and what they are."""
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
         """Return the victims by row, for additions: of pods with equal priority and requests."""
-        nodes, budgets = cluster.nodes, cluster.store.version(PodDisruptionBudget)
+        nodes, budgets = cluster.nodes, self._budgets_now(cluster)
         key = wanted, priority
         known = self._found.pop(key, None)
-        if known is not None and known[0].nodes is nodes and known[1] == budgets:
-            changes, _, found = known
+        if known is not None and known[0].nodes is nodes and known[1].by_name == budgets.by_name:
+            changes, before, found = known
             rows = changes.take()
             if rows is not None and not isinstance(rows, slice):
                 found.forget(np.array([row for row in rows if row < len(found)], np.int64))
+                if before.version != budgets.version:
+                    found.forget((found.known & found.protected).nonzero()[0])
                 found.resize(nodes.size)
-                self._found[key] = known
+                self._found[key] = (changes, budgets, found)
                 return found
         while self._found and self._is_full(nodes.size):
             del self._found[next(iter(self._found))]
-        known = self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, FoundVictims(nodes.size))
-        return known[2]
+        found = FoundVictims(nodes.size)
+        self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, found)
+        return found
+
+    def _budgets_now(self, cluster: Cluster) -> _Selectors:
+        """Return which pods the budgets are about: their status, which each eviction changes, is left out."""
+        store, version = cluster.store, cluster.store.version(PodDisruptionBudget)
+        if self._selectors[0] is not store or self._selectors[1].version != version:
+            by_name = {object_key(each.metadata): each.spec.selector for each in cluster.all(PodDisruptionBudget)}
+            self._selectors = store, _Selectors(version, by_name)
+        return self._selectors[1]
 
     def _is_full(self, more: int) -> bool:
         kept = [found for _, _, found in self._found.values()]
@@ -411,6 +431,13 @@ class KeptVictims:
             or sum(found.count for found in kept) > _MOST_ROWS_KEPT
             or sum(map(len, kept)) + more > _MOST_ROWS
         )
+
+
+class _Selectors(NamedTuple):
+    """The selectors of all budgets, by `namespace/name`."""
+
+    version: int
+    by_name: Mapping[str, LabelSelector | None]
 
 
 class _Compiled(NamedTuple):
