@@ -91,9 +91,10 @@ def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
     Preemption takes victims from one node, so it never takes such a pod. A group is disrupted as a whole if a
     CompositePodGroup above it is. A group that is not known counts, and so does one below a composite that is not.
     """
-    groups = list(cluster.all(PodGroup))
-    single = {object_key(group.metadata) for group in groups if _is_single(cluster, group)}
-    if not groups:
+    store = cluster.store
+    versions = store.version(PodGroup), store.version(CompositePodGroup)
+    single = store.keep("groups-evicted-one-by-one", versions, lambda: _single_groups(cluster))
+    if single is None:
         return None
 
     def is_in_one(pod: PodInfo) -> bool:
@@ -102,6 +103,14 @@ def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
         return name is not None and name != "" and key_of(pod.namespace, name) not in single
 
     return is_in_one
+
+
+def _single_groups(cluster: Cluster) -> frozenset[str] | None:
+    """Return the groups whose pods may be evicted one by one, as `namespace/name`; None if there are no groups."""
+    groups = list(cluster.all(PodGroup))
+    if not groups:
+        return None
+    return frozenset(object_key(group.metadata) for group in groups if _is_single(cluster, group))
 
 
 def _is_single(cluster: Cluster, group: PodGroup) -> bool:
