@@ -86,16 +86,16 @@ ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
 """For packages that are a pipeline, their rooms: each knows those before it only."""
 
 MAY_USE: dict[str, set[str]] = {
-    "diagnostics": set(),
+    "diagnostics": {"msgspec"},
     "times": set(),
     "wording": set(),
-    "lang": {"lark", "numpy", "re2"},
+    "lang": {"lark", "msgspec", "numpy", "re2"},
     "cluster": {"cel_expr_python", "msgspec", "numpy", "re2"},
     "framework": {"msgspec", "numpy"},
     "documents": {"jsonschema", "msgspec", "yaml"},
-    "builtins": {"numpy", "re2"},
+    "builtins": {"msgspec", "numpy", "re2"},
     "extensions": {"numpy", "onnxruntime"},
-    "lint": {"promql_parser"},
+    "lint": {"msgspec", "promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy", "promql_parser"},
     "editor": {"numpy", "pygments", "yaml"},
@@ -108,7 +108,7 @@ MAY_USE: dict[str, set[str]] = {
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
     "playground": {"aiohttp", "msgspec", "numpy", "orjson"},
-    "cli": {"click", "lsprotocol", "pygls", "rich"},
+    "cli": {"click", "lsprotocol", "msgspec", "pygls", "rich"},
     "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},
 }  # fmt: skip
 """For each package, the third-party packages that it may import."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 _TAB_WIDTH = 4
 _MARGIN = 12
 """Characters kept before the caret where a long line has to be cut."""
@@ -48,8 +50,7 @@ class Source:
         return self._starts
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Half-open range of character offsets in one source."""
 
     source: Source
@@ -86,16 +87,14 @@ class Severity(Enum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """A text to put in the place of a span; an empty span inserts."""
 
     span: Span
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(msgspec.Struct, frozen=True):
     """Edits that remove the cause of a diagnostic."""
 
     title: str
@@ -105,16 +104,14 @@ class Fix:
     guess are shown, and left to people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(msgspec.Struct, frozen=True):
     """A second place that has to do with the problem, and what it has to do with it."""
 
     span: Span
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(msgspec.Struct, frozen=True):
     """One problem: what is wrong, where, and what to do."""
 
     code: str

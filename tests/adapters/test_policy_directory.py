@@ -13,11 +13,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,7 +140,7 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(read_policies(folder).files) == 2
     (folder / "c.policy").write_text("#")
     text = f"{folder} contains more than 1,024 KiB of policies: is this the right folder?"
-    assert error_of(folder, replace(small, files=3)) == text
+    assert error_of(folder, msgspec.structs.replace(small, files=3)) == text
 
     for name in ("b.policy", "c.policy"):
         (empty / name).write_text("")

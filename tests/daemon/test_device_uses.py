@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -87,6 +86,6 @@ def test_of_very_many_devices_the_first_are_looked_at(monkeypatch: pytest.Monkey
 def test_the_page_has_devices_only_if_there_are_some() -> None:
     taken = take_snapshot(Scene(nodes=3, decided=0).sources())
     assert 'id="devices"' not in render(put_into_words(taken)).html
-    html = render(put_into_words(replace(taken, devices=device_uses(used_cluster())))).html
+    html = render(put_into_words(msgspec.structs.replace(taken, devices=device_uses(used_cluster())))).html
     assert 'id="devices"' in html
     assert "ml/train-0 (large)" in html

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.simulation.calm import Calm, story
@@ -144,7 +144,7 @@ def test_a_pod_that_waits_for_its_volumes_is_nominated_until_it_is_bound_or_fail
 
         def with_volumes(*args: Any) -> Any:
             found = assume(*args)
-            return replace(found, volumes=object()) if found is not None else None
+            return msgspec.structs.replace(found, volumes=object()) if found is not None else None
 
         monkeypatch.setattr(scheduler, "assume", with_volumes)
         monkeypatch.setattr(calm.told, "bind", SlowVolumes(20.0, why).bind)

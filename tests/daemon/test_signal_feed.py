@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.adapters.loops import Loops
@@ -83,7 +83,7 @@ async def test_a_clock_that_was_set_makes_no_reading_old() -> None:
         first = reading("m", 1.0)
         await readings.join([Query("m")], Signals.of([first]))
         readings.take(Signals.of([first]))
-        later = replace(first, fetched_at=3600.0)
+        later = msgspec.structs.replace(first, fetched_at=3600.0)
         readings.take(Signals.of([later]))
         assert nodes.published[-1].readings["m"] is later
 

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -185,7 +185,7 @@ def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
 def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     def gang(name: str, until: float | None = None, placed: int = 1) -> GangState:
         state = GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)
-        return replace(state, domain="rack=r1") if name == "ml/b" else state
+        return msgspec.structs.replace(state, domain="rack=r1") if name == "ml/b" else state
 
     scene = Scene(pending=2, gangs=(gang("ml/c", placed=3), gang("ml/b", NOW + 200), gang("ml/a", NOW + 9)))
     for queued in scene.queue:
@@ -252,7 +252,9 @@ async def test_a_page_that_failed_is_rendered_again() -> None:
 def test_one_sentence_summarizes_the_state(change: dict[str, object], tone: str, said: str) -> None:
     taken = Scene().snapshot()
     good = {"": taken.reloads[1]}
-    calm = replace(taken, newest=good, metrics=(), replica=replace(taken.replica, **change))  # type: ignore[arg-type]
+    calm = msgspec.structs.replace(
+        taken, newest=good, metrics=(), replica=msgspec.structs.replace(taken.replica, **change)
+    )  # type: ignore[arg-type]
     verdict = put_into_words(calm).verdict
     assert (verdict.tone, verdict.text) == (tone, said)
 
@@ -279,7 +281,7 @@ def shard(**change: Any) -> ShardState:
 )
 def test_the_page_shows_which_replica_decides(change: dict[str, object], said: tuple[str, str]) -> None:
     taken = Scene().snapshot()
-    changed = replace(taken, replica=replace(taken.replica, **change))  # type: ignore[arg-type]
+    changed = msgspec.structs.replace(taken, replica=msgspec.structs.replace(taken.replica, **change))  # type: ignore[arg-type]
     assert said in put_into_words(changed).replica
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +295,7 @@ def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
     nodes, pods = made
     rules, were = ruleset("a", policy), dict[str, list[str]]()
     for _ in range(60):
-        found = planned(world(nodes, pods), policy, margin=margin, budgets=replace(PLENTY, total=1))
+        found = planned(world(nodes, pods), policy, margin=margin, budgets=msgspec.structs.replace(PLENTY, total=1))
         if not found.moves:
             return
         move = found.moves[0]
@@ -327,7 +326,7 @@ def test_after_a_pass_its_moves_are_where_the_next_pass_leaves_them(
         at = int(move.pod.removeprefix("default/p"))
         pods[at] = {**pods[at], "node": move.target}
     moved = {move.pod for move in found.moves}
-    following = planned(world(nodes, pods), policy, budgets=replace(PLENTY, total=1))
+    following = planned(world(nodes, pods), policy, budgets=msgspec.structs.replace(PLENTY, total=1))
     assert following.moves[:1] == () or following.moves[0].pod not in moved
 
 

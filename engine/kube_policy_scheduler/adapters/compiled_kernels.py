@@ -14,11 +14,11 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,16 +55,14 @@ _TWO_52 = float(2**52)
 whole vectors only that way."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledKernels:
+class CompiledKernels(msgspec.Struct, frozen=True):
     """What `framework.accelerator` describes as `Kernels`."""
 
     score_resources: Callable[..., None]
     combine: Callable[..., int]
 
 
-@dataclass(frozen=True, slots=True)
-class Numba:
+class Numba(msgspec.Struct, frozen=True):
     """What is installed of numba."""
 
     version: str
@@ -78,8 +76,7 @@ class Numba:
         return self.problem or f"numba {self.version}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedKernels:
+class LoadedKernels(msgspec.Struct, frozen=True):
     """The compiled kernels, or why there are none."""
 
     kernels: CompiledKernels | None

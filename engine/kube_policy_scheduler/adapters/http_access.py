@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -49,8 +49,7 @@ def guarded(handler: Handler, review: Review) -> Handler:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
+class Clients(msgspec.Struct, frozen=True):
     """Who is let in by a certificate that the server has checked."""
 
     names: frozenset[str] = frozenset()

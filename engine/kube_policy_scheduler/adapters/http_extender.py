@@ -13,7 +13,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,8 +40,7 @@ class ExtenderError(Exception):
     """An extender gave no usable answer. The text is short, and contains no secrets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(msgspec.Struct, frozen=True):
     """The answer to `filter`."""
 
     passed: tuple[str, ...]

@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler as AnyHandler
 from prometheus_client import CollectorRegistry, Metric
@@ -41,13 +41,12 @@ Check = Callable[[], str | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthChecks:
+class HealthChecks(msgspec.Struct, frozen=True):
     """Named checks. A name may be in several."""
 
-    live: Mapping[str, Check] = field(default_factory=dict)
+    live: Mapping[str, Check] = msgspec.field(default_factory=dict)
     """A failing one means that only a restart helps: the kubelet makes one."""
-    ready: Mapping[str, Check] = field(default_factory=dict)
+    ready: Mapping[str, Check] = msgspec.field(default_factory=dict)
     """A failing one means that the scheduler does not do its work at present; waiting may help."""
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -31,8 +32,7 @@ class TracingUnavailable(Exception):
     """OpenTelemetry is not installed; the text says what to install."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedSpan:
+class FinishedSpan(msgspec.Struct, frozen=True):
     """Something that took time, with its parts."""
 
     name: str

@@ -12,9 +12,10 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
@@ -26,8 +27,7 @@ class ProofError(Exception):
     """The policies do not match the checksums or the signature, or these are missing; the text names the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyProof:
+class PolicyProof(msgspec.Struct, frozen=True):
     """What is asked of a set of policies."""
 
     public_key_file: Path | None = None

@@ -7,9 +7,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+
+import msgspec
 
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof, ProofError
 
@@ -27,8 +28,7 @@ still not there after so many (a few milliseconds) is not being changed but a li
 _KUBELET_LINK = "..data"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySources:
+class PolicySources(msgspec.Struct, frozen=True):
     """All policies of one generation: what is compiled together and swapped together."""
 
     files: tuple[tuple[str, str], ...]
@@ -52,8 +52,7 @@ class PolicySourcesError(Exception):
     """The policies cannot be read; the text names the file and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderLimits:
+class FolderLimits(msgspec.Struct, frozen=True):
     """How much a folder of policies may hold."""
 
     files: int = MAX_FILES

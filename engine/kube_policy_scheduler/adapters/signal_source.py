@@ -11,10 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
+import msgspec
 import promql_parser
 
 from kube_policy_scheduler.adapters.loops import Loop, Loops
@@ -175,7 +176,9 @@ class SignalSource:
         """Take note that our clock was set: readings are as old as they were."""
         for tracked in self._tracked.values():
             if tracked.reading is not None:
-                tracked.reading = replace(tracked.reading, fetched_at=tracked.reading.fetched_at + seconds)
+                tracked.reading = msgspec.structs.replace(
+                    tracked.reading, fetched_at=tracked.reading.fetched_at + seconds
+                )
         asyncio.get_running_loop().call_soon(self._snapshot)  # the caller is in the middle of something
 
     def health(self) -> tuple[QueryHealth, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.lang.environment import Texts
@@ -101,11 +101,10 @@ def guarded(function: Builtin, *, extension: str, stopwatch: Callable[[], float]
         stopwatch: returns seconds.
     """
     guard = _Guard(function, f"function `{function.name}` of extension {extension}", stopwatch)
-    return replace(function, kernel=guard.staged if function.staged else guard.call)
+    return msgspec.structs.replace(function, kernel=guard.staged if function.staged else guard.call)
 
 
-@dataclass
-class _Guard:
+class _Guard(msgspec.Struct):
     """Calls one function."""
 
     function: Builtin

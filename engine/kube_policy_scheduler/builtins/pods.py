@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.builtins.nodes import fold_nodes
@@ -106,8 +107,7 @@ def member_anchors(members: Members) -> tuple[Anchor]:
     return (Value(Family(members.expression, lambda template: by(Item(template))), members.captured[0]),)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStateSet:
+class MemberStateSet(msgspec.Struct, frozen=True):
     """The pods that an expression chooses by their state too, as `cluster.pod_states` knows sets."""
 
     members: Members

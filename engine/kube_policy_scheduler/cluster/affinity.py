@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import aggregate
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Label, NamespaceLabels, PlainSet, Weighing
@@ -110,8 +112,7 @@ class IncomingTerms(PlainSet):
         return bool(self.all_of) and all(_matches_incoming(term, template, namespaces) for term in self.all_of)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerms:
+class WeightedTerms(msgspec.Struct, frozen=True):
     """The pods that match any of some terms of an incoming pod; one counts for the weights of all that it matches."""
 
     any_of: tuple[tuple[PodTerm, int], ...]
@@ -138,8 +139,7 @@ class WeightedTerms:
         return sum(found) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """One term of pod affinity or anti-affinity, with its weight (0 for required terms)."""
 
     pods: PodTerm
@@ -147,8 +147,7 @@ class AffinityTerm:
     weight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerms:
+class AffinityTerms(msgspec.Struct, frozen=True):
     """The pod (anti-)affinity of one template."""
 
     required: tuple[AffinityTerm, ...] = ()

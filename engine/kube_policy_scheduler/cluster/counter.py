@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -114,8 +114,7 @@ class Tally:
         self._capacity = capacity
 
 
-@dataclass(slots=True)
-class _PlaceCounts:
+class _PlaceCounts(msgspec.Struct):
     """How many pods were in each place of a topology at a version of their counter."""
 
     places: NDArray[np.intp]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 
@@ -26,8 +27,7 @@ _NOT_MIGRATED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-vo
 _Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class InTreePlugin:
+class InTreePlugin(msgspec.Struct, frozen=True):
     """An in-tree volume plugin that a CSI driver has replaced."""
 
     name: str

@@ -6,8 +6,9 @@ Rules: VolumeRestrictions of kube-scheduler 1.36 (`isVolumeConflict`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 
@@ -20,8 +21,7 @@ class DiskKey(NamedTuple):
     pool: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUse:
+class DiskUse(msgspec.Struct, frozen=True):
     """How a pod uses one disk: the places from which it reads it, and from which it writes it.
 
     Disks other than rbd's have one place.

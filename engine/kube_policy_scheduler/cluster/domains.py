@@ -7,8 +7,8 @@ one that stays 0, for nodes without the label, and one that collects what does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ _REPLAY_LIMIT = 64
 """Changes replayed one by one; beyond it adding up all nodes is cheaper."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Topology:
+class Topology(msgspec.Struct, frozen=True, eq=False):
     """The domains of one label over a node table."""
 
     key: str

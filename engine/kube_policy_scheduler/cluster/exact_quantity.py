@@ -8,9 +8,10 @@ sum has, and how it prints.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ldexp
+
+import msgspec
 
 from kube_policy_scheduler.cluster.objects import Quantity as QuantityText
 from kube_policy_scheduler.cluster.quantity import MAX_INT64, NANO, QuantityError
@@ -33,8 +34,7 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()} | {0: ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True):
     """An amount `value * 10**scale`; equality of two of these is that of their form, use `compare` for the amount."""
 
     value: int

@@ -7,8 +7,8 @@ term are ANDed; an empty term matches nothing, and so does a term that does not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -23,8 +23,7 @@ _NO_CODE = -2
 """No value of a label has this code, and an absent label has a different one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTest:
+class FieldTest(msgspec.Struct, frozen=True):
     """One requirement on a field of the node: equal to a text or not."""
 
     field: str
@@ -49,8 +48,7 @@ class FieldTest:
         return here
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(msgspec.Struct, frozen=True):
     """A conjunction of label and field requirements."""
 
     labels: tuple[Expression, ...]
@@ -74,8 +72,7 @@ class NodeTerm:
         return _all(masks)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSelector:
+class NodeSelector(msgspec.Struct, frozen=True):
     """A disjunction of terms; without any it matches nothing."""
 
     terms: tuple[NodeTerm, ...]
@@ -94,8 +91,7 @@ class NodeSelector:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredNodes:
+class RequiredNodes(msgspec.Struct, frozen=True):
     """What a pod requires of its node: every label of its nodeSelector and, where given, its node affinity."""
 
     labels: tuple[Expression, ...]
@@ -109,8 +105,7 @@ class RequiredNodes:
         return _all(masks) if masks else np.ones(_length(nodes, rows), np.bool_)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedTerm(msgspec.Struct, frozen=True):
     """A term of preferred node affinity."""
 
     term: NodeTerm

@@ -11,10 +11,10 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.counter import CountArray, Tally
@@ -90,8 +90,7 @@ def running_seconds(started: float | None, now: float) -> float:
     return max(now - started, 0.0) if started is not None else 0.0
 
 
-@dataclass(slots=True)
-class _Placed:
+class _Placed(msgspec.Struct):
     """A pod on a row of the node table."""
 
     pod: PodInfo
@@ -145,8 +144,7 @@ class _Starts:
         self._capacity = capacity
 
 
-@dataclass(slots=True, eq=False)
-class _StateCounter:
+class _StateCounter(msgspec.Struct, eq=False):
     """How many pods of one set are on each node, by what they count for."""
 
     pods: StateSet
@@ -154,19 +152,19 @@ class _StateCounter:
     edges: tuple[float, ...]
     now: float = float("-inf")
     """The time of these counts."""
-    tallies: dict[float, Tally] = field(default_factory=dict)
+    tallies: dict[float, Tally] = msgspec.field(default_factory=dict)
     """By what pods count for."""
-    totals: dict[float, int] = field(default_factory=dict)
+    totals: dict[float, int] = msgspec.field(default_factory=dict)
     """Pods on all nodes, likewise."""
     starts: _Starts | None = None
     """When they started, once that was requested."""
     sums: tuple[Tally, ExactSums] | None = None
     """How many count on each node, and for how much together, once that was requested."""
-    counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = field(default_factory=dict)
+    counted: dict[str, tuple[_Placed, tuple[float | None, ...], float | None]] = msgspec.field(default_factory=dict)
     """Pods of templates that may match by uid, with what their kinds count for, and what they count for."""
-    changes: list[tuple[float, int, _Placed]] = field(default_factory=list)
+    changes: list[tuple[float, int, _Placed]] = msgspec.field(default_factory=list)
     """A heap: when the running time of a pod crosses the next threshold."""
-    serials: count[int] = field(default_factory=count)
+    serials: count[int] = msgspec.field(default_factory=count)
 
     def add(self, placed: _Placed, table: tuple[float | None, ...]) -> None:
         """Add a pod."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakSet
 
+import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.counters import PodCounters
@@ -33,8 +35,7 @@ Share = tuple[float, ...]
 """The shares on the way from below the cluster down to a queue; the smaller one is served first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueSpec:
+class QueueSpec(msgspec.Struct, frozen=True, eq=False):
     """A queue as declared; amounts by place in `QueueTree.resources`."""
 
     name: str
@@ -167,8 +168,7 @@ class Queue:
         return f"Queue({self.name})"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRefusal:
+class QuotaRefusal(msgspec.Struct, frozen=True):
     """Why a request is not admitted."""
 
     queue: str
@@ -197,8 +197,7 @@ class QuotaRefusal:
         return self.at == CLUSTER_QUEUE
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueState(msgspec.Struct, frozen=True):
     """One queue, to be shown. Amounts are by resource, in column units."""
 
     name: str

@@ -11,8 +11,9 @@ each time it is looked at, as both share one number. What it is then depends on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
@@ -36,8 +37,7 @@ SCORING_DEFAULTS: Mapping[str, int] = {
 NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequests:
+class PodRequests(msgspec.Struct, frozen=True):
     """What one pod counts for on its node."""
 
     requests: Mapping[str, int]

@@ -7,8 +7,9 @@ status on. A written claim is *assumed* until the API server delivers it or a ne
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
@@ -21,8 +22,7 @@ Capacity = Mapping[str, Quantity]
 """Amounts by the name of a capacity."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(msgspec.Struct, frozen=True):
     """How one claim uses one device."""
 
     id: DeviceID
@@ -42,8 +42,7 @@ def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:
             yield DeviceUse(DeviceID(result.driver, result.pool, result.device), result.share_id, consumed)
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True):
     """An allocation that is not written yet."""
 
     claim: objects.ResourceClaim
@@ -51,7 +50,7 @@ class InFlight:
     uses: tuple[DeviceUse, ...]
     pods: set[str]
     """Uids of the pods that rest on it."""
-    groups: frozenset[Hashable] = field(default_factory=frozenset)
+    groups: frozenset[Hashable] = msgspec.field(default_factory=frozenset)
     """The gangs whose members may rest on it, too."""
 
 
@@ -386,7 +385,7 @@ class ResourceClaims:
         """Count an allocation no longer as in flight that is in the claim's status by now: it would count twice."""
         found = self._in_flight.get(claim.metadata.uid)
         if found is not None and found.uses:
-            self._in_flight[claim.metadata.uid] = replace(found, uses=())
+            self._in_flight[claim.metadata.uid] = msgspec.structs.replace(found, uses=())
             self.allocated.discard(found.uses)
 
     def _index(self, key: str, claim: objects.ResourceClaim, step: int) -> None:

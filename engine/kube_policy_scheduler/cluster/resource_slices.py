@@ -7,8 +7,9 @@ away with the slice or node that it came from, and with nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.selector import Match, Selector, problem_of
@@ -166,8 +167,7 @@ def quantity_or_zero(text: objects.Quantity) -> Quantity:
         return _ZERO
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, eq=False):
     """A pool as one node sees it."""
 
     id: PoolID
@@ -178,7 +178,7 @@ class Pool:
     """Those that the node may use, in the order in which they are tried."""
     elsewhere: tuple[SlicedDevice, ...] = ()
     """Devices of the pool on other nodes that take of the same counters."""
-    counters: CounterSets = field(default_factory=dict)
+    counters: CounterSets = msgspec.field(default_factory=dict)
     has_binding_conditions: bool = False
 
 

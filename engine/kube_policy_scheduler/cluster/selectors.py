@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import requirement_error
@@ -19,8 +20,7 @@ class SelectorError(ValueError):
     """A selector that the API server refuses, such as an unknown operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(msgspec.Struct, frozen=True):
     """One requirement on one label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
@@ -66,8 +66,7 @@ def parse_integer(text: str | None) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """A conjunction of requirements; without any it matches everything. `None` matches nothing."""
 
     expressions: tuple[Expression, ...] = ()

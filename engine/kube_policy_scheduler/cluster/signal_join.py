@@ -19,10 +19,11 @@ import ipaddress
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -409,8 +410,7 @@ class SignalState(Enum):
     """There has been no answer yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalColumn:
+class SignalColumn(msgspec.Struct, frozen=True):
     """What a policy reads for one query: a value per node, and why values are missing."""
 
     values: NDArray[np.float64]
@@ -579,11 +579,10 @@ class SignalColumns:
 
 
 def _read_by(query: Query, node_label: str | None) -> Query:
-    return replace(query, by=node_label) if query.by is None and node_label is not None else query
+    return msgspec.structs.replace(query, by=node_label) if query.by is None and node_label is not None else query
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
+class _Laid(msgspec.Struct, frozen=True):
     """A column, and what it was made from."""
 
     column: SignalColumn
@@ -606,8 +605,7 @@ _REBUILD_SHARE = 8
 """With more than 1/8 of the nodes changed, all are joined again."""
 
 
-@dataclass(slots=True)
-class _Made:
+class _Made(msgspec.Struct):
     """A join that was made, and what it was made from."""
 
     reading: Reading

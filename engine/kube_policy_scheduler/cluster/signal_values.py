@@ -7,8 +7,8 @@ numbers that are not finite.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ MAX_KEY_CHARACTERS = 1024
 """Of a value that is looked up. A label of a pod has at most 63 characters; a longer value matches nothing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ValueTable:
+class ValueTable(msgspec.Struct, frozen=True, eq=False):
     """One reading by key; a value of the cluster has the key "". Row i of each column is the same key."""
 
     reading: Reading

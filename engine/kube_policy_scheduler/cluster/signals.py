@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
@@ -33,8 +32,7 @@ class About(Enum):
     """One of its labels names what each is about, such as a tenant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """A PromQL expression that a policy reads, and what it needs of the result.
 
     Two queries with the same `promql` share one fetch and one reading; the other attributes are applied when
@@ -52,8 +50,7 @@ class Query:
         return hash(self.promql)  # which a string keeps; a decision looks each query up several times
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """One element of an instant vector."""
 
     labels: Mapping[str, str]
@@ -250,8 +247,7 @@ class SeriesColumns(Sequence[Series]):
         return SeriesColumns(self.labels.take(rows), self.values[rows], self.timestamps[rows])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, eq=False):
     """One successful answer to one query. Compared by identity: a new fetch is a new reading."""
 
     promql: str
@@ -273,8 +269,7 @@ class Reading:
         return max(0.0, (now if self.held_at is None else self.held_at) - self.fetched_at)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why the latest fetches of a query gave nothing; gone from the snapshot once one succeeds."""
 
     promql: str
@@ -287,13 +282,12 @@ class Failure:
     """True when the server answered that the query itself is wrong, so that waiting will not help."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Signals:
+class Signals(msgspec.Struct, frozen=True, eq=False):
     """The last reading of each query and the failures that go on now. Replaced as a whole, never changed."""
 
-    readings: Mapping[str, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    readings: Mapping[str, Reading] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """By PromQL text. A reading stays here while its query fails: whether it is too old is decided on use."""
-    failures: Mapping[str, Failure] = field(default_factory=lambda: MappingProxyType({}))
+    failures: Mapping[str, Failure] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """By PromQL text."""
     node_label: str | None = None
     """The label that names the node, for queries that do not name one; None: found automatically."""
@@ -317,8 +311,8 @@ class Signals:
 
     def held(self, *, at: float) -> Signals:
         """Return the same readings, which from a moment on do not grow older."""
-        kept = {promql: replace(reading, held_at=at) for promql, reading in self.readings.items()}
-        return replace(self, readings=MappingProxyType(kept))
+        kept = {promql: msgspec.structs.replace(reading, held_at=at) for promql, reading in self.readings.items()}
+        return msgspec.structs.replace(self, readings=MappingProxyType(kept))
 
     def usable(self, query: Query, *, now: float) -> bool:
         """Tell whether the query has an answer young enough for it at `now`."""

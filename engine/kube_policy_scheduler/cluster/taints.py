@@ -6,9 +6,9 @@ Rules: `Toleration.ToleratesTaint` of Kubernetes 1.36 with the gate TaintTolerat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -30,8 +30,7 @@ class TaintKey(NamedTuple):
 CORDONED = TaintKey(UNSCHEDULABLE_KEY, "", "NoSchedule")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TaintSets:
+class TaintSets(msgspec.Struct, frozen=True, eq=False):
     """The distinct sets of taints in a node table; compared by identity."""
 
     codes: IntArray

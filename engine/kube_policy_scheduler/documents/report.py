@@ -7,14 +7,18 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 
 def report_values(thing: Any) -> Any:
-    """Return plain values of a report: a dataclass becomes an object with camelCase keys, an enum its value.
+    """Return plain values of a report: a dataclass or struct becomes an object with camelCase keys, an enum its value.
 
     Keys of mappings are data, such as the names of nodes and resources, and stay as they are.
     """
     if is_dataclass(thing):
         return {camel_case(field.name): report_values(getattr(thing, field.name)) for field in fields(thing)}
+    if isinstance(thing, msgspec.Struct):
+        return {camel_case(name): report_values(getattr(thing, name)) for name in thing.__struct_fields__}
     match thing:
         case Enum():
             return thing.value

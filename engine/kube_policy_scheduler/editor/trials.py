@@ -126,7 +126,9 @@ def _units(project: Project, name: str) -> list[Hint]:
     policy = project.policy_of(name)
     found = []
     for statement in project.files[name].statements:
-        known = policy.definitions.get(statement.name) if policy and isinstance(statement, syntax.Let) else None
+        if policy is None or not isinstance(statement, syntax.Let):
+            continue
+        known = policy.definitions.get(statement.name)
         if known is None or known.value is None or known.tree != statement:
             continue
         info = known.value.info

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import replace
 from itertools import count
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition, priority_sort
@@ -73,7 +74,10 @@ class ActiveQueue:
                 line = self._fair[turn.line] = FairLine(turn.fair, self._is_stale)
                 for key, _, other in old:
                     queue = turn.fair.usage.queue_of(other.pod.template)
-                    line.push(other, replace(turn, key=key, fair=replace(turn.fair, queue=queue)))
+                    line.push(
+                        other,
+                        msgspec.structs.replace(turn, key=key, fair=msgspec.structs.replace(turn.fair, queue=queue)),
+                    )
             line.push(queued, turn)
             return
         lane, key = _FRESH, turn.key

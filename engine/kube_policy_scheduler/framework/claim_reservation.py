@@ -10,7 +10,6 @@ Pure: the caller sends, waits and keeps the time.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReservedClaim:
+class ReservedClaim(msgspec.Struct, frozen=True):
     """One claim of the pod, and what it gets."""
 
     claim: objects.ResourceClaim
@@ -53,8 +51,7 @@ class ReservedClaim:
         return stored if self.is_reserved_for(pod) else self.allocation or stored
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimReservation:
+class ClaimReservation(msgspec.Struct, frozen=True):
     """What was allocated in memory for a pod on its node."""
 
     pod: PodInfo
@@ -78,8 +75,7 @@ class ClaimReservation:
         return f"nil or empty request mappings, no update of pod {self.pod.key} ExtendedResourceClaimStatus"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimWrite:
+class ClaimWrite(msgspec.Struct, frozen=True):
     """One request of PreBind; a claim made for extended resources has no name before the first of them is answered."""
 
     verb: str
@@ -88,7 +84,7 @@ class ClaimWrite:
     namespace: str
     name: str
     subresource: str = ""
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def allocated_on(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ SUCCESS = Status(Code.SUCCESS)
 _PASSED = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """The verdicts of all filters on all nodes, as kube-scheduler would record them (first failure per node)."""
 
     plugins: tuple[str, ...]

@@ -7,7 +7,6 @@ explanations and conformance runs read this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -37,15 +36,14 @@ class PreFiltered(msgspec.Struct, frozen=True):
 _ALL_SKIP = PreFiltered((), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct, frozen=True):
     """The results of all plugins for one pod."""
 
     pre_filtered: PreFiltered
     diagnosis: Diagnosis
     feasible: IntArray
     """Rows that passed every filter, ascending."""
-    scores: dict[str, FloatArray | IntArray] = field(default_factory=dict)
+    scores: dict[str, FloatArray | IntArray] = msgspec.field(default_factory=dict)
     """Final weighted scores `[feasible]` by plugin; plugins that skipped are absent."""
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
@@ -19,8 +19,7 @@ LEAST_NODES = 100
 """minFeasibleNodesToFind of kube-scheduler."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExtenderVerdict:
+class ExtenderVerdict(msgspec.Struct, frozen=True, eq=False):
     """The nodes that extenders were asked about. A node that is in neither mapping was not."""
 
     passed: Mapping[str, float]

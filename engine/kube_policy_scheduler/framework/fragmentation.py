@@ -7,8 +7,6 @@ requests no device; else the space on devices too small for the pod. A good plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 
@@ -29,8 +27,7 @@ _CHUNK_ROWS = 1024
 _REBUILD_SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
+class Classes(msgspec.Struct, frozen=True):
     """The classes of expected pods: equal in cpu, devices, and the nodes that are open to them."""
 
     share: FloatArray

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,8 +48,7 @@ class DomainRule(Enum):
     ROOMIEST = "roomiest"
 
 
-@dataclass(frozen=True, slots=True)
-class Preference:
+class Preference(msgspec.Struct, frozen=True):
     """Which of several domains with enough room a gang gets; of equal ones the first by name."""
 
     rule: DomainRule = DomainRule.FULLEST
@@ -68,8 +67,7 @@ def preference(order: DomainOrder | None, frame: Frame) -> Preference:
     return Preference(columns=lambda: [key(whole) for key in keys])
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(msgspec.Struct, frozen=True):
     """The nodes with one value of one label."""
 
     key: str
@@ -117,8 +115,7 @@ class GangTopology(Filter):
         return [Refusal(self.code, reason, ~self.filter(frame, state))]
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(msgspec.Struct, frozen=True):
     """Pods of one template that a gang still has to place."""
 
     template: PodTemplate
@@ -129,8 +126,7 @@ class Members:
     """What each of them claims for itself, see `claimed_kinds`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainRoom:
+class DomainRoom(msgspec.Struct, frozen=True):
     """How many members of a gang a domain has room for."""
 
     domain: Domain
@@ -139,8 +135,7 @@ class DomainRoom:
     """How many the gang still needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(msgspec.Struct, frozen=True):
     """No domain has room for all members that a gang needs."""
 
     message: str
@@ -438,8 +433,7 @@ def rooms(
     return _rooms(_kinds(cluster, members), domains, free=free, within=within)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """Members of one template, with what nodes count of them."""
 
     members: Members
@@ -595,8 +589,7 @@ def _sums(domains: Topology, column: IntArray | FloatArray | BoolArray) -> Float
     return np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size].astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(msgspec.Struct, frozen=True):
     """The values of a label that some node has."""
 
     values: list[str]

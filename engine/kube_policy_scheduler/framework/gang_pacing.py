@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from itertools import count
+
+import msgspec
 
 from kube_policy_scheduler.framework.permit import Group
 
@@ -25,8 +26,7 @@ KEPT_WITHOUT_PODS = 1000
 """Gangs without pending pods of which it is kept what happened to them: those that come again soon."""
 
 
-@dataclass(slots=True)
-class _Record:
+class _Record(msgspec.Struct):
     touched: float
     """Unix seconds."""
     state: Hashable = None

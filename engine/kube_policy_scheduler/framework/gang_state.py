@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
 from kube_policy_scheduler.times import rfc3339
 
 
-@dataclass(frozen=True, slots=True)
-class RoleState:
+class RoleState(msgspec.Struct, frozen=True):
     """The members of one gang that have a role, at one moment."""
 
     text: str
@@ -22,8 +21,7 @@ class RoleState:
     """Those that there are, with a place or without."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangState:
+class GangState(msgspec.Struct, frozen=True):
     """The members of one gang at one moment."""
 
     name: str

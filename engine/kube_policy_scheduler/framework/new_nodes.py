@@ -11,8 +11,9 @@ place that judges; the daemon, `why`, tests and simulations call it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import AwaitedPods
@@ -38,8 +39,7 @@ other pods that new nodes are wanted for, all in row 0; None: there are none.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class NewNodes:
+class NewNodes(msgspec.Struct, frozen=True):
     """Whether new nodes would help a pod."""
 
     help: bool
@@ -110,15 +110,14 @@ def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
     return HELP
 
 
-@dataclass(slots=True)
-class _Unit:
+class _Unit(msgspec.Struct):
     """What new nodes are wanted for together: a pod, or all that a gang still needs."""
 
     pod: PodInfo
     """The pod that counts, as often as needed."""
     number: int = 0
     """How often it counts."""
-    members: set[str] = field(default_factory=set)
+    members: set[str] = msgspec.field(default_factory=set)
     """The uids of the pods that ask."""
 
 

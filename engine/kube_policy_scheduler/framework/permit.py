@@ -8,9 +8,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster.tallies import GroupOf
 
@@ -32,8 +33,7 @@ class Group(NamedTuple):
         return f"{self.namespace}/{self.key}" if self.key is not None else f"{self.namespace} without a key"
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """Members of a gang of which it needs a minimum number, such as its driver."""
 
     text: str
@@ -50,8 +50,7 @@ NumberOf = Callable[[GroupOf, Group], int]
 """How many pods of a group there are; the function decides which: on nodes, pending, or both."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTree:
+class GroupTree(msgspec.Struct, frozen=True):
     """A group of pods, or a composite group with its children."""
 
     group: Group
@@ -83,8 +82,7 @@ class GroupTree:
         return group == self.group or any(child.includes(group) for child in self.children)
 
 
-@dataclass(frozen=True, slots=True)
-class GangRequirement:
+class GangRequirement(msgspec.Struct, frozen=True):
     """What one `gang` clause, or one PodGroup, requires for one of its pods."""
 
     group: Group

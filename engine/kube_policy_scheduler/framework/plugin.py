@@ -7,7 +7,6 @@ from a pod and the cluster from `pre_filter` / `pre_score`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -206,8 +205,7 @@ class ScoresByDomain:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
+class Weighted(msgspec.Struct, frozen=True):
     """A score plugin and its weight in the total."""
 
     plugin: ScorePlugin

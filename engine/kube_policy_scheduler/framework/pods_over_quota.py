@@ -6,14 +6,14 @@ The end of any other pod does not help them. This is what kube-scheduler calls a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster.queue_usage import CLUSTER_QUEUE, Amounts, QueueUsage, Touched
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaWait:
+class QuotaWait(msgspec.Struct, frozen=True):
     """What a pod waits for."""
 
     usage: QueueUsage

@@ -7,8 +7,8 @@ each filter alone returns, and gets it here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -20,8 +20,7 @@ from kube_policy_scheduler.framework.status import Status
 _OTHER_NODES = "node(s) are not those that the pod names"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FilterProbe:
+class FilterProbe(msgspec.Struct, frozen=True, eq=False):
     """The result of one filter for a pod."""
 
     plugin: FilterPlugin

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.choice import Ties
@@ -16,8 +18,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, Score
 from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PreemptionRule:
+class PreemptionRule(msgspec.Struct, frozen=True, eq=False):
     """A policy's `preempt`: it narrows what Kubernetes allows, and never widens it."""
 
     text: str

@@ -6,9 +6,9 @@ What is used stands in `cluster.queue_usage`. Here are the filter, its words, an
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -37,8 +37,7 @@ _BINARY = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2*
 GroupsOf = Callable[[Frame], tuple[Hashable, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReclaimRule:
+class ReclaimRule(msgspec.Struct, frozen=True, eq=False):
     """A `reclaim`."""
 
     text: str
@@ -53,8 +52,7 @@ class ReclaimRule:
     """Whether a running pod must not be evicted for this one; None: any pod may be."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueRules:
+class QueueRules(msgspec.Struct, frozen=True, eq=False):
     """The queues of all policies together, and what is done for them; compared by identity."""
 
     tree: QueueTree

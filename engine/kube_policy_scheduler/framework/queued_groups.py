@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
@@ -16,8 +17,7 @@ from kube_policy_scheduler.framework.queued_pod import QueuedPod
 _NOBODY: Mapping[str, QueuedPod] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True):
     """The groups that a pod starts together with, and why they gate it."""
 
     groups: tuple[Group, ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -29,8 +30,7 @@ class Place(Enum):
     """Has a node, and waits for others of its group."""
 
 
-@dataclass(slots=True, eq=False)
-class QueuedPod:
+class QueuedPod(msgspec.Struct, eq=False):
     """A pending pod and its history in the queue."""
 
     pod: PodInfo
@@ -63,7 +63,7 @@ class QueuedPod:
     """Whether its back-off must pass even if there is nothing else to decide."""
     seen_events: int = 0
     """Position in the event log at which its current attempt began."""
-    ticket: int = field(default=0)
+    ticket: int = msgspec.field(default=0)
     """Number of its newest heap entry; older entries are stale."""
 
     def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
@@ -72,8 +72,7 @@ class QueuedPod:
         return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts, groups=self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class FairTurn:
+class FairTurn(msgspec.Struct, frozen=True):
     """The queue of a pod whose order follows the shares of queues."""
 
     usage: QueueUsage
@@ -83,8 +82,7 @@ class FairTurn:
     """Which part of the key is the share."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePosition:
+class QueuePosition(msgspec.Struct, frozen=True):
     """The position of a pod: among the pods of its line, the smallest key first."""
 
     line: str

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
@@ -39,8 +41,7 @@ class Tier(IntEnum):
     """The queue is above its guarantee before, and below it afterwards: its pods are that coarse."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class Unit(msgspec.Struct, frozen=True, eq=False):
     """Pods that are evicted together: a gang, or one pod."""
 
     pods: tuple[PodInfo, ...]
@@ -59,12 +60,11 @@ class Unit:
         return self.violates, self.priority, -self.started, self.pods[0].uid
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaimed:
+class Reclaimed(msgspec.Struct, frozen=True):
     """What came of a try."""
 
     victims: tuple[PodInfo, ...] = ()
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By uid: the nodes of the pod, or of the members of its gang, once the victims are gone."""
     message: str = ""
     """Why nobody is evicted, for people; "" if somebody is, or nothing is to be said."""

@@ -8,8 +8,9 @@ preemption. Decides only; evicts nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.frame import Frame
@@ -35,8 +36,7 @@ class Room(Enum):
     """No eviction that is allowed frees enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResizePlan:
+class ResizePlan(msgspec.Struct, frozen=True):
     """What can be done for a deferred resize."""
 
     room: Room

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
 
@@ -24,8 +25,7 @@ class Code(Enum):
     """Skip: the plugin does not apply to this pod; do not call it again in this cycle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """The result of a plugin for a pod, or for one node."""
 
     code: Code
@@ -33,8 +33,7 @@ class Status:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """One reason why a plugin rejects nodes."""
 
     code: Code

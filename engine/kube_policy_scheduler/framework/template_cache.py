@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -151,8 +150,7 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
     )
 
 
-@dataclass(slots=True)
-class KeptScore:
+class KeptScore(msgspec.Struct):
     """Raw scores of one normalizing plugin on all nodes."""
 
     plugin: ScorePlugin
@@ -329,8 +327,7 @@ class _Answers:
         return not self._reading and not (self.normalizing and self.scope in _BY_ROW)
 
 
-@dataclass(frozen=True, slots=True)
-class _RowPlan:
+class _RowPlan(msgspec.Struct, frozen=True):
     """Filters and scores with their forms for one row; None where a plugin has none."""
 
     filters: tuple[tuple[FilterPlugin, Ready, FilterOne | None], ...]
@@ -361,8 +358,7 @@ def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray
     return ok, totals
 
 
-@dataclass(frozen=True, slots=True)
-class _LookedAt:
+class _LookedAt(msgspec.Struct, frozen=True):
     """The results of one look at all nodes."""
 
     ok: BoolArray

@@ -12,7 +12,6 @@ Rules: `volumeBinder` of kube-scheduler 1.36. Pure: the caller sends, waits and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -39,8 +38,7 @@ POLL_SECONDS = 1.0
 """How often kube-scheduler checks that."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiPatch:
+class ApiPatch(msgspec.Struct, frozen=True):
     """A JSON merge patch; its `metadata.resourceVersion` makes the API server refuse it if the object changed."""
 
     resource: str
@@ -56,15 +54,14 @@ class ApiPatch:
         return "/".join(part for part in (self.resource, self.namespace, self.name) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeReservation:
+class VolumeReservation(msgspec.Struct, frozen=True):
     """What was assumed for a pod's volumes on the node it is to run on."""
 
     pod: PodInfo
     node_name: str
-    volumes: NodeVolumes = field(default_factory=NodeVolumes)
+    volumes: NodeVolumes = msgspec.field(default_factory=NodeVolumes)
     """With the volumes and claims as they are assumed to become."""
-    resource_versions: Mapping[str, str] = field(default_factory=dict)
+    resource_versions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Of the objects that were written, by `ApiPatch.key`."""
 
     @property
@@ -73,18 +70,15 @@ class VolumeReservation:
         return not self.volumes.bindings and not self.volumes.provisions
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """All claims are bound: the pod can be bound too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Ask again later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """It cannot complete: undo it, and decide the pod again."""
 
     reason: str
@@ -126,7 +120,7 @@ def reserve(frame: Frame) -> VolumeReservation | str:
         for thing in done:
             store.restore(thing)
         return str(error)
-    return replace(nothing, volumes=assumed)
+    return msgspec.structs.replace(nothing, volumes=assumed)
 
 
 def _all_bound(frame: Frame) -> bool:
@@ -205,7 +199,7 @@ def _claim_patch(claim: objects.PersistentVolumeClaim, node_name: str) -> ApiPat
 def written(reservation: VolumeReservation, patch: ApiPatch, *, resource_version: str) -> VolumeReservation:
     """Return the reservation with the resource version that the API server answered one of its patches with."""
     versions = {**reservation.resource_versions, patch.key: resource_version}
-    return replace(reservation, resource_versions=versions)
+    return msgspec.structs.replace(reservation, resource_versions=versions)
 
 
 def progress(reservation: VolumeReservation, cluster: Cluster) -> Progress:

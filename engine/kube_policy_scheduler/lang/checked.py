@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.typed import Typed
 
 
-@dataclass(slots=True)
-class Definition:
+class Definition(msgspec.Struct):
     """A `let`, `def` or `metric`, and its state."""
 
     tree: syntax.Definition
@@ -37,8 +37,7 @@ class ClauseKind(Enum):
     PREEMPT = "preempt"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Test:
+class Test(msgspec.Struct, frozen=True, eq=False):
     """`require`, `filter`, `hold`, `score`: an expression, and its condition."""
 
     kind: ClauseKind
@@ -54,8 +53,7 @@ COUNTED = ("all", "tainted", "filtered")
 policy refuse for what they are, and `all`, which are also those that the pod's own affinity excludes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grouping:
+class Grouping(msgspec.Struct, frozen=True, eq=False):
     """`spread` and `pack`."""
 
     kind: ClauseKind
@@ -74,8 +72,7 @@ class Grouping:
     weight: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True, eq=False):
     """`order by`."""
 
     kind: ClauseKind
@@ -90,8 +87,7 @@ class Ordering:
     """Which key is `queue.share`; its value is a constant 0 then."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueDeclaration:
+class QueueDeclaration(msgspec.Struct, frozen=True, eq=False):
     """`queue`: one queue, or one for each value of a key. All policies together declare one set of trees."""
 
     tree: syntax.Queue
@@ -114,8 +110,7 @@ class QueueDeclaration:
         return self.tree.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reclaim:
+class Reclaim(msgspec.Struct, frozen=True, eq=False):
     """`reclaim`"""
 
     tree: syntax.Reclaim
@@ -128,8 +123,7 @@ class Reclaim:
     """Over existing pods."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True, eq=False):
     """`rebalance`"""
 
     tree: syntax.Rebalance
@@ -142,8 +136,7 @@ class Rebalance:
     condition: Typed | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Quota:
+class Quota(msgspec.Struct, frozen=True, eq=False):
     """`limit`."""
 
     kind: ClauseKind
@@ -163,8 +156,7 @@ class Quota:
     condition: Typed | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Role:
+class Role(msgspec.Struct, frozen=True, eq=False):
     """A role of a gang: pods with some labels, and how many of them it needs."""
 
     text: str
@@ -174,8 +166,7 @@ class Role:
     """Of the pod's template."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gang:
+class Gang(msgspec.Struct, frozen=True, eq=False):
     """`gang`."""
 
     kind: ClauseKind
@@ -191,8 +182,7 @@ class Gang:
     condition: Typed | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Preemption:
+class Preemption(msgspec.Struct, frozen=True, eq=False):
     """`preempt`."""
 
     kind: ClauseKind
@@ -207,8 +197,7 @@ class Preemption:
 Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Canary:
+class Canary(msgspec.Struct, frozen=True, eq=False):
     """The policy from which a canary takes pods, and which pods."""
 
     tree: syntax.Canary
@@ -223,8 +212,7 @@ class Canary:
         return self.tree.of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CheckedPolicy:
+class CheckedPolicy(msgspec.Struct, frozen=True, eq=False):
     """One policy without errors."""
 
     name: str

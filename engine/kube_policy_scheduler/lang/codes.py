@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import ModuleType
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Label, Severity, Span
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """One kind of problem: never renumbered, never reused."""
 
     id: str

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, Protocol, get_type_hints
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -95,8 +96,7 @@ class Key(Enum):
     CONDITION = "condition"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A named value that a policy reads, such as `node.free.cpu`: `node.free` with a resource as key."""
 
     path: str
@@ -115,7 +115,7 @@ class Field:
     """What to write for those."""
     over_time: Callable[[Any], Any] | None = None
     """From a frame to a `Line` (`compiling.over_time`), where the value changes as time passes."""
-    key_words: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    key_words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """Of keys whose texts are known: all that they can be."""
 
     def info(self, key: str | None) -> Info:
@@ -165,7 +165,7 @@ def pod_field(path: str, *, depends: Depends = Depends.TEMPLATE, **facts: Any) -
     for pods that already run, in `count(p in node.pods where p.…)`.
     """
     make = node_field(path, depends=depends, **facts)
-    return lambda function: replace(make(function), shape=Shape.DECISION)
+    return lambda function: msgspec.structs.replace(make(function), shape=Shape.DECISION)
 
 
 class Pods(Protocol):
@@ -187,8 +187,7 @@ class Pods(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeFold:
+class NodeFold(msgspec.Struct, frozen=True, eq=False):
     """An aggregate over nodes; what it gives for the same captured values changes only with the nodes."""
 
     function: str
@@ -216,8 +215,7 @@ class CapturingFrame:
         return getattr(self._frame, name)
 
 
-@dataclass(frozen=True, slots=True)
-class StateReads:
+class StateReads(msgspec.Struct, frozen=True):
     """What an expression over existing pods reads of their state: ready, started, for how long running."""
 
     thresholds: tuple[float, ...] | None
@@ -286,8 +284,7 @@ CLUSTER = "*"
 """The topology that has one domain."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, eq=False):
     """What a policy may name."""
 
     fields: Mapping[str, Field]
@@ -297,7 +294,7 @@ class Environment:
     """Names for `use kubernetes without`."""
     needed_by_kubelet: frozenset[str] = frozenset()
     """Those of `plugins` without which pods can be bound to nodes that cannot run them."""
-    scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    scores: Mapping[str, float] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """Kubernetes' default scores by name, with their weights."""
     ties: tuple[str, ...] = ()
     """What may follow `ties by`."""
@@ -305,9 +302,9 @@ class Environment:
     """What may follow `devices by`."""
     domains: tuple[str, ...] = ()
     """What may follow `domains by`."""
-    queries: Mapping[str, Builtin] = field(default_factory=lambda: MappingProxyType({}))
+    queries: Mapping[str, Builtin] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """What a `metric` is that is not of nodes: of the `cluster`, or of a `value` that a label of its series has."""
-    topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))
+    topologies: Mapping[str, str | None] = msgspec.field(default_factory=lambda: MappingProxyType({"node": None}))
     """Label keys by short name; None is the node itself."""
 
 

@@ -5,88 +5,79 @@ Spans take no part in comparison: two trees are equal if their texts mean the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Tree, frozen=True):
     """A literal with its suffix: `2`, `500m`, `4Gi`, `30s`, `80%`."""
 
     value: float
     """In the base unit: `500m` is 0.5, `4Gi` 4294967296, `2h` 7200, `80%` 0.8."""
     suffix: str
     text: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Tree, frozen=True):
     """A string literal; `value` has its escapes resolved."""
 
     value: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Tree, frozen=True):
     """`true` or `false`."""
 
     value: bool
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Tree, frozen=True):
     """A bare name."""
 
     name: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Tree, frozen=True):
     """`base.name`"""
 
     base: Expr
     name: str
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Tree, frozen=True):
     """`base[key]`"""
 
     base: Expr
     key: Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Tree, frozen=True):
     """A named argument of a call."""
 
     name: str
     value: Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Tree, frozen=True):
     """`function(arguments, name=value)`"""
 
     function: str
     arguments: tuple[Expr, ...]
     named: tuple[Named, ...]
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Tree, frozen=True):
     """`count(p in node.pods where …)`, `sum(n.free.cpu for n in cluster.nodes)`, `all(… for i in pod.images)`"""
 
     function: str
@@ -94,62 +85,56 @@ class Aggregate:
     value: Expr | None
     collection: Expr
     where: Expr | None
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
     distinct: bool = False
     """`count(distinct p.label.job for p in node.pods)`: each value counts once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Tree, frozen=True):
     """`-x` or `not x`"""
 
     operator: str
     operand: Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Tree, frozen=True):
     """Arithmetic, comparison, `in`, `not in`, `matches`, `??`."""
 
     operator: str
     left: Expr
     right: Expr
-    operator_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    operator_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Logical:
+class Logical(Tree, frozen=True):
     """A chain of `and`, or of `or`; at least two operands."""
 
     operator: str
     operands: tuple[Expr, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Conditional:
+class Conditional(Tree, frozen=True):
     """`if condition then then else otherwise`"""
 
     condition: Expr
     then: Expr
     otherwise: Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class IsMissing:
+class IsMissing(Tree, frozen=True):
     """`x is missing`, `x is not missing`"""
 
     operand: Expr
     negated: bool
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class LabelTest:
+class LabelTest(Tree, frozen=True):
     """`label KEY`, `label KEY=VALUE`, `pod label KEY in (a, b)`: Kubernetes' selector syntax."""
 
     subject: str
@@ -158,15 +143,14 @@ class LabelTest:
     operator: str
     """exists, =, !=, in or notin"""
     values: tuple[str, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Tree, frozen=True):
     """`[a, b]`"""
 
     items: tuple[Expr, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
 Expr: TypeAlias = (

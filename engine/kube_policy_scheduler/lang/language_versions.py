@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.lang import syntax
 
 Rewrite: TypeAlias = Callable[[syntax.Statement], syntax.Statement]
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageVersion:
+class LanguageVersion(msgspec.Struct, frozen=True):
     """One version of the language."""
 
     number: int
@@ -22,8 +23,7 @@ class LanguageVersion:
     """Returns what a statement of the version before is in this one; the statement itself if nothing changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rewriting:
+class Rewriting(msgspec.Struct, frozen=True):
     """A statement that has to be written differently in a newer version."""
 
     before: syntax.Statement
@@ -39,7 +39,7 @@ def _as_it_is(statement: syntax.Statement) -> syntax.Statement:
 def _count_all_nodes(statement: syntax.Statement) -> syntax.Statement:
     """Say of a hard `spread` that all domains count, as they did before version 2."""
     if isinstance(statement, syntax.Spread) and statement.max_skew is not None and statement.counting is None:
-        return replace(statement, counting=syntax.Counting(("all",), statement.span))
+        return msgspec.structs.replace(statement, counting=syntax.Counting(("all",), statement.span))
     return statement
 
 
@@ -75,7 +75,7 @@ def upgraded(file: syntax.File) -> tuple[syntax.File, tuple[Rewriting, ...]]:
     changed: list[Rewriting] = []
     for statement in file.statements:
         if isinstance(statement, syntax.Language):
-            statements.append(replace(statement, version=NEWEST))
+            statements.append(msgspec.structs.replace(statement, version=NEWEST))
             continue
         for version in VERSIONS[old:]:
             before, statement = statement, version.rewrite(statement)

@@ -8,6 +8,8 @@ from functools import cached_property
 from posixpath import basename, dirname, join, normpath
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
 from kube_policy_scheduler.lang import codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
@@ -32,8 +34,7 @@ MAX_ERRORS = 200
 """Of all files together; authors with more errors correct these first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The meaning of a set of sources."""
 
     policies: tuple[CheckedPolicy, ...]

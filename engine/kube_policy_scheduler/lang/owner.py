@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
+
+import msgspec
 
 ALWAYS_ALLOWED = frozenset({"language", "policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
@@ -37,8 +38,7 @@ pods of others, `rebalance` evicts running pods, `use kubernetes without` can ov
 reads the metrics of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetLimits:
+class SetLimits(msgspec.Struct, frozen=True):
     """Size limits of a set of policies."""
 
     statements: int = 10_000
@@ -62,8 +62,7 @@ ONE_SHARE = SetLimits().share(1)
 """Of one among few owners."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """One owner, with what the administrator allows."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ _MOST_WORDS = 4
 """That are listed as a type."""
 
 
-@dataclass(frozen=True, slots=True)
-class TypeSpec:
+class TypeSpec(msgspec.Struct, frozen=True):
     """What an annotation declares for a parameter, of a builtin's result, or of a field."""
 
     kind: Kind
@@ -121,8 +120,7 @@ Bounds: TypeAlias = Callable[..., tuple[float, float]]
 """From the (low, high) of each number argument to that of the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One parameter of a builtin."""
 
     name: str
@@ -142,8 +140,7 @@ class Parameter:
         return f"{text} = {self.default}" if shown else f"{text}?"
 
 
-@dataclass(frozen=True, slots=True)
-class Builtin:
+class Builtin(msgspec.Struct, frozen=True):
     """A function of the language."""
 
     name: str

@@ -7,11 +7,11 @@ read. The grammar says the same once more, for the parser; a test holds the two 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class StatementForm:
+class StatementForm(msgspec.Struct, frozen=True):
     """One form of a statement, as the reference shows it."""
 
     written: str
@@ -21,8 +21,7 @@ class StatementForm:
     example: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """One statement: everything that is said with one keyword."""
 
     keyword: str

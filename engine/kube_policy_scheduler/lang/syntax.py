@@ -10,72 +10,65 @@ from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang import expressions
+from kube_policy_scheduler.lang.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(Tree, frozen=True):
     """`language N`"""
 
     version: int
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyName:
+class PolicyName(Tree, frozen=True):
     """`policy NAME`"""
 
     name: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerName:
+class SchedulerName(Tree, frozen=True):
     """`scheduler NAME`"""
 
     name: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ForPods:
+class ForPods(Tree, frozen=True):
     """`for pods where CONDITION`"""
 
     condition: expressions.Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Priority:
+class Priority(Tree, frozen=True):
     """`priority N`"""
 
     value: expressions.Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(Tree, frozen=True):
     """`canary of NAME for SHARE`, `… for pods where CONDITION`, `… for SHARE of pods where CONDITION`"""
 
     of: str
     share: expressions.Number | None
     condition: expressions.Expr | None
-    of_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    of_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Ties:
+class Ties(Tree, frozen=True):
     """`ties by WORD`"""
 
     word: str
-    word_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    word_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Selection:
+class _Selection(Tree, frozen=True):
     keys: tuple[OrderKey, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
     @property
     def word(self) -> expressions.Name | None:
@@ -86,27 +79,23 @@ class _Selection:
         return only.value
 
 
-@dataclass(frozen=True, slots=True)
-class Devices(_Selection):
+class Devices(_Selection, frozen=True):
     """`devices by WORD`, `devices by EXPR [asc|desc], …`"""
 
 
-@dataclass(frozen=True, slots=True)
-class Domains(_Selection):
+class Domains(_Selection, frozen=True):
     """`domains by WORD`, `domains by EXPR [asc|desc], …`"""
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Tree, frozen=True):
     """`RESOURCE AMOUNT` in `queue … min …`."""
 
     resource: str
     amount: expressions.Number
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Tree, frozen=True):
     """`queue NAME [of PARENT] [for pods where COND | by KEY] [min …] [max …] [lend …] [weight N] [remember D]`"""
 
     name: str
@@ -118,80 +107,72 @@ class Queue:
     lend: tuple[Amount, ...] | None
     weight: expressions.Expr | None
     remember: expressions.Expr | None
-    name_span: Span = field(compare=False, repr=False)
-    parent_span: Span = field(compare=False, repr=False)
+    name_span: Span
+    parent_span: Span
     """Of the name where it has no parent."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaim:
+class Reclaim(Tree, frozen=True):
     """`reclaim [fair] [after DURATION] [if COND] [evict where COND]`"""
 
     fair: bool
     after: expressions.Expr | None
     condition: expressions.Expr | None
     evict: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(Tree, frozen=True):
     """`rebalance [margin POINTS] [at most N] [rest DURATION] [if COND]`"""
 
     margin: expressions.Expr | None
     most: expressions.Expr | None
     rest: expressions.Expr | None
     condition: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class PluginName:
+class PluginName(Tree, frozen=True):
     """A name in `use kubernetes without NAME`."""
 
     name: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class UseKubernetes:
+class UseKubernetes(Tree, frozen=True):
     """`use kubernetes [without NAME, …]`"""
 
     without: tuple[PluginName, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class PluginWeight:
+class PluginWeight(Tree, frozen=True):
     """`NAME weight N` in `use kubernetes scores with NAME weight N`."""
 
     plugin: PluginName
     weight: expressions.Expr
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class UseScores:
+class UseScores(Tree, frozen=True):
     """`use kubernetes scores [weight N] [without NAME, …] [with NAME weight N, …]`"""
 
     weight: expressions.Expr | None
     without: tuple[PluginName, ...]
     weights: tuple[PluginWeight, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class UseFile:
+class UseFile(Tree, frozen=True):
     """`use "FILE"`"""
 
     path: str
-    path_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    path_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Let:
+class Let(Tree, frozen=True):
     """`let NAME = EXPR`, `let NAME = NUMBER from LOW to HIGH`"""
 
     name: str
@@ -199,33 +180,30 @@ class Let:
     low: expressions.Expr | None
     high: expressions.Expr | None
     """The range in which `policyctl tune` may change the value; None for a value that it does not change."""
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Def:
+class Def(Tree, frozen=True):
     """`def NAME(a, b) = EXPR`"""
 
     name: str
     parameters: tuple[expressions.Name, ...]
     value: expressions.Expr
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesKey:
+class SeriesKey(Tree, frozen=True):
     """`by LABEL`, `by LABEL as TEXT`: how a series is found."""
 
     label: str
     value: expressions.Expr | None
     """What its label has to be; None: the label names the node."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Tree, frozen=True):
     """`metric NAME = promql("…") [by LABEL [as TEXT] | for cluster] [every D] [stale after D] [default EXPR]`"""
 
     name: str
@@ -235,12 +213,11 @@ class Metric:
     default: expressions.Expr | None
     by: SeriesKey | None
     for_cluster: bool
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
+    name_span: Span
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Require:
+class Require(Tree, frozen=True):
     """`require EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help]`"""
 
     value: expressions.Expr
@@ -249,11 +226,10 @@ class Require:
     reason: str | None
     new_nodes: str | None
     """`help` or `never help`; None: it follows from what the condition depends on."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Tree, frozen=True):
     """`filter EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help]`"""
 
     value: expressions.Expr
@@ -262,78 +238,70 @@ class Filter:
     reason: str | None
     new_nodes: str | None
     """`help` or `never help`; None: it follows from what the condition depends on."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Tree, frozen=True):
     """`score EXPR [as NAME] [if COND] [weight N]`"""
 
     value: expressions.Expr
     name: str | None
     condition: expressions.Expr | None
     weight: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Tree, frozen=True):
     """`hold if EXPR [as NAME] [if COND] [else "why"]`"""
 
     value: expressions.Expr
     name: str | None
     condition: expressions.Expr | None
     reason: str | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class OrderKey:
+class OrderKey(Tree, frozen=True):
     """One key of `order by` or `devices by`."""
 
     value: expressions.Expr
     descending: bool
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Tree, frozen=True):
     """`order by EXPR [asc|desc], … [strict] [as NAME] [if COND]`"""
 
     keys: tuple[OrderKey, ...]
     strict: bool
     name: str | None
     condition: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Tree, frozen=True):
     """`over zone`, `over topology.kubernetes.io/zone`"""
 
     key: str
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
+class Counting(Tree, frozen=True):
     """`counting tainted, filtered nodes`"""
 
     words: tuple[str, ...]
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Tree, frozen=True):
     """`VALUE SHARE` in `spread … target …`."""
 
     value: str
     share: expressions.Number
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Tree, frozen=True):
     """`spread by KEY [over TOPOLOGY] [target VALUE SHARE, …] [max skew N [min domains N] [counting WORDS nodes]] …`"""
 
     key: expressions.Expr
@@ -346,11 +314,10 @@ class Spread:
     condition: expressions.Expr | None
     reason: str | None
     weight: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(Tree, frozen=True):
     """`pack by KEY [over TOPOLOGY] [as NAME] [if COND] [weight N]`"""
 
     key: expressions.Expr
@@ -358,11 +325,10 @@ class Pack:
     name: str | None
     condition: expressions.Expr | None
     weight: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Tree, frozen=True):
     """`limit EXPR [by KEY] to EXPR [over TOPOLOGY] [of pods where COND] [as NAME] [if COND] [else "why"]` …"""
 
     measure: expressions.Expr
@@ -375,21 +341,19 @@ class Limit:
     reason: str | None
     new_nodes: str | None
     """`help` or `never help`; None: it follows from what the condition depends on."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Tree, frozen=True):
     """`N of LABEL=VALUE` in `gang … with …`."""
 
     number: expressions.Expr
     label: expressions.LabelTest
     """Of the pod."""
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+class Gang(Tree, frozen=True):
     """`gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [within one TOPOLOGY or …] …`"""
 
     key: expressions.Expr
@@ -400,17 +364,16 @@ class Gang:
     """Those in one domain of which all members are, in turn."""
     name: str | None
     condition: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(Tree, frozen=True):
     """`preempt if EXPR [evict where EXPR]`, `preempt never`"""
 
     condition: expressions.Expr | None
     """None: never"""
     evict: expressions.Expr | None
-    span: Span = field(compare=False, repr=False)
+    span: Span
 
 
 Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary

@@ -6,9 +6,10 @@ Checking makes it; compiling, proofs and explanations read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeAlias, get_args
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.environment import Field
@@ -16,8 +17,7 @@ from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.types import Info, Shape
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class Constant(msgspec.Struct, frozen=True, eq=False):
     """A number, text, truth, or tuple of them."""
 
     info: Info
@@ -25,8 +25,7 @@ class Constant:
     value: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Read:
+class Read(msgspec.Struct, frozen=True, eq=False):
     """A field, of the pod or nodes of the decision, or (shape ITEM) of an existing pod."""
 
     info: Info
@@ -35,8 +34,7 @@ class Read:
     key: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Apply:
+class Apply(msgspec.Struct, frozen=True, eq=False):
     """A builtin with its arguments; constants are bound already."""
 
     info: Info
@@ -51,8 +49,7 @@ class Apply:
     """The parameters that are constants, with what was written for them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Negative:
+class Negative(msgspec.Struct, frozen=True, eq=False):
     """`-x`"""
 
     info: Info
@@ -60,8 +57,7 @@ class Negative:
     operand: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Arithmetic:
+class Arithmetic(msgspec.Struct, frozen=True, eq=False):
     """`+ - * / %`"""
 
     info: Info
@@ -71,8 +67,7 @@ class Arithmetic:
     right: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compare:
+class Compare(msgspec.Struct, frozen=True, eq=False):
     """A comparison of numbers: `== != < <= > >=`"""
 
     info: Info
@@ -82,8 +77,7 @@ class Compare:
     right: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Same:
+class Same(msgspec.Struct, frozen=True, eq=False):
     """`==` and `!=` of texts or of truth values."""
 
     info: Info
@@ -93,8 +87,7 @@ class Same:
     right: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Contained:
+class Contained(msgspec.Struct, frozen=True, eq=False):
     """`in`, `not in`"""
 
     info: Info
@@ -104,8 +97,7 @@ class Contained:
     list: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Not:
+class Not(msgspec.Struct, frozen=True, eq=False):
     """`not x`"""
 
     info: Info
@@ -113,8 +105,7 @@ class Not:
     operand: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Logic:
+class Logic(msgspec.Struct, frozen=True, eq=False):
     """A chain of `and` or of `or`."""
 
     info: Info
@@ -123,8 +114,7 @@ class Logic:
     operands: tuple[Typed, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Conditional:
+class Conditional(msgspec.Struct, frozen=True, eq=False):
     """`if condition then then else otherwise`"""
 
     info: Info
@@ -134,8 +124,7 @@ class Conditional:
     otherwise: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Otherwise:
+class Otherwise(msgspec.Struct, frozen=True, eq=False):
     """`left ?? right`"""
 
     info: Info
@@ -144,8 +133,7 @@ class Otherwise:
     right: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, eq=False):
     """`x is missing`; negated also a label where a truth value is required."""
 
     info: Info
@@ -156,8 +144,7 @@ class Missing:
     """A text where a truth value is required: whether it is there."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Element:
+class Element(msgspec.Struct, frozen=True, eq=False):
     """`list[2]`: an element counted from 0, missing beyond the end."""
 
     info: Info
@@ -166,8 +153,7 @@ class Element:
     position: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True, eq=False):
     """`[a, b]` with an item that is not constant."""
 
     info: Info
@@ -175,8 +161,7 @@ class ListOf:
     items: tuple[Typed, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
+class Aggregate(msgspec.Struct, frozen=True, eq=False):
     """`count(p in node.pods where …)` and similar calls."""
 
     info: Info
@@ -188,8 +173,7 @@ class Aggregate:
     where: Typed | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeAggregate:
+class NodeAggregate(msgspec.Struct, frozen=True, eq=False):
     """`sum(n.free.cpu for n in cluster.nodes where …)` and the like. What is read of the nodes has the shape ITEM."""
 
     info: Info
@@ -208,8 +192,7 @@ class Binder:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListAggregate:
+class ListAggregate(msgspec.Struct, frozen=True, eq=False):
     """`all(i matches "…" for i in pod.images)` and similar calls."""
 
     info: Info
@@ -222,8 +205,7 @@ class ListAggregate:
     where: Typed | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Variable:
+class Variable(msgspec.Struct, frozen=True, eq=False):
     """An item of the list that an aggregate iterates over."""
 
     info: Info
@@ -232,8 +214,7 @@ class Variable:
     binder: Binder
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reference:
+class Reference(msgspec.Struct, frozen=True, eq=False):
     """The use of a `let`, a `metric` or a parameter."""
 
     info: Info
@@ -242,8 +223,7 @@ class Reference:
     value: Typed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True, eq=False):
     """Something wrong that was reported."""
 
     info: Info
@@ -353,14 +333,14 @@ def of_rows(value: Typed) -> Typed:
     """Return a value of each node that an aggregate iterates over as one of each row of a frame."""
     if value.info.shape is not Shape.ITEM:
         return value
-    changed: dict[str, Any] = {"info": replace(value.info, shape=Shape.NODE)}
-    for each in fields(value):
-        part = getattr(value, each.name)
+    changed: dict[str, Any] = {"info": msgspec.structs.replace(value.info, shape=Shape.NODE)}
+    for name in value.__struct_fields__:
+        part = getattr(value, name)
         if isinstance(part, _TYPED):
-            changed[each.name] = of_rows(part)
-        elif each.name in ("arguments", "operands", "items"):
-            changed[each.name] = tuple(of_rows(one) for one in part)
-    return replace(value, **changed)
+            changed[name] = of_rows(part)
+        elif name in ("arguments", "operands", "items"):
+            changed[name] = tuple(of_rows(one) for one in part)
+    return msgspec.structs.replace(value, **changed)
 
 
 def inner(value: Typed) -> Typed:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+
+class Unit(msgspec.Struct, frozen=True):
     """The dimension of a number, as powers of base units; all zero is a plain number."""
 
     cores: int = 0
@@ -63,8 +63,7 @@ class Kind(Enum):
     """Something that was already reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(msgspec.Struct, frozen=True):
     """Kind, and what the kind needs besides it."""
 
     kind: Kind
@@ -176,8 +175,7 @@ class Literal(Enum):
                 return unit.share
 
 
-@dataclass(frozen=True, slots=True)
-class Info:
+class Info(msgspec.Struct, frozen=True):
     """Everything that is known of a value before there is one."""
 
     type: Type

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args
 
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang import expressions, syntax
+from kube_policy_scheduler.lang.tree import Tree, annotations_of
 
 TREE_TYPES = frozenset(
     {
@@ -28,7 +28,7 @@ _LEAVES = frozenset({"str", "str | None", "float", "bool", "tuple[str, ...]", "S
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if f.type not in _LEAVES)
+    return tuple(name for name, annotation in annotations_of(kind).items() if annotation not in _LEAVES)
 
 
 def children(tree: Any) -> list[Any]:
@@ -54,10 +54,10 @@ def walk(tree: object) -> Iterator[Any]:
 
 
 @cache
-def _placed_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a tree in order, with whether a place is in them; () for what is no tree."""
+def _placed_fields(kind: type[Tree]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a tree in order, with whether a place is in them."""
     without = _LEAVES - {"Span"}
-    return tuple((f.name, f.type not in without) for f in fields(kind)) if is_dataclass(kind) else ()
+    return tuple((name, annotation not in without) for name, annotation in annotations_of(kind).items())
 
 
 def moved(tree: Any, source: Source, by: int) -> Any:
@@ -67,10 +67,10 @@ def moved(tree: Any, source: Source, by: int) -> Any:
         return Span(source, tree.start + by, tree.end + by)
     if kind is tuple:
         return tuple([moved(item, source, by) for item in tree])
-    placed = _placed_fields(kind)
-    if not placed:
+    if not isinstance(tree, Tree):
         return tree
-    return kind(*[moved(getattr(tree, n), source, by) if has_place else getattr(tree, n) for n, has_place in placed])
+    fields = _placed_fields(kind)
+    return kind(*[moved(getattr(tree, n), source, by) if has_place else getattr(tree, n) for n, has_place in fields])
 
 
 def depth(tree: object) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Label, Severity, Span
 from kube_policy_scheduler.lang import typed
@@ -16,8 +17,7 @@ from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.wording import one_line
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One hit of a rule."""
 
     span: Span
@@ -28,8 +28,7 @@ class Finding:
     fix: Fix | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A rule over one policy, or over all of them together."""
 
     code: Code

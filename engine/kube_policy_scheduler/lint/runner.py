@@ -6,9 +6,10 @@ import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, in_order
 from kube_policy_scheduler.lang import codes
@@ -95,7 +96,7 @@ def _true_for_all(
                 yield diagnostic
             elif diagnostic.severity is Severity.ERROR:
                 note = f"this is so in policy `{policy.name}`, which includes the file with `use`"
-                yield replace(diagnostic, notes=(*diagnostic.notes, note))
+                yield msgspec.structs.replace(diagnostic, notes=(*diagnostic.notes, note))
 
 
 def _asked(chosen: frozenset[str] | None, failed: bool) -> Iterator[Rule]:

@@ -6,7 +6,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, Span
 from kube_policy_scheduler.lang import syntax
@@ -51,8 +52,7 @@ NOT_IGNORABLE = Code(
 )
 
 
-@dataclass(slots=True, eq=False)
-class _Ignore:
+class _Ignore(msgspec.Struct, eq=False):
     """One code that one comment asks to ignore."""
 
     code: str

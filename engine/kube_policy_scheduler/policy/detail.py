@@ -7,9 +7,9 @@ still as the decision saw it. It costs as much as several decisions, so the call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import missing_nodes
@@ -28,8 +28,7 @@ Plugin: TypeAlias = FilterPlugin | ScorePlugin
 Stopwatch: TypeAlias = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
-class PluginVerdict:
+class PluginVerdict(msgspec.Struct, frozen=True):
     """What one plugin said in one decision."""
 
     plugin: Plugin
@@ -45,8 +44,7 @@ class PluginVerdict:
     """What asking took."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedNode:
+class RankedNode(msgspec.Struct, frozen=True):
     """One of the best nodes."""
 
     name: str
@@ -55,8 +53,7 @@ class RankedNode:
     """Weighted, by plugin, by clause name, or as the clause is written; those that are written alike are added up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
+class Detail(msgspec.Struct, frozen=True):
     """Everything that was said about one decision."""
 
     verdicts: tuple[PluginVerdict, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
@@ -52,8 +53,7 @@ class PodGroupOf(NamedTuple):
 NATIVE, COSCHEDULING = PodGroupOf(is_native=True), PodGroupOf(is_native=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CompositeOf:
+class CompositeOf(msgspec.Struct, frozen=True):
     """Tells the pods of one composite group from all others."""
 
     group: Group
@@ -117,7 +117,7 @@ def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]
         always=is_child or key is not None,
     )
     if requirement is not None:
-        yield replace(requirement, levels=(key,)) if key is not None else requirement
+        yield msgspec.structs.replace(requirement, levels=(key,)) if key is not None else requirement
 
 
 def _min_count(spec: PodGroupSpec) -> int:
@@ -159,7 +159,7 @@ def _composite_requirements(group: Group, there: PodGroup, frame: Frame) -> Iter
         found = trees[of]
         if isinstance(found, str):
             raise MissingGroupError(of, f"waiting for {COMPOSITE_RULE} {key}: {found}")
-        requirements.append(replace(found, leaf=group))
+        requirements.append(msgspec.structs.replace(found, leaf=group))
     yield from reversed(requirements)
 
 

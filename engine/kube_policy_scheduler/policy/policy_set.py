@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -47,8 +49,7 @@ _REMEMBERED_BYTES = 64 * 2**10
 """Of each; larger ones are not remembered once they are gone, and are asked about each time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True):
     """What the pods of one template have in common on their way to a policy."""
 
     ask: tuple[Policy, ...]
@@ -101,7 +102,7 @@ class PolicySet:
         """Return the set with quotas that lend, which apply to the pods of all of its policies."""
         if rules is None:
             return self
-        rules = replace(rules, groups_of=self._running_groups)
+        rules = msgspec.structs.replace(rules, groups_of=self._running_groups)
         return replace(self, policies=tuple(policy.with_queues(rules) for policy in self.policies), queues=rules)
 
     def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:

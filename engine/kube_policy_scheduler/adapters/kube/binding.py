@@ -11,7 +11,6 @@ import asyncio
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
@@ -66,8 +65,7 @@ class Reason(enum.Enum):
     NOT_LEADER = "not leader"  # the fence was closed before it was sent
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """The pod is bound to the node that was wanted."""
 
     node: str
@@ -75,16 +73,14 @@ class Bound:
     """False: this replica sent nothing that can have done it; another replica or scheduler chose the same node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The pod is not bound by this; its reservation may be released."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """The outcome is unknown: keep the pod assumed until the watch shows it, or ask again with this value."""
 
     message: str
@@ -92,8 +88,7 @@ class Unknown:
     """Event loop's time at which the last request went out that may have worked, or may still be carried out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outdated:
+class Outdated(msgspec.Struct, frozen=True):
     """Nothing was sent: what the binding rests on may have changed since it was decided."""
 
     message: str = "its preconditions may have changed"

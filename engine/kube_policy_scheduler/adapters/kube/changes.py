@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -76,8 +75,7 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
 """What may follow what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """Phase with the reason for it, "" while all is well."""
 
     phase: Phase

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote
 
 import msgspec
@@ -16,8 +15,7 @@ from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigMapData:
+class ConfigMapData(msgspec.Struct, frozen=True):
     """What a ConfigMap holds, and which version of it that is."""
 
     texts: Mapping[str, str]

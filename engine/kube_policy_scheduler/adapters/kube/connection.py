@@ -7,9 +7,9 @@ The parsing itself is llhttp's (`httptools`), which settles chunks, lengths, 1xx
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import httptools
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError, MalformedAnswer
 
@@ -17,8 +17,7 @@ MAX_BODY_BYTES = 1 << 30  # a page of 500 objects at the API's own 1.5 MiB limit
 STREAM_BUFFER_BYTES = 4 << 20  # reading pauses above this until the consumer has caught up
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A complete answer; `body` is empty for a stream that was opened."""
 
     status: int

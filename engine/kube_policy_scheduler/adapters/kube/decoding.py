@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Generic, TypeVar
 
@@ -21,8 +20,7 @@ Decoded = TypeVar("Decoded")
 MAX_LINE_BYTES = 64 << 20  # etcd stops at 1.5 MiB per object, aggregated APIs may allow more
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True):
     """An object that was passed over; metadata is as much of it as could be read."""
 
     metadata: ObjectMeta
@@ -40,8 +38,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(msgspec.Struct, Generic[T], frozen=True):
     """One decoded page of a list."""
 
     objects: list[T]
@@ -56,22 +53,19 @@ class WatchEvent(msgspec.Struct, Generic[T], gc=False):
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(msgspec.Struct, frozen=True):
     """A BOOKMARK whose object has only metadata."""
 
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchFailure:
+class WatchFailure(msgspec.Struct, frozen=True):
     """An ERROR line: the `Status` it carries."""
 
     status: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedEvent:
+class MalformedEvent(msgspec.Struct, frozen=True):
     """An event whose object could not be decoded."""
 
     type: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +34,7 @@ async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
             if resource.plural in await _plurals(transport, f"/apis/{resource.group}/{version}"):
                 if version != resource.version:
                     logger.info("%s: using version %s", resource, version)
-                return replace(resource, version=version)
+                return msgspec.structs.replace(resource, version=version)
     except (NotFound, Forbidden, MalformedAnswer) as error:
         logger.debug("cannot discover the versions of %s: %s", resource, error)
     return resource

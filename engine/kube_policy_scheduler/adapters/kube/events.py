@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, assert_never
 
@@ -49,8 +48,7 @@ def reference_to(pod: PodView) -> Reference:
     return Reference("Pod", pod.name, pod.namespace, pod.uid, "v1", pod.resource_version)
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(msgspec.Struct, frozen=True):
     """An event that is not yet on the server. The name is given now, so that a repeated POST makes no second one."""
 
     name: str
@@ -64,8 +62,7 @@ class _Event:
     is_fenced: bool = False
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(msgspec.Struct):
     """An event that is on the server, and how often it was said."""
 
     event: _Event
@@ -214,7 +211,9 @@ class EventRecorder:
                 try:
                     await self._write(item)
                 except NotFound:  # events live an hour on the server
-                    again = replace(item.event, name=self._new_name(item.event.regarding.name), at=item.last_at)
+                    again = msgspec.structs.replace(
+                        item.event, name=self._new_name(item.event.regarding.name), at=item.last_at
+                    )
                     await self._create(key, again)
             case _:
                 assert_never(item)
@@ -286,7 +285,7 @@ class EventRecorder:
 def _merge(old: _Event | _Series, new: _Event | _Series) -> _Event | _Series:
     """Of two that wait the newer is sent; if it says the same, under the older's name and counted."""
     if isinstance(old, _Event) and isinstance(new, _Event) and old.note == new.note:
-        return replace(old, count=old.count + new.count, at=new.at)
+        return msgspec.structs.replace(old, count=old.count + new.count, at=new.at)
     return new
 
 

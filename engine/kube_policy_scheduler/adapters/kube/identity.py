@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import msgspec
+
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 
 FileStamp = tuple[str, int, int, int]
@@ -47,8 +49,7 @@ class Credentials:
         return self.files != stamps(path for path, *_ in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """Files in PEM, and how the server is to be verified by them."""
 
     authority: str | None = None

@@ -11,9 +11,10 @@ import base64
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
@@ -82,8 +83,7 @@ def _load_kubeconfig(found: _Kubeconfig, *, context: str | None, scratch: Path |
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """A named cluster, context or user."""
 
     kind: str

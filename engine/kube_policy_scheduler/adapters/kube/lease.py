@@ -16,7 +16,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -47,8 +46,7 @@ REMIND_SECONDS = 60.0
 EXPIRY_GRACE_SECONDS = 0.01  # a look at the very end of a Lease would find it still valid
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
+class LeaseSettings(msgspec.Struct, frozen=True):
     """Which Lease, who we are, and kube-scheduler's times."""
 
     namespace: str

@@ -17,11 +17,12 @@ import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from random import Random
 from typing import Generic, NoReturn, TypeVar
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
@@ -60,8 +61,7 @@ MOST_LOOKS = 64
 WARN_EVERY_SECONDS = 60.0
 
 
-@dataclass(slots=True)
-class OutboxCounts:
+class OutboxCounts(msgspec.Struct):
     """What happened to the items; `merged` counts those that were replaced by a newer one before they were sent."""
 
     sent: int = 0
@@ -72,8 +72,7 @@ class OutboxCounts:
     withheld: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(msgspec.Struct, frozen=True):
     """What an outbox still has to send."""
 
     items: int
@@ -85,8 +84,7 @@ class Backlog:
     """What happened to the others."""
 
 
-@dataclass(slots=True, eq=False)
-class _Entry(Generic[Key, Item]):
+class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
     key: Key
     item: Item | None
     """None where it was discarded while it was being sent."""
@@ -101,13 +99,12 @@ class _Entry(Generic[Key, Item]):
     """Event loop's time at which its pause is over."""
 
 
-@dataclass(slots=True, eq=False)
-class _Lane(Generic[Key, Item]):
+class _Lane(msgspec.Struct, Generic[Key, Item], eq=False):
     """The items about objects of one namespace."""
 
     namespace: str
-    waiting: OrderedDict[Key, _Entry[Key, Item]] = field(default_factory=OrderedDict)
-    resting: dict[Key, _Entry[Key, Item]] = field(default_factory=dict)
+    waiting: OrderedDict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=OrderedDict)
+    resting: dict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=dict)
     """Failed, and waiting for their pauses to end."""
     in_flight: int = 0
     is_failing: bool = False

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -34,8 +33,7 @@ CONDITION_OF_COMPOSITES = "CompositePodGroupInitiallyScheduled"
 GroupT = TypeVar("GroupT", bound=PodGroup | CompositePodGroup)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scheduled:
+class _Scheduled(msgspec.Struct, frozen=True):
     """The condition's status, with the reason `Scheduled`, `Unschedulable` or `SchedulerError`."""
 
     uid: str

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -35,31 +34,27 @@ logger = logging.getLogger(__name__)
 _decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
 
 
-@dataclass(frozen=True, slots=True)
-class PassedOn:
+class PassedOn(msgspec.Struct, frozen=True):
     """The pod is, or soon was, the node's owner's to bind."""
 
     version: int
     """The pod's resource version as passed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotPassedOn:
+class NotPassedOn(msgspec.Struct, frozen=True):
     """The pod certainly is not passed on."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(msgspec.Struct, frozen=True):
     """PodScheduled=False; its reason: `Unschedulable`, `SchedulingSkipped`, `SchedulerError` or `SchedulingGated`."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(msgspec.Struct, frozen=True):
     """What a pod's status should say; None leaves that part alone, nominated_node "" clears it."""
 
     pod: PodView

@@ -13,7 +13,6 @@ import binascii
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from urllib.parse import quote
 
@@ -58,8 +57,7 @@ POLICY_SET_LABEL = "policy-scheduler.dev/policy-set"
 RETRY_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionsOf:
+class RevisionsOf(msgspec.Struct, frozen=True):
     """Which policies the versions belong to: those of a ConfigMap, or those of an owner that has none."""
 
     namespace: str
@@ -88,8 +86,7 @@ class RevisionsOf:
         return f"owner {self.owner}" if self.owner else f"configMap {self.namespace}/{self.config_map}"
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(msgspec.Struct, frozen=True):
     """One version of the policies."""
 
     number: int

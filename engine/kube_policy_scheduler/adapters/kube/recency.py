@@ -8,13 +8,12 @@ one collection only: two collections may be kept in two etcds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 NEVER = float("-inf")
 
 
-@dataclass(slots=True)
-class Recency:
+class Recency(msgspec.Struct):
     """Of one view; all times are those of one clock that never goes back."""
 
     as_of: float = NEVER

@@ -19,9 +19,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, NoReturn, assert_never
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Deleted, Handler, Phase, Status, Updated
@@ -80,8 +81,7 @@ OPTIONAL_PAUSE_SECONDS = 60.0  # where something optional is absent or forbidden
 BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """What a reflector did since it began."""
 
     lists: int = 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 
@@ -34,8 +35,7 @@ class Read(Enum):
     """Commands list it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """One resource of the API; group "" is the core group."""
 
     plural: str

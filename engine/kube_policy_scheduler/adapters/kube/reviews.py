@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
@@ -43,8 +42,7 @@ class Access(Enum):
     """The API server could not be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessDecision:
+class AccessDecision(msgspec.Struct, frozen=True):
     """The answer to one request."""
 
     access: Access

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -213,8 +212,7 @@ async def change_scheduling_policies(
         await transport.close()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyVerdict:
+class PolicyVerdict(msgspec.Struct, frozen=True):
     """What is to be said of one object."""
 
     uid: str

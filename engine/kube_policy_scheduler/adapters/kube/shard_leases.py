@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.lease import LeaseSettings, lease_request
@@ -23,8 +24,7 @@ LEFT = "policy-scheduler/left"
 """Annotation: the holder does nothing any more, and nothing of it is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardLease:
+class ShardLease(msgspec.Struct, frozen=True):
     """A replica's Lease, as it was read."""
 
     identity: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 LONGEST_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRate:
+class RequestRate(msgspec.Struct, frozen=True):
     """A limit on requests, as `clientConnection` of kube-scheduler has one."""
 
     qps: float

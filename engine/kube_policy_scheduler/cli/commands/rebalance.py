@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.commands.drift import selected
@@ -133,7 +134,6 @@ def command(
     The controller of an evicted pod creates a replacement, and the scheduler places it. The command decides in advance
     where each replacement goes, and plans only moves that are certain.
     """
-    from dataclasses import replace
 
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
@@ -166,8 +166,8 @@ def command(
     def rule(pod: PodInfo) -> MoveRule | None:
         found = stated(pod)
         if found is not None and (refused_only or margin is not None):
-            found = replace(found, margin=default.margin)
-        return found if found is None or rest is None else replace(found, rest_seconds=rest)
+            found = msgspec.structs.replace(found, margin=default.margin)
+        return found if found is None or rest is None else msgspec.structs.replace(found, rest_seconds=rest)
 
     options = RebalanceOptions(
         ruleset, default.margin, moment, signals, seed,

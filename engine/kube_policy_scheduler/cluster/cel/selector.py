@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.evaluator import Run, Step, compile_node
@@ -27,8 +28,7 @@ _MOST_KNOWN = 1 << 12
 """Results that are kept for one expression."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selector:
+class Selector(msgspec.Struct, frozen=True, eq=False):
     """A compiled expression."""
 
     expression: str
@@ -37,7 +37,7 @@ class Selector:
     """Why it cannot be compiled, "" if it can."""
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
-    known: dict[Hashable, Match] = field(default_factory=dict)
+    known: dict[Hashable, Match] = msgspec.field(default_factory=dict)
     """Results for devices, by what it reads of them."""
 
     def match(self, driver: str, device: objects.Device) -> Match:
@@ -68,8 +68,7 @@ class Selector:
         return Match(value, "", run.cost)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """The result of an expression for a device."""
 
     matches: bool

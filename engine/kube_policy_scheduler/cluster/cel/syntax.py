@@ -6,9 +6,10 @@ Only what an evaluator needs is read: of the protocol buffer's fields those of e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import unpack
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 MOST_NESTED = 200
 """Levels of an expression; the checker itself allows about 32 of brackets, and long chains of `&&` nest too."""
@@ -18,23 +19,20 @@ class TooDeep(ValueError):
     """The expression has more levels than are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """A literal."""
 
     value: int | float | str | bytes | bool | None
     unsigned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ident:
+class Ident(msgspec.Struct, frozen=True):
     """A variable; `device.driver` is one."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(msgspec.Struct, frozen=True):
     """`operand.field`, or with `test` whether the field exists."""
 
     operand: Node
@@ -42,31 +40,27 @@ class Select:
     test: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A function, operator or method; the target of a method is the first argument."""
 
     function: str
     arguments: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     """A list literal; the elements at `optional` are left out if they are absent."""
 
     elements: tuple[Node, ...]
     optional: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(msgspec.Struct, frozen=True):
     """A map literal: key, value, and whether the entry is left out if its value is absent."""
 
     entries: tuple[tuple[Node, Node, bool], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Comprehension:
+class Comprehension(msgspec.Struct, frozen=True):
     """What macros such as `all` and `cel.bind` become: a fold over a range."""
 
     variable: str
@@ -91,8 +85,7 @@ class Mismatch(NamedTuple):
     found: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedExpression:
+class CheckedExpression(msgspec.Struct, frozen=True):
     """An expression and the checker's results for it."""
 
     root: Node

@@ -7,8 +7,9 @@ a map a `Map`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
 
@@ -40,29 +41,25 @@ class Uint(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True):
     """A span of time."""
 
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True):
     """A moment, in nanoseconds since 1970."""
 
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class TypeValue:
+class TypeValue(msgspec.Struct, frozen=True):
     """A type as a value."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """An optional value that is present."""
 
     value: Any
@@ -76,8 +73,7 @@ NONE: Final = _None()
 """The optional value that is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Semver:
+class Semver(msgspec.Struct, frozen=True):
     """A semantic version; comparisons ignore build metadata."""
 
     major: int

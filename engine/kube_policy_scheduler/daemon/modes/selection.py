@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
 from aiohttp import web
 
 from kube_policy_scheduler.adapters.http_server import Handler
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True):
     """What a mode adds to the port, and who looks on."""
 
-    routes: Mapping[str, Handler] = field(default_factory=dict)
-    posts: Mapping[str, Handler] = field(default_factory=dict)
+    routes: Mapping[str, Handler] = msgspec.field(default_factory=dict)
+    posts: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     observers: tuple[Observer, ...] = ()
     shadow: ShadowReport | None = None
 

@@ -8,7 +8,6 @@ made while the pod waited stands for them: pods that the other evicted for it, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -51,9 +50,9 @@ class ShadowComparer:
             late=before is None,
         )
         if profile is None:
-            return replace(base, why=NO_POLICY)
+            return msgspec.structs.replace(base, why=NO_POLICY)
         if queued.place is Place.GATED:
-            return replace(base, why=queued.gated_because)
+            return msgspec.structs.replace(base, why=queued.gated_because)
         evicted = bool(queued.pod.nominated_node)
         if before is not None and (evicted or (queued.pod.volumes and before.host is not None)):
             return _by(before, base)
@@ -74,23 +73,25 @@ class ShadowComparer:
     def _compared(self, queued: QueuedPod, frame: Frame, *, profile: Profile, base: Compared) -> Compared:
         cycle, nodes = self._algorithm.cycle, self._cluster.nodes
         decision = cycle.decide(frame, profile)
-        decided = replace(self._algorithm.record(queued, decision, seconds=0.0), frame=frame)
-        base = replace(base, decided=decided)
+        decided = msgspec.structs.replace(self._algorithm.record(queued, decision, seconds=0.0), frame=frame)
+        base = msgspec.structs.replace(base, decided=decided)
         if decision.host is None:
-            return replace(base, why=decision.message, clauses=decision.rejectors)
-        base = replace(base, ours=decision.host)
+            return msgspec.structs.replace(base, why=decision.message, clauses=decision.rejectors)
+        base = msgspec.structs.replace(base, ours=decision.host)
         row, our_row = nodes.rows.get(base.theirs, -1), nodes.rows[decision.host]
         feasible = cycle.feasible(frame, profile)
         if not (feasible == row).any():
             status = diagnose(frame, pre_filter(frame, profile.filters)).status(row) if row >= 0 else None
             why = ", ".join(status.reasons) if status is not None else "the node is unknown"
             clauses = frozenset((status.plugin,)) if status is not None else frozenset[str]()
-            return replace(base, verdict=ShadowOutcome.REFUSED, why=why, clauses=clauses, score=decision.score)
+            return msgspec.structs.replace(
+                base, verdict=ShadowOutcome.REFUSED, why=why, clauses=clauses, score=decision.score
+            )
         totals = cycle.totals(frame, profile, feasible)
         at = {int(each): float(totals[np.flatnonzero(feasible == each)[0]]) for each in (row, our_row)}
         span = float(totals.max() - totals.min())
         margin = (at[our_row] - at[row]) / span if span > 0 else 0.0
-        return replace(
+        return msgspec.structs.replace(
             base,
             verdict=ShadowOutcome.AGREED if row == our_row or at[row] >= at[our_row] else ShadowOutcome.DIFFERED,
             score=at[our_row],
@@ -103,7 +104,9 @@ def _by(before: Decision, base: Compared) -> Compared:
     """Return the comparison with a decision of some time ago."""
     preemption = before.preemption
     ours = before.host or (preemption.nominated_node if preemption is not None else None) or ""
-    base = replace(base, ours=ours, score=before.score)
+    base = msgspec.structs.replace(base, ours=ours, score=before.score)
     if not ours:
-        return replace(base, why=before.message, clauses=before.rejectors)
-    return replace(base, verdict=ShadowOutcome.AGREED if ours == base.theirs else ShadowOutcome.DIFFERED)
+        return msgspec.structs.replace(base, why=before.message, clauses=before.rejectors)
+    return msgspec.structs.replace(
+        base, verdict=ShadowOutcome.AGREED if ours == base.theirs else ShadowOutcome.DIFFERED
+    )

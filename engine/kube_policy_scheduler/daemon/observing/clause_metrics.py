@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,8 +18,7 @@ from kube_policy_scheduler.policy.detail import Plugin, PluginVerdict
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """What one plugin said since its policies came into force, in the decisions that were looked at closely."""
 
     decisions: int = 0
@@ -71,7 +70,9 @@ class ClauseCounts:
     def of(self, plugin: Plugin) -> Counts:
         """Return a copy of a plugin's counts."""
         found = self._counts.get(id(plugin))
-        return Counts() if found is None else Counts(**{name: getattr(found, name) for name in Counts.__slots__})
+        return (
+            Counts() if found is None else Counts(**{name: getattr(found, name) for name in Counts.__struct_fields__})
+        )
 
 
 class ClauseMetrics(Collector):

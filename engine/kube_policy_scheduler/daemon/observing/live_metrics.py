@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -32,8 +32,7 @@ MAX_QUEUES = 1000
 """Queues in metrics: queues by a key can be as many as the texts that people write into labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalRow:
+class SignalRow(msgspec.Struct, frozen=True):
     """One query of the live policies at the time of a scrape."""
 
     query: str
@@ -53,8 +52,7 @@ class SignalRow:
         return query_label(self.query)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRow:
+class WatchRow(msgspec.Struct, frozen=True):
     """One watched resource at the time of a scrape."""
 
     resource: str
@@ -68,8 +66,7 @@ class WatchRow:
     """How often its watch restarted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderState:
+class ExtenderState(msgspec.Struct, frozen=True):
     """An HTTP extender that the scheduler asks."""
 
     name: str
@@ -83,8 +80,7 @@ class ExtenderState:
     """What went wrong with the last request; "" if nothing did."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardState:
+class ShardState(msgspec.Struct, frozen=True):
     """What a replica has of the work that several share."""
 
     identity: str
@@ -120,8 +116,7 @@ def described(shard: ShardState, *, nodes: int) -> list[tuple[str, str]]:
     return [*found, ("pods that changed hands", handed)]
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseState:
+class LeaseState(msgspec.Struct, frozen=True):
     """What a replica knows of the lease that one of several holds."""
 
     name: str
@@ -134,8 +129,7 @@ class LeaseState:
     """Why the lease cannot be read or written; empty where it can."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalancingState:
+class RebalancingState(msgspec.Struct, frozen=True):
     """Moves of pods: what the metrics and the status page show."""
 
     dry_run: bool
@@ -151,8 +145,7 @@ class RebalancingState:
     outcomes: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PastUsageState:
+class PastUsageState(msgspec.Struct, frozen=True):
     """How it goes with the past usage of queues that outlives a replica: what the metrics and the probe show."""
 
     stored_at: float | None
@@ -163,30 +156,29 @@ class PastUsageState:
     """Why it cannot be read or stored; "" where it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveState:
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """What the metrics of a scrape are made of, as it is at that moment."""
 
-    pending_pods: Mapping[str, int] = field(default_factory=dict)
+    pending_pods: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
-    cache_size: Mapping[str, int] = field(default_factory=dict)
+    cache_size: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By type: nodes, pods, assumed_pods."""
-    devices: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, int] = msgspec.field(default_factory=dict)
     """That pods can claim, by state: published, allocated; empty if drivers publish none."""
-    unschedulable_pods: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unschedulable_pods: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """By (plugin, profile) that rejected them."""
-    gangs_started: Mapping[str, int] = field(default_factory=dict)
+    gangs_started: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Gangs that started in a domain, by topology."""
-    gang_domains_left: Mapping[str, int] = field(default_factory=dict)
+    gang_domains_left: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Domains that a gang left again, by topology."""
-    gangs_without_domain: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    gangs_without_domain: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
-    new_nodes: Mapping[str, int] = field(default_factory=dict)
+    new_nodes: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Unschedulable pods by whether new nodes would help them: help, do_not_help."""
     watches: Sequence[WatchRow] = ()
-    oldest_pods: Mapping[str, float] = field(default_factory=dict)
+    oldest_pods: Mapping[str, float] = msgspec.field(default_factory=dict)
     """By state, in_flight or assumed: seconds for which the oldest pod has been in it."""
-    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
+    backlogs: Mapping[str, Backlog] = msgspec.field(default_factory=dict)
     """What is still to be written to the API server in the background, by what it is."""
     loops: Sequence[Loop] = ()
     kernels: bool = False
@@ -195,16 +187,16 @@ class LiveState:
     """None where no policy has a `rebalance`."""
     device_annotation_protected: bool | None = None
     """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
-    decision_records: Mapping[str, int] = field(default_factory=dict)
+    decision_records: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
     queues: Sequence[QueueState] = ()
     """Quotas that lend; at most `MAX_QUEUES` of them."""
-    queue_pending: Mapping[str, int] = field(default_factory=dict)
+    queue_pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods that wait, those of the queues below included; at most `MAX_QUEUES`."""
     past_usage: PastUsageState | None = None
     """None where no queue has a memory, or the mode places no pods."""
-    queue_reclaimed: Mapping[str, int] = field(default_factory=dict)
+    queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods of it that were evicted for other queues since the start; at most `MAX_QUEUES`."""
     lease: LeaseState | None = None
     """None without leader election."""
@@ -479,7 +471,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         lambda live: (
             ((kind, result), count)
             for kind, backlog in live.backlogs.items()
-            for result, count in asdict(backlog.counts).items()
+            for result, count in msgspec.structs.asdict(backlog.counts).items()
         ),
     ),
     ScrapeMetric(

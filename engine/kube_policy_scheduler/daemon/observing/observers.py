@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
+
+import msgspec
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -27,8 +28,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decided:
+class Decided(msgspec.Struct, frozen=True, eq=False):
     """One decision: a node, or why there is none."""
 
     decision: Decision
@@ -50,8 +50,7 @@ class Decided:
     """Unix seconds at which the attempt before ended, or the pod came; 0 where that is not known."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodBound:
+class PodBound(msgspec.Struct, frozen=True, eq=False):
     """The API server took a binding."""
 
     pod: PodInfo
@@ -66,8 +65,7 @@ class PodBound:
     """Unix seconds at which the pod was first seen."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttemptFailed:
+class AttemptFailed(msgspec.Struct, frozen=True, eq=False):
     """An attempt broke: a binding or a volume was refused, or something of ours is wrong."""
 
     pod: PodInfo
@@ -78,8 +76,7 @@ class AttemptFailed:
     """Since the attempt began."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class Held(msgspec.Struct, frozen=True, eq=False):
     """A pod must wait before it is decided at all: a policy holds it, or its group has too few pods."""
 
     pod: PodInfo
@@ -110,8 +107,7 @@ class ShadowOutcome(Enum):
     """We would have placed it, and it was deleted before the other did."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class Compared(msgspec.Struct, frozen=True, eq=False):
     """A pod that another scheduler looks after: its node, and ours."""
 
     pod: PodInfo
@@ -139,8 +135,7 @@ class Compared:
     """Our decision of the same moment; None where one of before stands for it, or none was made."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answered:
+class Answered(msgspec.Struct, frozen=True, eq=False):
     """An answer to kube-scheduler about a pod: an extender decides a part, and places the pod only if it binds it."""
 
     pod: PodInfo
@@ -175,8 +170,7 @@ class Answered:
     """What the binding took."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimsBound:
+class ClaimsBound(msgspec.Struct, frozen=True):
     """The claims of a pod were written before its binding, or could not be."""
 
     pod: PodInfo
@@ -198,8 +192,7 @@ class ClaimsBound:
     """Of the devices with conditions."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodMoved:
+class PodMoved(msgspec.Struct, frozen=True):
     """What became of a move that rebalancing planned."""
 
     move: Move

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
@@ -87,7 +88,7 @@ class ReadyReadings:
         ]
         known = {reading.promql for reading in ready}
         ready += [before[promql] for promql in before.keys() & newest.readings.keys() - known]
-        self._published = replace(newest, readings=Signals.of(ready).readings)
+        self._published = msgspec.structs.replace(newest, readings=Signals.of(ready).readings)
         self._publish(self._published)
         if waiting:
             self._arrived.set()

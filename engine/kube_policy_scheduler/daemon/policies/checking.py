@@ -110,12 +110,15 @@ class PolicyChecker:
 
 
 class _Reducers(dict[type, Callable[[Any], tuple[Any, ...]]]):
-    """How each dataclass is taken apart: five times as fast as dataclasses do it themselves."""
+    """How each dataclass and struct is taken apart: faster than they do it themselves."""
 
     def __missing__(self, kind: type) -> Callable[[Any], tuple[Any, ...]]:
-        if not is_dataclass(kind):
+        if issubclass(kind, msgspec.Struct):
+            names = list(kind.__struct_fields__)
+        elif is_dataclass(kind):
+            names = [field.name for field in fields(kind) if field.init]
+        else:
             raise KeyError(kind)
-        names = [field.name for field in fields(kind) if field.init]
         values = attrgetter(*names)
         reduce: Callable[[Any], tuple[Any, ...]] = lambda thing: (kind, values(thing))  # noqa: E731
         if len(names) == 1:
@@ -162,6 +165,6 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) == (_known_source.__module__, _known_source.__name__):
             return lambda: self._source
         found = super().find_class(module, name) if module.startswith(_ROOMS) else None
-        if not (isinstance(found, type) and is_dataclass(found)):
+        if not (isinstance(found, type) and (issubclass(found, msgspec.Struct) or is_dataclass(found))):
             raise pickle.UnpicklingError(f"no part of a syntax tree: {module}.{name}")
         return found

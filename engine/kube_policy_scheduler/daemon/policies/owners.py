@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
@@ -84,8 +85,7 @@ class PoliciesTogether:
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerState:
+class OwnerState(msgspec.Struct, frozen=True):
     """Where the policies of one owner stand."""
 
     owner: str
@@ -171,8 +171,7 @@ class _Source:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnersApi:
+class OwnersApi(msgspec.Struct, frozen=True):
     """How SchedulingPolicies are read and told how they fare."""
 
     transport: Transport

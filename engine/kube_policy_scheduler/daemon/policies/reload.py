@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
@@ -31,8 +32,7 @@ EVENT_MESSAGE_LIMIT = 1024
 """Characters; the API server refuses longer messages in Events."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted(Generic[PolicySetT]):
+class Accepted(msgspec.Struct, Generic[PolicySetT], frozen=True):
     """What a compiler answers to good sources."""
 
     policies: PolicySetT
@@ -40,8 +40,7 @@ class Accepted(Generic[PolicySetT]):
     """Rendered diagnostics that do not prevent use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """What a compiler answers to bad sources."""
 
     problems: tuple[str, ...]
@@ -53,8 +52,7 @@ Compile = Callable[[PolicySources], Accepted[PolicySetT] | Refused]
 of the candidate."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartOfAll:
+class PartOfAll(msgspec.Struct, frozen=True):
     """What a reloader needs to know whose policies decide beside those of others."""
 
     owner: str
@@ -80,8 +78,7 @@ class ReloadResult(Enum):
     """It could not be compiled or taken over through a fault of the scheduler's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormerPolicies:
+class FormerPolicies(msgspec.Struct, frozen=True):
     """A set that was accepted before this process began."""
 
     sources: PolicySources
@@ -89,8 +86,7 @@ class FormerPolicies:
     """How people know it, such as `revision 5 of configMap policy-scheduler/policies`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadRecord:
+class ReloadRecord(msgspec.Struct, frozen=True):
     """One candidate's end: for the log, metrics, the Event on the ConfigMap and the status page."""
 
     result: ReloadResult
@@ -146,8 +142,7 @@ def report_of(record: ReloadRecord) -> dict[str, Any]:
     return fields | in_force if record.successful else fields
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, frozen=True):
     """What came, and when."""
 
     found: PolicySources | PolicySourcesError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -50,8 +49,7 @@ WATCH_SECONDS = 120.0
 """How long the watch may take to show a claim that we wrote."""
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(msgspec.Struct):
     """How far the claims of one pod have come, for those who look on."""
 
     began: float

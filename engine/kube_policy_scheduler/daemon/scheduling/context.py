@@ -277,8 +277,7 @@ class SchedulerContext:
             self.reporter.nominated(pod, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(msgspec.Struct, frozen=True):
     """The preconditions of a decision that others can change. If two are equal, nobody has changed them."""
 
     losses: int
@@ -289,8 +288,7 @@ class Basis:
     """Number of forgotten members of its gang; 0 without a gang."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AssumedPod:
+class AssumedPod(msgspec.Struct, frozen=True, eq=False):
     """An assumed pod: it counts on its node and is not bound yet."""
 
     queued: QueuedPod

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -28,8 +29,7 @@ MOST_AT_ONCE = 100
 MOST_KNOWN = 10_000
 
 
-@dataclass(slots=True)
-class _Wait:
+class _Wait(msgspec.Struct):
     """When a pod is looked at again."""
 
     due: float = 0.0

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 logger = logging.getLogger(__name__)
 
@@ -15,8 +16,7 @@ MOST_TASKS = 512
 """Beyond it scheduling waits, so that a slow API server is not buried."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(msgspec.Struct, frozen=True):
     uid: str
     since: float
     """Event loop's time."""

@@ -6,14 +6,13 @@ own write. Versions tell: the answer has that of the pod as passed on, and until
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
 
 
-@dataclass(slots=True)
-class _Pass:
+class _Pass(msgspec.Struct):
     shown: PodInfo | None = None
     """The pod as passed on, once the watch has shown it so."""
     version: int = 0

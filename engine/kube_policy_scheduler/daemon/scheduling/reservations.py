@@ -6,7 +6,7 @@ does. When the replacement is decided, the nomination becomes its own, so it get
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
@@ -15,8 +15,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 
-@dataclass(slots=True, eq=False)
-class Reservation:
+class Reservation(msgspec.Struct, eq=False):
     """Room for one replacement."""
 
     move: Move

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -22,8 +23,7 @@ MOST_ROWS = 30
 _ELSEWHERE = "several nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(msgspec.Struct, frozen=True):
     """The devices of one driver on one node."""
 
     node: str
@@ -35,8 +35,7 @@ class DeviceUse:
     """The classes and pods of the claims that have some, as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUses:
+class DeviceUses(msgspec.Struct, frozen=True):
     """All devices, as far as they were looked at."""
 
     rows: Sequence[DeviceUse]

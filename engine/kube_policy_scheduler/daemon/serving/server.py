@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -185,7 +185,7 @@ class DaemonServer:
     def signals(self) -> list[SignalRow]:
         """Return the state of each query, with the nodes that had no value for it in the last close look."""
         missing = self.recorder.log.missing
-        return [replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]
+        return [msgspec.structs.replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]
 
     async def _policies(self, _: web.Request) -> web.Response:
         last, active = self._reloader.last, self._reloader.active_record

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -38,8 +39,7 @@ RECENT_RELOADS = 10
 RESOURCES = ("cpu", "memory", "pods")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
+class NodeUse(msgspec.Struct, frozen=True):
     """One resource on all nodes."""
 
     resource: str
@@ -47,16 +47,14 @@ class NodeUse:
     allocatable: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(msgspec.Struct, frozen=True):
     """The first pod of a strict order, and why it has no node."""
 
     key: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPod:
+class PendingPod(msgspec.Struct, frozen=True):
     """One pod that waits."""
 
     key: str
@@ -69,8 +67,7 @@ class PendingPod:
     """The first pod of its strict order, for which it waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCounts:
+class PluginCounts(msgspec.Struct, frozen=True):
     """One plugin of one policy and what it said."""
 
     policy: Policy
@@ -78,8 +75,7 @@ class PluginCounts:
     counts: Counts
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(msgspec.Struct, frozen=True):
     """What the process knows about itself."""
 
     version: str
@@ -108,8 +104,7 @@ class Replica:
     """Pods that extenders are still to be asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Everything that the page is made of."""
 
     at: float
@@ -145,7 +140,7 @@ class Snapshot:
     queues: Sequence[QueueState] = ()
     """Quotas that lend; the first ones, if there are very many."""
     queues_left_out: int = 0
-    pending_by_queue: Mapping[str, int] = field(default_factory=dict)
+    pending_by_queue: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Of the pods that were looked at, by queue and by those above it."""
 
 
@@ -172,8 +167,7 @@ class PolicyStatus(Observer):
         self.policies, self.hash = policies, hash
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSources:
+class SnapshotSources(msgspec.Struct, frozen=True):
     """Who is asked."""
 
     cluster: Cluster

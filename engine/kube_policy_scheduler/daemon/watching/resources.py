@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
@@ -22,8 +23,7 @@ _MANY = 8
 """Changes at once from which on it is faster to take them together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handler(Generic[T]):
+class Handler(msgspec.Struct, Generic[T], frozen=True):
     """Hands a reflector's changes on, one by one."""
 
     whole: Callable[[Sequence[T]], None]

@@ -7,7 +7,6 @@ devices of one node, and only that node is searched again; how many claims there
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -281,8 +280,7 @@ def _placeholder(place: int) -> str:
     return f"\x00{place}\x00"
 
 
-@dataclass(slots=True)
-class KeptAllocations:
+class KeptAllocations(msgspec.Struct):
     """Allocations by kind of claims, for the kinds that were used last."""
 
     cluster: Cluster

@@ -9,8 +9,9 @@ one value per request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
@@ -32,8 +33,7 @@ Rank: TypeAlias = Callable[[Sequence[SlicedDevice]], Sequence[tuple[Any, ...]]]
 """From devices to what each sorts by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """One device for one request."""
 
     request: Request
@@ -44,8 +44,7 @@ class Chosen:
     """What is consumed of its capacities, if it is shared."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAllocation:
+class NodeAllocation(msgspec.Struct, frozen=True):
     """What the claims of a pod get on a node, or why they get nothing."""
 
     claims: tuple[tuple[Chosen, ...], ...] | None
@@ -151,8 +150,7 @@ class _TooManyResults(Exception):
     """With this alternative a claim would get more devices than results can hold."""
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct):
     """One request or alternative in the search."""
 
     request: Request
@@ -161,7 +159,7 @@ class _Wanted:
     """The requested devices if it takes all."""
     unusable: bytearray
     """For each device of the node: 1 if it can never be used, 2 if selectors and capacity match."""
-    amounts: dict[int, dict[str, Quantity] | None] = field(default_factory=dict)
+    amounts: dict[int, dict[str, Quantity] | None] = msgspec.field(default_factory=dict)
     """What the request would take of a device, by its index; None if the device is not suitable."""
 
 

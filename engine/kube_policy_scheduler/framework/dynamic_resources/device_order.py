@@ -8,11 +8,11 @@ that kube-scheduler would find.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.devices import WHOLE, RoomArray
@@ -62,8 +62,7 @@ class NodeDevices(Protocol):
         """Return `float64[devices]`: how many with the same value of an attribute are in no use; NaN without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFrame:
+class DeviceFrame(msgspec.Struct, frozen=True):
     """What the values of `devices by` read: the devices of one node, as rows."""
 
     devices: NodeDevices

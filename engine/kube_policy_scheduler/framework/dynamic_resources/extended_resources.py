@@ -7,7 +7,8 @@ the scheduler makes for the pod. So each node may need another claim.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
@@ -21,8 +22,7 @@ CLAIM_NAME = "<extended-resources>"
 """Name of the claim while it exists in memory only."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestMapping:
+class RequestMapping(msgspec.Struct, frozen=True):
     """Which request of the claim serves a container's resource."""
 
     container_name: str
@@ -30,8 +30,7 @@ class RequestMapping:
     request_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedRequests:
+class ExtendedRequests(msgspec.Struct, frozen=True):
     """What a claim for some extended resources requests."""
 
     requests: tuple[objects.DeviceRequest, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -19,8 +20,7 @@ class ClaimProblem(Exception):
     """Why a pod's claims cannot be used now, in kube-scheduler's words."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(msgspec.Struct, frozen=True):
     """The claims of a pod, in the order of its list."""
 
     claims: tuple[objects.ResourceClaim, ...] = ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
@@ -21,8 +22,7 @@ class AllocationError(Exception):
     """The search cannot go on: it ends the whole attempt to schedule the pod, in kube-scheduler's words."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False):
     """One request, or one alternative of a request with several."""
 
     claim: str
@@ -100,8 +100,7 @@ def _pod_toleration(toleration: objects.DeviceToleration) -> objects.Toleration:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClaimRequests:
+class ClaimRequests(msgspec.Struct, frozen=True, eq=False):
     """What one claim requests."""
 
     key: str

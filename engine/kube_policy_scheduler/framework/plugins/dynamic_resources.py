@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -111,8 +112,7 @@ class ClaimState:
         return self.extended is not None and self.extended.spec.devices.requests is not None
 
 
-@dataclass(slots=True)
-class _LastPrepared:
+class _LastPrepared(msgspec.Struct):
     """The last result of PreFilter: of one pod it is asked several times."""
 
     pod: PodInfo | None = None
@@ -412,8 +412,7 @@ class DynamicResources(Filter, Score):
         return normalized(raw)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """Nodes that need the same claims."""
 
     where: BoolArray | None
@@ -422,8 +421,7 @@ class _Group:
     extended: ExtendedRequests | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReservedClaims:
+class ReservedClaims(msgspec.Struct, frozen=True):
     """The unallocated claims of a pod, and what they get on a node."""
 
     claims: tuple[objects.ResourceClaim, ...]
@@ -434,8 +432,7 @@ class ReservedClaims:
     """What the claim for extended resources requests on this node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deallocation:
+class Deallocation(msgspec.Struct, frozen=True):
     """What PostFilter does about claims if no node fits."""
 
     message: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ NEAR = "node(s) didn't match pod anti-affinity rules"
 UNWANTED = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(msgspec.Struct, frozen=True):
     """One rule's verdict per domain of one label."""
 
     allowed: BoolArray
@@ -49,8 +48,7 @@ class _Side:
         return self.allowed.take(self.domain if isinstance(rows, slice) else self.domain[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """The required terms by domain; a node must be allowed by each entry."""
 
     affinity: Sequence[_Side]
@@ -58,8 +56,7 @@ class Sides:
     existing: Sequence[_Side]
 
 
-@dataclass(frozen=True, slots=True)
-class InterPodAffinity:
+class InterPodAffinity(msgspec.Struct, frozen=True):
     """Refuses nodes by required terms, and scores them by preferred ones."""
 
     hard_pod_affinity_weight: int = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.attached_volumes import VolumeId, csi_volumes
@@ -21,8 +21,7 @@ from kube_policy_scheduler.framework.status import Code, Refusal
 TOO_MANY = "node(s) exceed max volume count"
 
 
-@dataclass(frozen=True, slots=True)
-class NewVolumes:
+class NewVolumes(msgspec.Struct, frozen=True):
     """The CSI volumes of an incoming pod."""
 
     by_driver: Mapping[str, Sequence[VolumeId]]
@@ -30,8 +29,7 @@ class NewVolumes:
     """Why no node can be evaluated, such as a claim that does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVolumeLimits:
+class NodeVolumeLimits(msgspec.Struct, frozen=True):
     """Refuses nodes that would have more volumes attached than their CSINode allows."""
 
     name: ClassVar[str] = "NodeVolumeLimits"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,8 +48,7 @@ class HardConstraint(NamedTuple):
     """The domain of nodes without the label."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodTopologySpread:
+class PodTopologySpread(msgspec.Struct, frozen=True):
     """Spreads pods over the domains of node labels."""
 
     defaults: Sequence[objects.TopologySpreadConstraint] = SYSTEM_DEFAULTS

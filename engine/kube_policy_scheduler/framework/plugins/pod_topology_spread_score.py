@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.counter import Counter
@@ -22,8 +22,7 @@ from kube_policy_scheduler.framework.plugins.spread_constraints import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedScore:
+class PreparedScore(msgspec.Struct, frozen=True):
     """Raw scores of the feasible nodes."""
 
     raw: IntArray
@@ -104,8 +103,7 @@ class SoftSpread:
         return PreparedScore(_rounded(total), ignored)
 
 
-@dataclass(frozen=True, slots=True)
-class _HostPart:
+class _HostPart(msgspec.Struct, frozen=True):
     """A constraint over hostnames: every node counts for itself, with any inclusion policies."""
 
     constraint: SpreadConstraint
@@ -130,8 +128,7 @@ class _HostPart:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class _DomainPart:
+class _DomainPart(msgspec.Struct, frozen=True):
     """A constraint over domains of several nodes."""
 
     constraint: SpreadConstraint

@@ -7,9 +7,9 @@ not: what is used and requested is added up to the largest int64 at most.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import MOST_NONZERO, FloatArray, IntArray, NodeTable, Rows
@@ -142,8 +142,7 @@ class MostAllocated(ResourceScore):
         return min(used, capacity)
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """What the nodes offer of a resource."""
 
     whole: IntArray

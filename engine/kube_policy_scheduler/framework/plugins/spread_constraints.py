@@ -7,8 +7,8 @@ Default constraints have no selector of their own: it follows from the services 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -35,8 +35,7 @@ SYSTEM_DEFAULTS: tuple[objects.TopologySpreadConstraint, ...] = (
 """The constraints of pods that declare none, unless the operator sets other defaults."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """One constraint, with the defaults of its optional fields filled in."""
 
     topology_key: str
@@ -135,7 +134,7 @@ def default_constraints(
     known: tuple[object, Selector, tuple[SpreadConstraint, ...]] | None = template.memo.get(key)
     if known is None or known[0] is not defaults or known[1] is not selector:
         found = compile_constraints(defaults, labels=template.labels, action=action) if not selector.empty else ()
-        known = (defaults, selector, tuple(replace(c, selector=selector) for c in found))
+        known = (defaults, selector, tuple(msgspec.structs.replace(c, selector=selector) for c in found))
         template.memo[key] = known
     return known[2]
 

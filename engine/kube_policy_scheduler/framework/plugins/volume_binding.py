@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -65,16 +65,14 @@ _READ = (
 Claims = Sequence[objects.PersistentVolumeClaim]
 
 
-@dataclass(frozen=True, slots=True)
-class StaticBinding:
+class StaticBinding(msgspec.Struct, frozen=True):
     """A claim and the existing volume to bind it to."""
 
     claim: objects.PersistentVolumeClaim
     volume: objects.PersistentVolume
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVolumes:
+class NodeVolumes(msgspec.Struct, frozen=True):
     """The changes to a pod's claims that are needed before it can run on one node."""
 
     bindings: tuple[StaticBinding, ...] = ()
@@ -82,8 +80,7 @@ class NodeVolumes:
     """Claims for which to provision volumes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(msgspec.Struct, frozen=True):
     """A pod's claims, by their state, and what rejects each node: `bool[nodes]` each."""
 
     bound: Claims
@@ -99,8 +96,7 @@ class PodClaims:
     no_room: BoolArray
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeBinding:
+class VolumeBinding(msgspec.Struct, frozen=True):
     """Refuses nodes from which the pod's volumes cannot be reached or provisioned."""
 
     name: ClassVar[str] = "VolumeBinding"

@@ -7,7 +7,6 @@ and a class tens of thousands of volumes: volumes are read as columns, and a tak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -56,8 +55,7 @@ class Place(NamedTuple):
     """Any other affinity: volumes where it is equal can be used from the same nodes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VolumeFacts:
+class VolumeFacts(msgspec.Struct, frozen=True, eq=False):
     """What matching reads of one existing volume, computed once."""
 
     volume: objects.PersistentVolume
@@ -200,8 +198,7 @@ def _wanted(claim: objects.PersistentVolumeClaim) -> tuple[int, str, str]:
     return size(claim), claim.spec.volume_mode or "Filesystem", claim.spec.volume_attributes_class_name or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True):
     """Existing volumes that a claim could be bound to, node affinity apart."""
 
     volumes: ClassVolumes
@@ -355,8 +352,7 @@ class Matches:
         return rows_of_volume(affinity.required, self._nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Provisionable:
+class Provisionable(msgspec.Struct, frozen=True):
     """Where volumes of a storage class can be provisioned."""
 
     allowed: BoolArray

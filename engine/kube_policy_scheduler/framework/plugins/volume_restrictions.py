@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -27,8 +27,7 @@ IN_USE = (
 _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
-@dataclass(frozen=True, slots=True)
-class Restricted:
+class Restricted(msgspec.Struct, frozen=True):
     """Conflicts of a pod's volumes."""
 
     rows: frozenset[int]
@@ -37,8 +36,7 @@ class Restricted:
     """Whether another pod anywhere has a claim that is for one pod only."""
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeRestrictions:
+class VolumeRestrictions(msgspec.Struct, frozen=True):
     """Refuses nodes whose pods use what the pod needs exclusively."""
 
     name: ClassVar[str] = "VolumeRestrictions"

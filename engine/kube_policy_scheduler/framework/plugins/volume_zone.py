@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -37,8 +37,7 @@ class VolumeTopology(NamedTuple):
     values: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeZone:
+class VolumeZone(msgspec.Struct, frozen=True):
     """Refuses nodes outside the zones and regions of the pod's bound volumes."""
 
     name: ClassVar[str] = "VolumeZone"

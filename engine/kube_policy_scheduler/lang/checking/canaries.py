@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, closest
 from kube_policy_scheduler.lang import codes, syntax, typed
@@ -49,7 +50,7 @@ def _joined(policy: CheckedPolicy, canary: Canary, of: CheckedPolicy) -> Checked
         depends = conditions[0].info.depends | conditions[1].info.depends
         info = Info(TRUTH, maybe=any(each.info.maybe for each in conditions), depends=depends)
         governs = typed.Logic(info, canary.tree.span, "and", conditions)
-    return replace(policy, scheduler=of.scheduler, governs=governs, priority=of.priority)
+    return msgspec.structs.replace(policy, scheduler=of.scheduler, governs=governs, priority=of.priority)
 
 
 def _own_headers(policy: CheckedPolicy) -> list[Diagnostic]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
 from kube_policy_scheduler.lang import checked, codes, expressions, syntax, typed
@@ -79,24 +80,23 @@ def check(
     return checker.policy(tuple(statements)), in_order(checker.found)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Checker:
+class _Checker(msgspec.Struct, kw_only=True):
     """Checks one policy, with one inference."""
 
     inference: Inference
-    said: dict[str, Span] = field(default_factory=dict)
+    said: dict[str, Span] = msgspec.field(default_factory=dict)
     """What is allowed only once, and where it was."""
-    names: dict[str, Span] = field(default_factory=dict)
+    names: dict[str, Span] = msgspec.field(default_factory=dict)
     """Names given with `as`."""
-    texts: Counter[str] = field(default_factory=Counter)
+    texts: Counter[str] = msgspec.field(default_factory=Counter)
     """How many clauses without a name have the same text."""
     source: Source
     name: str
     scheduler: str | None = None
     governs: typed.Typed | None = None
     priority: int = 0
-    clauses: list[checked.Clause] = field(default_factory=list)
-    without: set[str] = field(default_factory=set)
+    clauses: list[checked.Clause] = msgspec.field(default_factory=list)
+    without: set[str] = msgspec.field(default_factory=set)
     scores: Mapping[str, float] | None = None
     ties: str | None = None
     devices: str | None = None
@@ -104,9 +104,9 @@ class _Checker:
     domains: str | None = None
     domain_keys: tuple[tuple[typed.Typed, bool], ...] = ()
     canary: checked.Canary | None = None
-    queues: list[checked.QueueDeclaration] = field(default_factory=list)
-    reclaims: list[checked.Reclaim] = field(default_factory=list)
-    rebalances: list[checked.Rebalance] = field(default_factory=list)
+    queues: list[checked.QueueDeclaration] = msgspec.field(default_factory=list)
+    reclaims: list[checked.Reclaim] = msgspec.field(default_factory=list)
+    rebalances: list[checked.Rebalance] = msgspec.field(default_factory=list)
 
     # --- names -------------------------------------------------------------------------------------------
 

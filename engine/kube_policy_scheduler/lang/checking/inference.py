@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, assert_never
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span, closest
 from kube_policy_scheduler.lang import codes, expressions, syntax, typed
@@ -54,8 +55,7 @@ _NONE: Mapping[str, typed.Typed] = MappingProxyType({})
 _NO_VARIABLES: Mapping[str, typed.Variable] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The place of an expression."""
 
     statement: str
@@ -66,13 +66,13 @@ class Scope:
     """Whether nodes may be compared with each other."""
     devices: bool = False
     """Whether one device of a node may be read."""
-    parameters: Mapping[str, typed.Typed] = field(default_factory=lambda: _NONE)
+    parameters: Mapping[str, typed.Typed] = msgspec.field(default_factory=lambda: _NONE)
     """Of the `def` that is expanded."""
     items: frozenset[str] = frozenset()
     """Names of an existing pod."""
     node_items: frozenset[str] = frozenset()
     """Names of a node that an aggregate iterates over."""
-    variables: Mapping[str, typed.Variable] = field(default_factory=lambda: _NO_VARIABLES)
+    variables: Mapping[str, typed.Variable] = msgspec.field(default_factory=lambda: _NO_VARIABLES)
     """Names of an item of a list."""
     item_depends: Depends = Depends.TEMPLATE
     """What may be read of an existing pod."""
@@ -86,17 +86,19 @@ class Scope:
 
     def over(self, name: str, *, statement: str) -> Scope:
         """Return the scope inside `… for name in pods`."""
-        return replace(
+        return msgspec.structs.replace(
             self, statement=statement, items=frozenset({name}), nodes=False, scores=False, item_depends=OF_RUNNING_PODS
         )
 
     def over_nodes(self, name: str, *, statement: str) -> Scope:
         """Return the scope inside `… for name in nodes`."""
-        return replace(self, statement=statement, node_items=frozenset({name}), nodes=False, scores=False)
+        return msgspec.structs.replace(
+            self, statement=statement, node_items=frozenset({name}), nodes=False, scores=False
+        )
 
     def over_list(self, variable: typed.Variable) -> Scope:
         """Return the scope inside `… for variable in list`."""
-        return replace(self, variables=MappingProxyType({variable.name: variable}), scores=False)
+        return msgspec.structs.replace(self, variables=MappingProxyType({variable.name: variable}), scores=False)
 
 
 ANYWHERE = Scope("let", nodes=True, scores=True, devices=True)
@@ -116,16 +118,15 @@ MAX_POLICY_ERRORS = 50
 """As many as people read; the help of each is the most expensive part of checking."""
 
 
-@dataclass(slots=True)
-class Inference:
+class Inference(msgspec.Struct):
     """Infers the expressions of one policy."""
 
     environment: Environment
     unread_names: frozenset[str] = frozenset()
     """Names whose definitions could not be read: their values are unknown, and nothing more is reported of them."""
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    found: list[Diagnostic] = field(default_factory=list)
-    active: list[str] = field(default_factory=list)
+    definitions: dict[str, Definition] = msgspec.field(default_factory=dict)
+    found: list[Diagnostic] = msgspec.field(default_factory=list)
+    active: list[str] = msgspec.field(default_factory=list)
     """Names that are being expanded."""
     level: int = 0
     deepest: int = 0
@@ -135,11 +136,11 @@ class Inference:
     """Expressions checked for the current statement, including those of expanded names."""
     all_steps: int = 0
     """The same for the statements before."""
-    inputs: set[Any] = field(default_factory=set)
+    inputs: set[Any] = msgspec.field(default_factory=set)
     """What is read from outside, also by unused names."""
     is_over: bool = False
     """Whether the policy is too large, or has very many errors: the rest is skipped."""
-    known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
+    known_levels: dict[int, tuple[int, typed.Typed]] = msgspec.field(default_factory=dict)
 
     def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return the typed expression in a scope."""
@@ -281,7 +282,9 @@ class Inference:
         if all(isinstance(item, typed.Constant) for item in items):
             return typed.Constant(info, span, tuple(i.value for i in items if isinstance(i, typed.Constant)))
         shape, maybe, depends = operators.joined(*items)
-        return typed.ListOf(replace(info, shape=shape, maybe=maybe, depends=depends), span, tuple(items))
+        return typed.ListOf(
+            msgspec.structs.replace(info, shape=shape, maybe=maybe, depends=depends), span, tuple(items)
+        )
 
     def _label_test(self, expr: expressions.LabelTest, scope: Scope) -> typed.Typed:
         environment = self.environment
@@ -291,7 +294,7 @@ class Inference:
             return unknown(expr.span)
         info = source.info(expr.key)
         if scope.bare_item and expr.subject == "pod":
-            info = replace(info, shape=Shape.ITEM)
+            info = msgspec.structs.replace(info, shape=Shape.ITEM)
         value: typed.Typed = typed.Read(info, expr.span, source, expr.key)
         if expr.subject == "node" and not scope.nodes and not scope.node_items:
             shown = one_line(expr.span.text, 40)
@@ -433,7 +436,7 @@ def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> ty
             return unknown(expr.span)
         return typed.Reference(value.info, expr.span, name, value)
     if name in scope.variables:
-        return replace(scope.variables[name], span=expr.span)
+        return msgspec.structs.replace(scope.variables[name], span=expr.span)
     definition = inference.definitions.get(name)
     if definition is not None:
         if isinstance(definition.tree, syntax.Def):
@@ -519,9 +522,9 @@ def read_member(
         rest = rest[1:]
     info = found.info(key)
     if found.key is Key.RESOURCE and key not in NATIVE_RESOURCES:
-        info = replace(info, maybe=info.maybe or found.shape is Shape.NODE)
+        info = msgspec.structs.replace(info, maybe=info.maybe or found.shape is Shape.NODE)
     if item or of_node:
-        info = replace(info, shape=Shape.ITEM)
+        info = msgspec.structs.replace(info, shape=Shape.ITEM)
     value: typed.Typed = typed.Read(info, expr.span, found, key)
     if not inference.allowed(value, scope):
         return unknown(expr.span)
@@ -831,7 +834,9 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
         if tree.by.value is not None:
             builtin, label, arguments = environment.queries["value"], "label", (*arguments[:1], tree.by.value)
         named.append(expressions.Named(label, expressions.Text(tree.by.label, tree.by.span), tree.by.span))
-    value = Binding(inference, builtin, replace(query, arguments=arguments, named=tuple(named)), ANYWHERE).apply()
+    value = Binding(
+        inference, builtin, msgspec.structs.replace(query, arguments=arguments, named=tuple(named)), ANYWHERE
+    ).apply()
     if tree.default is None:
         return value
     if isinstance(tree.default, expressions.Name) and tree.default.name.lower() in ("none", "null", "nil", "missing"):
@@ -868,7 +873,7 @@ def _expanded(inference: Inference, definition: Definition, expr: expressions.Ca
     if operators.has_unknown(*values.values()) or not inference.enter(expr.function, expr.name_span):
         return unknown(expr.span)
     try:
-        inner = replace(scope, parameters=MappingProxyType(values))
+        inner = msgspec.structs.replace(scope, parameters=MappingProxyType(values))
         value = inference.infer(tree.value, inner)
     finally:
         inference.active.pop()
@@ -877,15 +882,14 @@ def _expanded(inference: Inference, definition: Definition, expr: expressions.Ca
     return typed.Reference(value.info, expr.span, expr.function, value)
 
 
-@dataclass(slots=True)
-class Binding:
+class Binding(msgspec.Struct):
     """The arguments of one call matched with the parameters of a builtin."""
 
     inference: Inference
     builtin: Builtin
     expr: expressions.Call
     scope: Scope
-    constants: list[tuple[str, Any]] = field(default_factory=list)
+    constants: list[tuple[str, Any]] = msgspec.field(default_factory=list)
     """The parameters that are constants, with what was written for them."""
 
     def apply(self) -> typed.Typed:
@@ -1173,8 +1177,7 @@ def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callabl
     return lambda frame, *values, **named: kernel(frame, inputs, *values, **named)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentSlot:
+class ArgumentSlot(msgspec.Struct, frozen=True):
     """The place of a value among constants."""
 
     position: int
@@ -1259,7 +1262,9 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         found.append(codes.NO_NODE.at(span, message, help=advice))
         return unknown(span)
     enter = scope.over_nodes if collection.of_nodes else scope.over
-    made = _parts(inference, replace(expr, where=where), enter(expr.variable, statement=f"{expr.function}(…)"))
+    made = _parts(
+        inference, msgspec.structs.replace(expr, where=where), enter(expr.variable, statement=f"{expr.function}(…)")
+    )
     if made is None:
         return unknown(span)
     value, condition = made
@@ -1268,13 +1273,13 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
     if not collection.of_nodes:
         depends = Depends.ROW if topology is None else Depends.CLUSTER | Depends.NODE
-        info = replace(info, shape=shape, depends=info.depends | depends)
+        info = msgspec.structs.replace(info, shape=shape, depends=info.depends | depends)
         return typed.Aggregate(info, span, function, topology, value, condition)
     assert topology is not None
     # values that change only with the nodes are constant while no node changes, like labels
     depends = Depends.CLUSTER if info.depends & ~(Depends.NODE | Depends.TEMPLATE) else Depends.NODES
     depends |= Depends.NODE if topology != CLUSTER else Depends.NOTHING
-    info = replace(info, shape=shape, depends=info.depends | depends)
+    info = msgspec.structs.replace(info, shape=shape, depends=info.depends | depends)
     return typed.NodeAggregate(info, span, function, topology, value, condition)
 
 
@@ -1319,8 +1324,7 @@ def number_of_items(inference: Inference, expr: expressions.Call, scope: Scope) 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Collection:
+class _Collection(msgspec.Struct, frozen=True):
     """Pods or nodes that an aggregate iterates over."""
 
     topology: str | None
@@ -1413,7 +1417,7 @@ def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str
         rest = left[0] if len(left) == 1 else None
         if len(left) > 1:
             assert isinstance(where, expressions.Logical)
-            rest = replace(where, operands=left)
+            rest = msgspec.structs.replace(where, operands=left)
         return keys[0][1], rest
     return CLUSTER, where
 
@@ -1512,8 +1516,7 @@ _MOST_NAMES = 20
 _GROUPING = frozenset(statement.keyword for statement in STATEMENTS if statement.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of a path: `.name` or `["key"]`."""
 
     text: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Span
 from kube_policy_scheduler.lang import codes, typed
@@ -133,7 +134,7 @@ def negative(operand: typed.Typed, found: list[Diagnostic], *, span: Span) -> ty
         found.append(wrong_type(operand, "a number"))
         return unknown(span)
     low, high = intervals.negative((operand.info.low, operand.info.high))
-    info = replace(operand.info, low=low, high=high)
+    info = msgspec.structs.replace(operand.info, low=low, high=high)
     if isinstance(operand, typed.Constant):
         return typed.Constant(info, span, -operand.value)
     return typed.Negative(info, span, operand)
@@ -310,7 +311,9 @@ def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *,
     merged = merge(left, right, found, at=at, doing="use {right} as default of {left}")
     if merged is None:
         return unknown(span)
-    return typed.Otherwise(replace(merged, maybe=left.info.maybe and right.info.maybe), span, left, right)
+    return typed.Otherwise(
+        msgspec.structs.replace(merged, maybe=left.info.maybe and right.info.maybe), span, left, right
+    )
 
 
 def choose(
@@ -324,7 +327,9 @@ def choose(
     if merged is None or has_unknown(condition):
         return unknown(span)
     shape, maybe, depends = joined(condition, then, other)
-    return typed.Conditional(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
+    return typed.Conditional(
+        msgspec.structs.replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other
+    )
 
 
 _FREE = (Literal.PLAIN, Literal.QUANTITY)

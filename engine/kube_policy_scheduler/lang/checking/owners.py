@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.lang import codes, syntax, typed
@@ -44,7 +45,7 @@ def _kept_within(policy: CheckedPolicy, owner: Owner, scope: typed.Typed | None)
         depends = scope.info.depends | policy.governs.info.depends
         info = Info(TRUTH, maybe=any(part.info.maybe for part in parts), depends=depends)
         governs = typed.Logic(info, policy.governs.span, "and", parts)
-    return replace(policy, name=f"{owner.name}/{policy.name}", owner=owner.name, governs=governs)
+    return msgspec.structs.replace(policy, name=f"{owner.name}/{policy.name}", owner=owner.name, governs=governs)
 
 
 def _not_allowed(policy: CheckedPolicy, owner: Owner) -> tuple[Diagnostic, ...]:

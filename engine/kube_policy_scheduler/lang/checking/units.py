@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span
 from kube_policy_scheduler.lang import codes, typed
@@ -29,7 +29,7 @@ def common_unit(left: typed.Typed, right: typed.Typed, doing: str, found: list[D
             return None
         return SHARE
     if a.same_dimension(b):
-        return replace(a, share=(a.share or bool(x.literal)) and (b.share or bool(y.literal)))
+        return msgspec.structs.replace(a, share=(a.share or bool(x.literal)) and (b.share or bool(y.literal)))
     for literal, other, unit in ((left, right, b), (right, left, a)):
         if constant_number(literal) == 0 and literal.info.literal:
             return unit

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import TRUE, full
@@ -16,8 +18,7 @@ from kube_policy_scheduler.lang.typed import Typed
 from kube_policy_scheduler.lang.types import Depends, Info
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(msgspec.Struct, frozen=True, eq=False):
     """A subexpression of a clause, for explanations."""
 
     span: Span
@@ -45,8 +46,7 @@ class _Common:
     """Returns the subexpressions that differ from constants, outermost first; made when explanations are requested."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operand:
+class Operand(msgspec.Struct, frozen=True, eq=False):
     """One of the conditions that a filter joins with `and`."""
 
     text: str
@@ -61,8 +61,7 @@ class Operand:
         return held
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, eq=False):
     """A condition that has one answer for all nodes."""
 
     text: str
@@ -173,8 +172,7 @@ class CompiledQuota(_Common):
     condition: Evaluate | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledRole:
+class CompiledRole(msgspec.Struct, frozen=True, eq=False):
     """A role of a gang."""
 
     text: str
@@ -213,8 +211,7 @@ CompiledClause: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceOrder:
+class DeviceOrder(msgspec.Struct, frozen=True, eq=False):
     """`devices by`; compared by identity."""
 
     text: str
@@ -227,8 +224,7 @@ class DeviceOrder:
     """The values by their text, to explain a choice: NaN or None is missing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DomainOrder:
+class DomainOrder(msgspec.Struct, frozen=True, eq=False):
     """`domains by`; compared by identity."""
 
     text: str
@@ -239,8 +235,7 @@ class DomainOrder:
     """From a frame to `float64[rows]`, NaN where missing; of the means over domains, the smallest comes first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledRebalance:
+class CompiledRebalance(msgspec.Struct, frozen=True, eq=False):
     """`rebalance`"""
 
     text: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.lang import typed
@@ -416,8 +416,7 @@ def apply_call(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) ->
     return lambda frame: kernel(*(argument(frame) for argument in arguments))
 
 
-@dataclass(frozen=True, slots=True)
-class ByColumn:
+class ByColumn(msgspec.Struct, frozen=True):
     """A call whose kernel takes the frame and its arguments as they are, columns of texts too."""
 
     kernel: Callable[..., Any]

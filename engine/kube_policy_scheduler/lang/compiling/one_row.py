@@ -8,9 +8,9 @@ of nodes, are still evaluated as columns, of one row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.lang import typed
@@ -56,21 +56,21 @@ class OneRow:
         return known[1]
 
     def _of_parts(self, value: typed.Typed) -> typed.Typed:
-        changed: dict[str, Any] = {"info": replace(value.info, shape=Shape.DECISION)}
+        changed: dict[str, Any] = {"info": msgspec.structs.replace(value.info, shape=Shape.DECISION)}
         parts = {id(part) for part in typed.parts(value)}
-        for each in fields(value):
-            part = getattr(value, each.name)
+        for name in value.__struct_fields__:
+            part = getattr(value, name)
             if id(part) in parts:
-                changed[each.name] = self.of(part)
-            elif each.name in ("arguments", "operands", "items"):
-                changed[each.name] = tuple(self.of(one) for one in part)
-        return replace(value, **changed)
+                changed[name] = self.of(part)
+            elif name in ("arguments", "operands", "items"):
+                changed[name] = tuple(self.of(one) for one in part)
+        return msgspec.structs.replace(value, **changed)
 
     def _leaf(self, value: typed.Typed) -> typed.Typed:
         """Return what reads the only row of a column."""
         column = self._compiler.compile(value)
         of_row: Evaluate | None = getattr(column, "of_row", None)
-        info = replace(value.info, shape=Shape.DECISION)
+        info = msgspec.structs.replace(value.info, shape=Shape.DECISION)
         kind = info.type.kind
         read = of_row if of_row is not None else _first_number(column) if kind is Kind.NUMBER else _first(column)
         field = Field("", "", TypeSpec(kind), Shape.DECISION, Depends.NOTHING, None, read, info.low, info.high)

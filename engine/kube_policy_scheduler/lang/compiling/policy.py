@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.lang import checked, expressions, syntax, typed
@@ -120,8 +120,7 @@ def template_text(value: typed.Typed, environment: Environment) -> Callable[[Any
     return lambda template: evaluate(Item(template))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledReclaim:
+class CompiledReclaim(msgspec.Struct, frozen=True, eq=False):
     """`reclaim`"""
 
     text: str

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
+
+import msgspec
 
 from kube_policy_scheduler.lang.formatting.line_breaks import Break
 from kube_policy_scheduler.lang.syntax import Comment
@@ -22,18 +24,16 @@ _MANY = 1000
 """Words; comparing two texts of as many equal words takes about 0.1 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(msgspec.Struct, frozen=True):
     """The comments of one statement by where they go."""
 
-    above: list[Comment] = field(default_factory=list)
-    inside: dict[Break, list[Comment]] = field(default_factory=dict)
-    behind: list[Comment] = field(default_factory=list)
+    above: list[Comment] = msgspec.field(default_factory=list)
+    inside: dict[Break, list[Comment]] = msgspec.field(default_factory=dict)
+    behind: list[Comment] = msgspec.field(default_factory=list)
     """After the statement: the first ends its last line, the others have lines of their own below."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
+class _Word(msgspec.Struct, frozen=True):
     text: str
     """Without quotes: the value of a label is the same with them and without."""
     start: int

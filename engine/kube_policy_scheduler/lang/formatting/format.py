@@ -6,8 +6,10 @@ The clauses' texts come from `show`; here are lines, empty lines and comments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, errors
 from kube_policy_scheduler.lang import codes, syntax
@@ -23,8 +25,7 @@ WIDTH = 100
 """Characters; a longer statement is broken inside brackets and before operators. Comments may be longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formatted:
+class Formatted(msgspec.Struct, frozen=True):
     """The canonical text; it may be the text that was given."""
 
     text: str
@@ -34,15 +35,13 @@ class Formatted:
     """The statements that the upgrade wrote differently."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """The source is not well-formed: there is nothing to format."""
 
     diagnostics: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unfaithful:
+class Unfaithful(msgspec.Struct, frozen=True):
     """The text that was made says something else: a mistake of ours, and nothing of it may be used."""
 
     reason: str
@@ -90,8 +89,7 @@ def _comment(comment: syntax.Comment) -> syntax.Comment:
     return replace(comment, text=f"# {text[1:]}") if text[1:2].isalnum() else comment
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(msgspec.Struct, frozen=True):
     """Lines that belong together."""
 
     start: int

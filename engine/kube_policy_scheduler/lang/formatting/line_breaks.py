@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.reading.layout import goes_on
 from kube_policy_scheduler.lang.walk import children
@@ -20,8 +22,7 @@ _NAME = re.compile(r"\w*")
 _WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Break:
+class Break(msgspec.Struct, frozen=True, eq=False):
     """A place where a line may end."""
 
     left: int

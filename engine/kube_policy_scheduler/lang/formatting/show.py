@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.reading.literals import quoted
@@ -19,8 +20,7 @@ _BARE_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _KINDS = {"+": "sum", "-": "sum", "*": "product", "/": "product", "%": "product", "??": "default"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Printer:
+class _Printer(msgspec.Struct, frozen=True):
     """One canonical text for each tree, except for brackets."""
 
     keep: bool

@@ -9,7 +9,8 @@ that bracket was forgotten.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.lang import codes
@@ -38,16 +39,14 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u20
 _CLOSING = {")": "(", "]": "["}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One statement's text: `text` has spaces for comments, tabs and line ends, and begins at `start`."""
 
     start: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """A source cut into statements."""
 
     lines: tuple[Line, ...]

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from lark import Token
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span
@@ -28,8 +28,7 @@ from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
 from kube_policy_scheduler.wording import one_line
 
 
-@dataclass(slots=True)
-class Lowering:
+class Lowering(msgspec.Struct):
     """What one statement is lowered with."""
 
     source: Source
@@ -62,8 +61,7 @@ def lowering(current: Lowering) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A suffix of a statement, before it is known whether the statement takes it."""
 
     word: str
@@ -110,8 +108,7 @@ AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
 """Functions that go over pods, nodes, or the items of a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
+class _Members(msgspec.Struct, frozen=True):
     """`p in collection where …` or `x for p in collection where …`, before the function is known."""
 
     value: expressions.Expr | None
@@ -122,14 +119,12 @@ class _Members:
     distinct: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Label:
+class _Label(msgspec.Struct, frozen=True):
     key: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(msgspec.Struct, frozen=True):
     operator: str
     values: tuple[str, ...]
     span: Span | None
@@ -163,7 +158,7 @@ class Expressions:
         return expressions.Truth(items[0].type == "TRUE", whole(items))
 
     def parenthesised(self, items: list[Any]) -> expressions.Expr:
-        wide: expressions.Expr = replace(items[1], span=whole(items))
+        wide: expressions.Expr = msgspec.structs.replace(items[1], span=whole(items))
         return wide
 
     def list_of(self, items: list[Any]) -> expressions.Expr:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
+import msgspec
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span, closest
@@ -74,8 +74,7 @@ _LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
 _NEAR = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a statement stops being one."""
 
     source: Source

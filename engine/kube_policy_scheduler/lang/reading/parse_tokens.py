@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
@@ -26,8 +26,7 @@ _WORD = re.compile(r"([a-z]+)(?:\\b|\(\?=)")
 _KEPT_LINES = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """One word or sign of a statement."""
 
     kind: str
@@ -61,8 +60,7 @@ def signs() -> Mapping[str, str]:
     return MappingProxyType(plain)
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """The place behind the beginning of a statement, where a word is to be written."""
 
     before: tuple[Token, ...]

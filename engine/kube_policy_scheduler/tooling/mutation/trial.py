@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Source, errors
@@ -195,8 +197,10 @@ def _named_alike(policy: CheckedPolicy, mutated: CheckedPolicy) -> CheckedPolicy
     A clause without a name is called by its text: a case that names it would fail for the name alone.
     """
     before = _remaining(policy.clauses, mutated.clauses)
-    clauses = (replace(clause, name=named.name) for named, clause in zip(before, mutated.clauses, strict=True))
-    return replace(mutated, clauses=tuple(clauses))
+    clauses = (
+        msgspec.structs.replace(clause, name=named.name) for named, clause in zip(before, mutated.clauses, strict=True)
+    )
+    return msgspec.structs.replace(mutated, clauses=tuple(clauses))
 
 
 def _remaining(before: Sequence[lang.Clause], after: Sequence[lang.Clause]) -> Sequence[lang.Clause]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -49,9 +48,8 @@ class MoveOutcome(Enum):
     """The replacement did not come, or has no node, and its room is no longer reserved."""
 
 
-@dataclass(slots=True)
-class _Workload:
-    left: OrderedDict[str, float] = field(default_factory=OrderedDict)
+class _Workload(msgspec.Struct):
+    left: OrderedDict[str, float] = msgspec.field(default_factory=OrderedDict)
     """By node: when it was left."""
     rests_until: float = 0.0
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 
 
-@dataclass(frozen=True, slots=True)
-class MoveBudgets:
+class MoveBudgets(msgspec.Struct, frozen=True):
     """How many pods one pass may move."""
 
     total: int = 10
@@ -20,8 +17,7 @@ class MoveBudgets:
     namespace: int = 5
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRule:
+class MoveRule(msgspec.Struct, frozen=True):
     """When the pods of a policy move: by its `rebalance` statement, or by the options of the command."""
 
     margin: float | None
@@ -34,8 +30,7 @@ class MoveRule:
     """As written in the policy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """One pod to evict, and where its replacement goes."""
 
     pod: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import promql_parser
 
 from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Series, Signals
@@ -269,10 +270,10 @@ class Metrics:
             if outage.how in _UNANSWERED or not outage.concerns(reading.promql, at_seconds):
                 continue
             if outage.how == "empty":
-                return replace(reading, series=(), scalar=None)
+                return msgspec.structs.replace(reading, series=(), scalar=None)
             wrong = float(outage.how)
-            series = tuple(replace(one, value=wrong) for one in reading.series)
-            return replace(reading, series=series, scalar=None if reading.scalar is None else wrong)
+            series = tuple(msgspec.structs.replace(one, value=wrong) for one in reading.series)
+            return msgspec.structs.replace(reading, series=series, scalar=None if reading.scalar is None else wrong)
         return reading
 
 
