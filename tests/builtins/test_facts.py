@@ -6,8 +6,8 @@ import re
 
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.reading import foreign
-from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
 from tests.lang.texts import said
 
 BUILTINS, FIELDS = environment().builtins, environment().fields

@@ -42,7 +42,6 @@ IMPORTED_MEANWHILE = (
     "kube_policy_scheduler.cluster.cluster",
     "kube_policy_scheduler.framework.profile",
     "kube_policy_scheduler.framework.kubernetes",
-    "lark",
     "kube_policy_scheduler.lang.expressions",
     "kube_policy_scheduler.lang.syntax",
     "kube_policy_scheduler.lang.typed",

@@ -18,8 +18,8 @@ from kube_policy_scheduler.editor.hover import builtin_text, definition_text, fi
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang.checked import COUNTED
 from kube_policy_scheduler.lang.environment import Environment, Field, Key
+from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.load import SUFFIX
-from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
 from kube_policy_scheduler.lang.reading.parse_tokens import Slot, Token, keywords, slot_after, statement_before
 from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES

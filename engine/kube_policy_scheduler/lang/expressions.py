@@ -10,6 +10,9 @@ from typing import TypeAlias
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.tree import Tree
 
+AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
+"""Functions that go over pods, nodes, or the items of a list."""
+
 
 class Number(Tree, frozen=True):
     """A literal with its suffix: `2`, `500m`, `4Gi`, `30s`, `80%`."""

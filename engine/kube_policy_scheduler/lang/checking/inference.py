@@ -19,10 +19,10 @@ from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.operators import unknown
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
 from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key, QueryInput, QueryKey
+from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, label_problem
-from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
 from kube_policy_scheduler.lang.signature import Builtin, Parameter, TypeSpec
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT

@@ -104,8 +104,6 @@ def text_or_word(token: Token) -> str:
 # --- expressions -----------------------------------------------------------------------------------------
 
 _WORD_BEFORE = re.compile(r"[A-Za-z]\w*(-\w+)*-$")
-AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
-"""Functions that go over pods, nodes, or the items of a list."""
 
 
 class _Members(msgspec.Struct, frozen=True):
@@ -254,7 +252,7 @@ class Expressions:
         callee, _, arguments, _ = items
         span, lowering = whole(items), current()
         function = str(callee)
-        if len(arguments) == 1 and function in AGGREGATES:
+        if len(arguments) == 1 and function in expressions.AGGREGATES:
             members = arguments[0]
             if not isinstance(members, _Members):
                 members = self._membership(members, None) or members
@@ -271,7 +269,7 @@ class Expressions:
                 )
         for argument in arguments:
             if isinstance(argument, _Members):
-                advice = f"{', '.join(sorted(AGGREGATES))} aggregate pods, nodes or lists"
+                advice = f"{', '.join(sorted(expressions.AGGREGATES))} aggregate pods, nodes or lists"
                 if (meant := foreign.AGGREGATES.get(function.lower())) is not None:
                     shown = one_line(argument.span.text, 60)
                     advice = f"write `{meant}{'' if meant.endswith('(') else ' '}{shown})`"

@@ -1,42 +1,23 @@
 """Text to syntax tree: each statement separately, so that all errors of a file come at once.
 
-With `parse_tables` and `parse_errors` the only module that knows Lark.
+Lark is imported with the first statement that is not kept: who gets trees from elsewhere, as a daemon does from the
+checker's process, never needs it.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-
-from lark import Lark
-from lark.exceptions import UnexpectedInput
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order
 from kube_policy_scheduler.lang import codes, syntax
 from kube_policy_scheduler.lang.reading.layout import Line, lay_out
-from kube_policy_scheduler.lang.reading.lowering import Expressions, Lowering, Statements, lowering
-from kube_policy_scheduler.lang.reading.parse_errors import explain, unknown_statement
-from kube_policy_scheduler.lang.reading.parse_tables import parser
-from kube_policy_scheduler.lang.statements import KEYWORDS
-from kube_policy_scheduler.lang.walk import depth, moved
+from kube_policy_scheduler.lang.walk import moved
 
-MAX_DEPTH = 100
-"""Operators inside one another."""
 MAX_STATEMENTS = 1_000
 """Of a policy, with those of used files; what is compared in pairs stays a matter of milliseconds."""
 _MAX_ERRORS = 50
 _DEFINES = re.compile(r"^[ \t]*(?:(?:let|def|metric)[ \t]+(\w+)|(?:\w+[ \t]+)?(\w+)[ \t]*:?=(?!=))", re.MULTILINE)
 """A line that defines a name, also in the spelling of other languages: `x = 3`, `const x = 3`, `let x := 3`."""
-
-
-class _Lower(Statements, Expressions):
-    """Every rule of the grammar."""
-
-
-@lru_cache(maxsize=1)
-def grammar() -> Lark:
-    """Return the parser, made once per process."""
-    return parser(_Lower())
 
 
 class KeptStatements:
@@ -72,6 +53,8 @@ def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.Fi
 
     kept: statements that need not be read again, and to which those of the source are added.
     """
+    from kube_policy_scheduler.lang.reading.parse_statement import read
+
     layout = lay_out(source)
     found = list(layout.diagnostics)
     statements: list[syntax.Statement] = []
@@ -83,7 +66,7 @@ def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.Fi
             break
         statement = kept.find(source, line) if kept is not None else None
         if statement is None:
-            statement = _statement(source, line, found)
+            statement = read(source, line, found)
             if kept is not None and statement is not None:
                 kept.keep(line, statement)
         if isinstance(statement, syntax.Language) and statements:
@@ -123,32 +106,3 @@ def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     message = f"more than {_MAX_ERRORS} errors: the rest of the file is skipped"
     many = codes.TOO_MANY.at(Span(last.source, last.start, max(last.end, end)), message, help="is this a policy?")
     return (*found[: _MAX_ERRORS + 1], many)
-
-
-def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.Statement | None:
-    """Parse one statement; None if it cannot be used."""
-    word = _first_word(line.text)
-    if word not in KEYWORDS:
-        found.append(unknown_statement(source, line, word))
-        return None
-    before = len(found)
-    with lowering(Lowering(source, line.start, found)):
-        try:
-            statement: syntax.Statement = grammar().parse(line.text)  # type: ignore[assignment]
-        except UnexpectedInput as error:
-            found.append(explain(error, source, line))
-            return None
-    if len(found) > before:
-        return None
-    if len(line.text) > MAX_DEPTH and depth(statement) > MAX_DEPTH:  # each operator takes a character
-        message = f"more than {MAX_DEPTH} nested operators"
-        found.append(codes.TOO_LARGE.at(statement.span, message, help="name parts of it with `let`"))
-        return None
-    return statement
-
-
-def _first_word(text: str) -> str:
-    end = 0
-    while end < len(text) and (text[end].isalnum() or text[end] == "_"):
-        end += 1
-    return text[:end]
