@@ -20,7 +20,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from tests.benchmarks.end_to_end.measurements import Latency, Start, Throughput, latency, start, throughput
-from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, schedulers
+from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, end_in_order, schedulers
 from tests.benchmarks.end_to_end.tables import show
 from tests.benchmarks.end_to_end.workloads import WORKLOADS
 
@@ -94,4 +94,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main(sys.argv[1:]))

@@ -32,7 +32,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound, UnknownOutcome
 from tests.benchmarks.end_to_end.api import PODS, Api, together
-from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, scene, schedulers
+from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, end_in_order, scene, schedulers
 from tests.benchmarks.end_to_end.workloads import CPU_MILLIS, SCHEDULER, node_name, pod
 from tests.benchmarks.manifests import Json
 
@@ -234,4 +234,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main(sys.argv[1:]))

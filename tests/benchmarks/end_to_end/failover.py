@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.benchmarks.end_to_end.api import Api
-from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, scene
+from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, end_in_order, scene
 from tests.benchmarks.end_to_end.workloads import pod
 
 Result = TypeVar("Result")
@@ -205,4 +205,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())

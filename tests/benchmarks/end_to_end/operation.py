@@ -20,7 +20,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import PODS, Api
-from tests.benchmarks.end_to_end.processes import Process, Scene, scene
+from tests.benchmarks.end_to_end.processes import Process, Scene, end_in_order, scene
 from tests.benchmarks.end_to_end.workloads import ZONES, node_name, pod, zone_of
 from tests.fakes.configmap_volume import ConfigMapVolume
 
@@ -137,4 +137,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ import compileall
 import contextlib
 import functools
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -191,6 +192,16 @@ async def scene() -> AsyncIterator[Scene]:
             yield Scene(Path(folder), kubeconfig, Api(transport))
         finally:
             await transport.close()
+
+
+def end_in_order() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: with the API servers, etcd and schedulers that it has started."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another one would interrupt that
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def schedulers() -> list[str]:

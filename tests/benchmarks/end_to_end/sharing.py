@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, Process, Scene, scene
+from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, Process, Scene, end_in_order, scene
 from tests.benchmarks.end_to_end.workloads import CPU_MILLIS, POD_CPU_MILLIS, pod
 
 CONFIG = """\
@@ -103,4 +103,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())
