@@ -87,10 +87,16 @@ class Stage:
         self.nodes[name] = node
         self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
 
-    def pod(self, name: str, *, cpu: str = "1", gpu: int = 0, priority: int = 0, on: str = "") -> None:
+    def pod(self, name: str, *, cpu: str = "1", gpu: int = 0, priority: int = 0, on: str = "", job: str = "") -> None:
         requests = {"cpu": cpu} | ({GPU: str(gpu)} if gpu else {})
         pod = {
-            "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"},
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "uid": name,
+                "resourceVersion": "1",
+                "labels": {"job": job} if job else {},
+            },
             "spec": {
                 "schedulerName": "policy-scheduler",
                 "priority": priority,
@@ -551,3 +557,88 @@ def test_victims_of_an_extender_must_be_pods_that_may_be_evicted_there(answer: A
         assert not stage.evicted
 
     played(tell, ExtenderServer(preempt=lambda _: {"NodeNameToMetaVictims": answer}), preempt_verb="preempt")
+
+
+GANG = "gang by pod.label.job size 2 if pod.label.job\n"
+
+
+def gang_on_two_nodes(stage: Stage) -> None:
+    """Three members of a gang, two of them on one node; on another node a pod that has no gang."""
+    for name in ("a", "b"):
+        stage.node(name)
+    for name, node, cpu in (("a1", "a", "2"), ("a2", "a", "2"), ("b1", "b", "4")):
+        stage.pod(name, cpu=cpu, priority=1, on=node, job="train")
+
+
+def echoed(asked: Any) -> Any:
+    return {"NodeNameToMetaVictims": asked["NodeNameToMetaVictims"]}
+
+
+def test_an_extender_is_asked_about_victims_on_the_node_and_the_gang_goes_as_a_whole() -> None:
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        gang_on_two_nodes(stage)
+        stage.pod("high", cpu="4", priority=10)
+        await stage.until(lambda: len(stage.evicted) == 3)
+        assert sorted(stage.evicted) == ["a1", "a2", "b1"]
+        (asked,) = server.of("preempt")
+        assert {
+            node: [pod["UID"] for pod in each["Pods"]] for node, each in asked["NodeNameToMetaVictims"].items()
+        } == {
+            "a": ["a1", "a2"],
+            "b": ["b1"],
+        }
+
+    played(tell, ExtenderServer(preempt=echoed), policy=GANG, preempt_verb="preempt")
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+def test_an_extender_that_names_a_part_of_a_gang_evicts_nobody_on_that_node(ignorable: bool) -> None:
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        gang_on_two_nodes(stage)
+        stage.pod("high", cpu="1", priority=10)
+        await stage.until(lambda: server.of("preempt"))
+        await stage.until(lambda: all(each.place is not Place.IN_FLIGHT for each in stage.scheduler.queue))
+        assert not stage.evicted
+        assert not stage.cluster.nominated
+
+    answer = {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "a1"}], "NumPDBViolations": 0}}}
+    server = ExtenderServer(preempt=lambda _: answer)
+    played(tell, server, policy=GANG, preempt_verb="preempt", ignorable=ignorable)
+
+
+def test_a_member_that_must_stay_keeps_its_gang_from_an_extender() -> None:
+    """It gets its priority, or a node, while the extender is asked."""
+
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        gang_on_two_nodes(stage)
+        here.append(stage)
+        stage.pod("high", cpu="4", priority=10)
+        await stage.until(lambda: "high" in stage.failed_with)
+        assert "must not be evicted" in stage.failed_with["high"][0]
+        assert not stage.evicted
+
+    def answer(asked: Any) -> Any:
+        here[0].node("c")
+        here[0].pod("late", cpu="4", priority=50, on="c", job="train")
+        return echoed(asked)
+
+    here: list[Stage] = []
+    played(tell, ExtenderServer(preempt=answer), policy=GANG, preempt_verb="preempt")
+
+
+def test_a_gang_of_which_an_extender_refuses_a_part_does_not_start() -> None:
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        for name in ("a", "b"):
+            stage.node(name, cpu=1)
+        for name in ("m1", "m2"):
+            stage.pod(name, job="train")
+        await stage.until(lambda: len(server.of("filter")) > 1)
+        await stage.until(lambda: not any(each.place is Place.IN_FLIGHT for each in stage.scheduler.queue))
+        assert stage.placed == {}
+
+    def refuse(asked: Any) -> Any:
+        if asked["Pod"]["metadata"]["name"] == "m2":
+            return {"NodeNames": [], "FailedNodes": dict.fromkeys(asked["NodeNames"], "not this one")}
+        return {"NodeNames": asked["NodeNames"]}
+
+    played(tell, ExtenderServer(filter=refuse), policy=GANG)

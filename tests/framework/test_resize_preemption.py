@@ -113,6 +113,22 @@ def test_nobody_goes_if_it_fits_by_now_or_will_once_pods_have_ended() -> None:
     assert plan(cluster).room is Room.FREED
 
 
+def test_a_gang_goes_as_a_whole_or_not_at_all() -> None:
+    cluster, ours = cluster_of(), {"schedulerName": "policy-scheduler"}
+    add(cluster, "grows", "1", priority=10, wants="2", reason="Deferred", **ours)
+    profile = policies_of("gang by pod.label.job size 2 if pod.label.job\n").policy_set.profile_of(
+        cluster.pods["grows"]
+    )
+    for name in ("a0", "a1"):
+        add(cluster, name, "1", labels={"job": "a"}, **ours)
+    add(cluster, "equal", "1", priority=10, **ours)
+    assert victims(plan(cluster, profile)) == ["a0", "a1"]
+    cluster.displace("equal")
+    add(cluster, "alone", "1", priority=5, **ours)
+    add(cluster, "a2", "0", priority=10, labels={"job": "a"}, **ours)
+    assert victims(plan(cluster, profile)) == ["alone"], "a member must stay"
+
+
 def test_a_budget_is_violated_only_if_nothing_else_helps() -> None:
     cluster = cluster_of()
     add(cluster, "grows", "1", priority=10, wants="2", reason="Deferred")

@@ -19,6 +19,7 @@ from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
 
 GANG = "gang by pod.label.job size 2 if pod.label.job\n"
+SLICES = GANG + "gang by pod.label.slice size 2 if pod.label.slice\n"
 RULES = pytest.mark.parametrize("spec", [{}, ANTI_AFFINITY], ids=["arithmetic", "rehearsal"])
 
 
@@ -29,8 +30,11 @@ def cluster_of(*nodes: str) -> Cluster:
     return cluster
 
 
-def place(cluster: Cluster, name: str, where: str, *, job: str = "", priority: int = 0, **more: Any) -> PodInfo:
-    placed = pod(cluster, name, labels={"job": job} if job else {}, priority=priority, **more)
+def place(
+    cluster: Cluster, name: str, where: str, *, job: str = "", slice_: str = "", priority: int = 0, **more: Any
+) -> PodInfo:
+    labels = ({"job": job} if job else {}) | ({"slice": slice_} if slice_ else {})
+    placed = pod(cluster, name, labels=labels, priority=priority, **more)
     cluster.place(placed, where)
     return placed
 
@@ -85,6 +89,30 @@ def test_a_gang_with_a_member_that_a_rule_spares_stays(spec: dict[str, Any]) -> 
     assert victims(decide(cluster, text.replace("5", "6"), **spec)) == ["a0", "a1"]
 
 
+@RULES
+def test_gangs_that_share_a_pod_go_together(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a", slice_="s")
+    place(cluster, "s1", "n2", slice_="s")
+    assert victims(decide(cluster, SLICES, **spec)) == ["a0", "a1", "s1"]
+    place(cluster, "s2", "n2", slice_="s", priority=10)
+    assert victims(decide(cluster, SLICES, **spec)) == [], "one of them must stay"
+
+
+def test_reclaim_evicts_gangs_that_share_a_pod_together() -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    for name, where, job, slice_ in (("a0", "n0", "a", "r"), ("a1", "n1", "a", "s"), ("b0", "n2", "", "s")):
+        place(cluster, name, where, job=job, slice_=slice_)
+    text = "gang by pod.label.slice size 2 if pod.label.slice\ngang by pod.label.job size 2 if pod.label.job\n"
+    text += "queue high for pods where not pod.label.slice and not pod.label.job min cpu 1\nqueue others\nreclaim\n"
+    assert victims(decide(cluster, text, priority=0)) == ["a0", "a1", "b0"]
+    place(cluster, "b1", "n2", slice_="s", scheduling_group={"podGroupName": "unknown"})
+    assert victims(decide(cluster, text, priority=0)) == ["a0", "a1", "b0", "b1"], (
+        "a clause's gang, known by its clause"
+    )
+
+
 def test_a_member_does_not_evict_its_own_gang() -> None:
     cluster = cluster_of("n0", "n1")
     place(cluster, "a0", "n0", job="a")
@@ -130,13 +158,14 @@ def test_the_extender_takes_no_node_whose_victims_are_part_of_a_gang() -> None:
 @given(data=st.data())
 def test_no_gang_is_ever_evicted_in_part(data: st.DataObject) -> None:
     cluster = cluster_of("n0", "n1", "n2")
-    policies, cycle = PolicySet.of([policy(GANG)]), Cycle()
+    policies, cycle = PolicySet.of([policy(SLICES)]), Cycle()
     running: dict[str, PodInfo] = {}
     for number in range(data.draw(st.integers(1, 12), "pods")):
         name, job = f"p{number}", data.draw(st.sampled_from(["", "a", "b", "c"]), "job")
+        slice_ = data.draw(st.sampled_from(["", "", "s", "t"]), "slice")
         where = data.draw(st.sampled_from(["n0", "n1", "n2"]), "node")
         priority = data.draw(st.integers(0, 3), "priority")
-        running[name] = place(cluster, name, where, job=job, priority=priority)
+        running[name] = place(cluster, name, where, job=job, slice_=slice_, priority=priority)
         incoming = pod(cluster, f"new{number}", priority=data.draw(st.integers(1, 4), "incoming"))
         profile = policies.profile_of(incoming)
         assert profile is not None
@@ -144,6 +173,6 @@ def test_no_gang_is_ever_evicted_in_part(data: st.DataObject) -> None:
         gone = {pod.name for pod in preemption.victims} if preemption is not None else set()
         for victim in gone:
             assert running[victim].priority < incoming.priority
-            job = running[victim].labels.get("job", "")
-            if job:
-                assert {name for name, each in running.items() if each.labels.get("job") == job} <= gone
+            for key in ("job", "slice"):
+                gang = running[victim].labels.get(key)
+                assert {name for name, each in running.items() if gang and each.labels.get(key) == gang} <= gone

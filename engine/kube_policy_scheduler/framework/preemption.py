@@ -7,7 +7,7 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -200,10 +200,34 @@ def preempt(
     return Preemption(name, victims.pods, candidates=candidates)
 
 
-def spared_by(frame: Frame, profile: Profile) -> Callable[[PodInfo], bool]:
-    """Return which pods must stay at any priority: by a policy, a quota, or their PodGroup."""
-    spares = _all_spared(frame, profile)
-    return lambda victim: spares is not None and spares(frame, victim)
+class EvictionRules:
+    """Which pods one pod may evict on the cluster as it is now, and which only together."""
+
+    def __init__(self, frame: Frame, profile: Profile) -> None:
+        self._frame, self._spares = frame, _all_spared(frame, profile)
+        self._gangs = whole_gangs(frame, profile, self._spares)
+
+    def allow(self, victim: PodInfo) -> bool:
+        """Return whether a pod may be evicted: policies, quotas, PodGroups and the members of its gangs spare none."""
+        if victim.priority >= self._frame.pod.priority:
+            return False
+        if self._spares is not None and self._spares(self._frame, victim):
+            return False
+        return self._gangs is None or bool(self._gangs.completed((victim,)))
+
+    def completed(self, victims: Sequence[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return allowed victims with the members of their gangs, on any node."""
+        return tuple(victims) if self._gangs is None else self._gangs.completed(victims)
+
+    def units(self, victims: Iterable[PodInfo]) -> list[tuple[PodInfo, ...]]:
+        """Return allowed victims by what is evicted together, each with the members on other nodes."""
+        found: list[tuple[PodInfo, ...]] = []
+        seen: set[str] = set()
+        for victim in victims:
+            if victim.uid not in seen:
+                found.append(self.completed((victim,)))
+                seen.update(pod.uid for pod in found[-1])
+        return found
 
 
 def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bool] | None:

@@ -287,16 +287,14 @@ def units_of(
     asked = _others(usage, queue) if among is None else among
     is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
     gangs: dict[Hashable, list[PodInfo]] = {}
-    spared: set[Hashable] = set()
-    has_groups = False
+    together, spared, has_groups = _Together(), set(own), False
     for other in asked:
         for pod in other.members.values():
             of_pod = Frame(pod, cluster, frame.now)
             groups = rules.groups_of(of_pod)
             key: Hashable = groups[0] if groups else pod.uid
-            if key in own:
-                continue
             has_groups = has_groups or bool(groups)
+            together.join(groups)
             gangs.setdefault(key, []).append(pod)
             by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
             if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
@@ -306,10 +304,14 @@ def units_of(
     for pod in cluster.pods.values() if has_groups else ():
         if usage.queue_of(pod.template) not in evictable:
             groups = rules.groups_of(Frame(pod, cluster, frame.now))
-            if groups:
-                spared.add(groups[0])
-    found: dict[Queue, list[Unit]] = {}
+            together.join(groups)
+            spared.update(groups[:1])
+    spared = {together.first(key) for key in spared}
+    whole: dict[Hashable, list[PodInfo]] = {}
     for key, pods in gangs.items():
+        whole.setdefault(together.first(key), []).extend(pods)
+    found: dict[Queue, list[Unit]] = {}
+    for key, pods in whole.items():
         queues = {usage.queue_of(pod.template) for pod in pods}
         only = queues.pop()
         if key not in spared and not queues and only is not None:
@@ -322,6 +324,29 @@ def units_of(
 def _others(usage: QueueUsage, queue: Queue | None) -> list[Queue]:
     """Return the other queues that have pods."""
     return [other for other in usage.queues() if other.members and other is not queue]
+
+
+class _Together:
+    """Gangs that share a pod: they are evicted together (disjoint sets)."""
+
+    def __init__(self) -> None:
+        self._above: dict[Hashable, Hashable] = {}
+
+    def join(self, groups: Sequence[Hashable]) -> None:
+        """Note that a pod is in some gangs."""
+        for other in groups[1:]:
+            first, second = self.first(groups[0]), self.first(other)
+            if first != second:
+                self._above[second] = first
+
+    def first(self, group: Hashable) -> Hashable:
+        """Return the gang that stands for all that are evicted with this one."""
+        path = []
+        while (above := self._above.get(group)) is not None:
+            path.append(group)
+            group = above
+        self._above.update(dict.fromkeys(path, group))
+        return group
 
 
 def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:

@@ -14,7 +14,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preemption import NEVER, NOT_ALLOWED, spared_by
+from kube_policy_scheduler.framework.preemption import NEVER, NOT_ALLOWED, EvictionRules
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.victims import Budgets, by_importance
 
@@ -77,18 +77,20 @@ def plan_resize(frame: Frame, profile: Profile) -> ResizePlan:
         return ResizePlan(Room.FREED)
     if why := _forbidden(frame, profile, disabled=bool(nodes.infos[row].node.spec.disables_resize_preemption)):
         return ResizePlan(Room.NONE, why=why)
-    spared = spared_by(frame, profile)
-    pool = [other for other in there if other.priority < pod.priority and not other.terminating and not spared(other)]
-    pool = by_importance(pool, frame.now)
+    rules = EvictionRules(frame, profile)
+    pool = by_importance((other for other in there if not other.terminating and rules.allow(other)), frame.now)
     if _less(lacking, pool):
         return ResizePlan(Room.NONE, why=f"lower-priority pods on node {pod.node_name} hold too little")
-    violating, others = Budgets(cluster).split(pool)
-    evicted = dict.fromkeys(other.uid for other in pool)
-    for other in (*violating, *others):  # as in any preemption: those whose eviction hurts most are kept first
-        without = [each for each in pool if each.uid in evicted and each.uid != other.uid]
-        if not _less(lacking, without):
-            del evicted[other.uid]
-    return ResizePlan(Room.EVICT, tuple(each for each in pool if each.uid in evicted))
+    units = rules.units(pool)
+    violating = {other.uid for other in Budgets(cluster).split([each for unit in units for each in unit])[0]}
+    # as in any preemption: those whose eviction hurts most are kept first
+    evicted = sorted(units, key=lambda unit: all(each.uid not in violating for each in unit))
+    here = {other.uid for other in pool}
+    for unit in list(evicted):
+        without = [other for other in evicted if other is not unit]
+        if not _less(lacking, [each for other in without for each in other if each.uid in here]):
+            evicted = without
+    return ResizePlan(Room.EVICT, tuple(by_importance((each for unit in evicted for each in unit), frame.now)))
 
 
 def _forbidden(frame: Frame, profile: Profile, *, disabled: bool) -> str:

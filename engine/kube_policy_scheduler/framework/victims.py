@@ -151,29 +151,57 @@ class WholeGangs:
         self._own = {requirement.group for requirement in gangs_of(frame)}
         self._templates: dict[GroupOf, dict[Hashable, list[_Placed]]] = {}
         self._members: dict[Hashable, dict[str, PodInfo]] = {}
+        self._together: dict[Hashable, dict[str, PodInfo] | None] = {}
+        """By gang: what is evicted with any of its members; None if one of them must stay."""
 
     def groups(self, pod: PodInfo) -> Sequence[GangRequirement]:
         """Return the gangs of a running pod."""
         return self.gangs_of(Frame(pod, self._cluster, self._now))
 
     def unit(self, pod: PodInfo, gangs: Sequence[GangRequirement]) -> tuple[PodInfo, ...]:
-        """Return the pods that are evicted together with one, itself included; none if one of them must stay."""
-        if any(requirement.group in self._own for requirement in gangs):
-            return ()
+        """Return the pods that are evicted together with one, itself included; none if one of them must stay.
+
+        A pod may be in several gangs, as in a job and in a slice: gangs that share a pod go together.
+        """
         found = {pod.uid: pod}
         for requirement in gangs:
-            found |= self._members_of(requirement)
-        return () if any(self._stays(other) for other in found.values()) else tuple(found.values())
+            others = self._evicted_together(requirement)
+            if others is None:
+                return ()
+            found |= others
+        return () if self._stays(pod) else tuple(found.values())
+
+    def completed(self, victims: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return some pods with all that are evicted together with them; none if one of these must stay."""
+        found: dict[str, PodInfo] = {}
+        for victim in victims:
+            if victim.uid not in found:
+                unit = self.unit(victim, self.groups(victim))
+                if not unit:
+                    return ()
+                found |= {pod.uid: pod for pod in unit}
+        return tuple(found.values())
 
     def all_whole(self, victims: Sequence[PodInfo]) -> bool:
         """Return whether some pods contain each gang that one of them is in, and none that must stay."""
-        uids = {victim.uid for victim in victims}
-        for victim in victims:
-            gangs = self.groups(victim)
-            unit = self.unit(victim, gangs) if gangs else (victim,)
-            if not unit or not uids.issuperset(pod.uid for pod in unit):
-                return False
-        return True
+        return {victim.uid for victim in victims} == {pod.uid for pod in self.completed(victims)}
+
+    def _evicted_together(self, requirement: GangRequirement) -> dict[str, PodInfo] | None:
+        """Return the members of a gang and of those that share a pod with it; None if one of them must stay."""
+        if requirement.group in self._together:
+            return self._together[requirement.group]
+        found: dict[str, PodInfo] = {}
+        groups, left = {requirement.group}, [requirement]
+        while left:
+            for uid, pod in self._members_of(left.pop()).items():
+                if uid not in found:
+                    found[uid] = pod
+                    others = [other for other in self.groups(pod) if other.group not in groups]
+                    groups.update(other.group for other in others)
+                    left += others
+        stays = not groups.isdisjoint(self._own) or any(map(self._stays, found.values()))
+        self._together.update(dict.fromkeys(groups, None if stays else found))
+        return self._together[requirement.group]
 
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
         """Return the members of a gang that are on nodes and do not end, by uid."""

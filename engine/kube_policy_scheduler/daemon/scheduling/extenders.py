@@ -26,8 +26,9 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.preemption import EvictionRules
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, priority_sort
-from kube_policy_scheduler.framework.victims import Victims, by_importance
+from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
 
 logger = logging.getLogger(__name__)
 
@@ -197,14 +198,17 @@ class Extenders:
     # --- preempt -------------------------------------------------------------------------------------
 
     async def allowed_victims(
-        self, pod: PodInfo, candidates: Mapping[str, Victims], may_evict: Callable[[PodInfo], bool], now: float
+        self, pod: PodInfo, candidates: Mapping[str, Victims], rules: Callable[[], EvictionRules], now: float
     ) -> dict[str, Victims]:
         """Return the candidate nodes that remain, with their victims (`ProcessPreemption`).
+
+        Extenders know of victims on the node alone. The members of their gangs on other nodes are evicted as well; a
+        node is no candidate if an extender leaves out a member that is there, as no part of a gang is evicted.
 
         Args:
             pod: the preemptor.
             candidates: by node.
-            may_evict: whether a pod may be evicted for it.
+            rules: returns which pods may be evicted for it, as it is when an extender has answered.
             now: Unix seconds.
 
         Raises:
@@ -217,12 +221,12 @@ class Extenders:
             if not extender.settings.preempt_verb or not left:
                 continue
             sent = {
-                node: ([(victim.uid, _pod_text(victim)) for victim in victims.pods], victims.violations)
+                node: ([(victim.uid, _pod_text(victim)) for victim in self._on(node, victims.pods)], victims.violations)
                 for node, victims in left.items()
             }
             try:
                 answer = await extender.preempt(text, sent)
-                left = self._found(extender, answer, left, may_evict, now)
+                left = self._found(extender, answer, left, rules(), now)
             except ExtenderError as error:
                 if not extender.settings.ignorable:
                     raise
@@ -234,25 +238,38 @@ class Extenders:
         extender: HttpExtender,
         answer: Mapping[str, tuple[tuple[str, ...], int]],
         candidates: Mapping[str, Victims],
-        may_evict: Callable[[PodInfo], bool],
+        rules: EvictionRules,
         now: float,
     ) -> dict[str, Victims]:
-        found = {}
+        found, budgets = {}, Budgets(self._cluster)
         for node, (uids, violations) in answer.items():
             if node not in candidates:
                 raise ExtenderError(
                     f"extender {extender.name}: it returned node {node[:253]!r}, which was no candidate"
                 )
-            pods = [pod for uid in uids if (pod := self._cluster.pods_on(node).get(uid)) is not None and may_evict(pod)]
+            there = self._cluster.pods_on(node)
+            pods = [pod for uid in uids if (pod := there.get(uid)) is not None and rules.allow(pod)]
             if len(pods) < len(uids):
                 raise ExtenderError(
                     f"extender {extender.name}: it returned a victim that is not on node {node}, or must not be evicted"
                 )
             if pods:
-                found[node] = Victims(tuple(by_importance(pods, now)), violations)
+                whole = rules.completed(pods)
+                if any(each.uid in there and each.uid not in uids for each in whole):
+                    names = {"extender": extender.name, "node": node}
+                    logger.info("an extender spares a part of a gang, so the node is no candidate", extra=names)
+                    continue
+                elsewhere = [each for each in whole if each.uid not in there]
+                violations += len(budgets.split(elsewhere)[0])
+                found[node] = Victims(tuple(by_importance(whole, now)), violations)
             elif not extender.settings.ignorable:
                 raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {node}")
         return found
+
+    def _on(self, node: str, victims: Iterable[PodInfo]) -> list[PodInfo]:
+        """Return the victims that are on the node itself."""
+        there = self._cluster.pods_on(node)
+        return [victim for victim in victims if victim.uid in there]
 
     # --- bind ----------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, no
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
-from kube_policy_scheduler.framework.preemption import Preemption, preferred, spared_by
+from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, preferred
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
@@ -383,13 +383,12 @@ class Scheduler:
             if profile is None:  # the policies were replaced
                 self._requeue(queued, decision.rejectors)
                 return
-            spared = spared_by(self.algorithm.frame(queued), profile)
 
-            def may_evict(victim: PodInfo) -> bool:
-                return victim.priority < pod.priority and not spared(victim)
+            def rules() -> EvictionRules:
+                return EvictionRules(self.algorithm.frame(queued), profile)
 
             with self.in_flight.awaiting_others():
-                left = await extenders.allowed_victims(pod, found.candidates, may_evict, self._clock())
+                left = await extenders.allowed_victims(pod, found.candidates, rules, self._clock())
         except (ExtenderError, PodGone) as error:
             if self._is_in_flight(queued):
                 self._attempt_failed(queued, str(error) or "the pod does not exist any more", began=self._stopwatch())
