@@ -100,6 +100,15 @@ def test_gangs_that_share_a_pod_go_together(spec: dict[str, Any]) -> None:
     assert victims(decide(cluster, SLICES, **spec)) == [], "one of them must stay"
 
 
+@RULES
+def test_a_member_whose_node_is_gone_goes_with_its_gang(spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n0", "n1")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    cluster.remove_node("n1")
+    assert victims(decide(cluster, **spec)) == ["a0", "a1"]
+
+
 def test_reclaim_evicts_gangs_that_share_a_pod_together() -> None:
     cluster = cluster_of("n0", "n1", "n2")
     for name, where, job, slice_ in (("a0", "n0", "a", "r"), ("a1", "n1", "a", "s"), ("b0", "n2", "", "s")):

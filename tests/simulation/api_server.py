@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, error_from_answer
+from kube_policy_scheduler.adapters.kube.past_usage_lease import ANNOTATION, decode_past_usage
 from kube_policy_scheduler.cluster import objects
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class ApiServer:
         self._history: dict[str, deque[tuple[int, bytes]]] = {
             kind: deque(maxlen=HISTORY_EVENTS) for kind in ("nodes", "pods", "leases")
         }
+        self.half_life = 600.0
+        """Of the queues that remember; seconds."""
+        self._stored_at = self._stored_ahead = 0.0
+        """When past usage was stored last, and how wrong the clock was."""
         self._decks: dict[str, list[str]] = {}
         self._version = 0
         self._uids = 0
@@ -330,6 +335,19 @@ class ApiServer:
                 raise AssertionError(f"unexpected {verb} {path}")
         return _encode(pod)
 
+    def _judge_past_usage(self, before: Json, now: Json) -> None:
+        """Check that no write takes past usage of a queue away; it fades as time passes."""
+        seconds = self.now() - self._stored_at
+        was, new = (decode_past_usage(lease["metadata"]["annotations"][ANNOTATION]) for lease in (before, now))
+        if self.clock_ahead != self._stored_ahead:
+            return  # between two clocks nobody knows how much time has passed
+        least = was.faded_to(was.at + seconds * 1.05 + 60.0, self.half_life, new.resources)
+        for queue, amounts in least.items():
+            there = new.queues.get(queue, (0.0,) * len(amounts))
+            if any(left > kept * 1.02 + 0.05 for left, kept in zip(amounts, there, strict=True)):
+                self.violations.append(f"past usage of {queue} was {amounts}, {there} is written over it")
+        self.met["past usage stored"] += 1
+
     def _answer_lease(self, verb: str, name: str, given: Json) -> bytes:
         name = name or given.get("metadata", {}).get("name", "")
         known = self.leases.get(name)
@@ -344,6 +362,10 @@ class ApiServer:
             case "GET" | "PUT" | "DELETE" if known is None:
                 raise refusal(404, "no such lease")
             case "POST" | "PUT":
+                if ANNOTATION in (given["metadata"].get("annotations") or {}):
+                    if known is not None:
+                        self._judge_past_usage(known, given)
+                    self._stored_at, self._stored_ahead = self.now(), self.clock_ahead
                 given["metadata"]["uid"] = name
                 self.leases[name] = given
                 self.holders[name] = given.get("spec", {}).get("holderIdentity", "")

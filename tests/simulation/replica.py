@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
+from tests.simulation.judge import Judge
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine
 
@@ -156,7 +157,8 @@ class Replica:
         view = self.freshness = Freshness(
             self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
         )
-        self.observers = Observers([self.told])
+        self.judge = Judge(server.met)
+        self.observers = Observers([self.told, self.judge])
         self.scheduler = Scheduler(
             context_of(
                 self.told,
@@ -282,7 +284,7 @@ class Replica:
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
         if waiting != set(scheduler.waiting_pods.permit):
             found.append(f"at permit: {sorted(scheduler.waiting_pods.permit)}, in the queue: {sorted(waiting)}")
-        found += self.told.found
+        found += [*self.told.found, *self.judge.found]
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]
 

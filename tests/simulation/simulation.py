@@ -14,7 +14,7 @@ from tests.simulation.chaos import BASE, QUEUED, WIDE, Action, Chaos, compiled, 
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 
 QUEUES = """\
-queue jobs for pods where pod.label.job min cpu 4 max cpu 12
+queue jobs for pods where pod.label.job min cpu 4 max cpu 12 remember 10min
 queue shared min cpu 6
 queue one of shared for pods where pod.namespace == "one" min cpu 2 lend cpu 1
 queue rest of shared by pod.namespace weight 2

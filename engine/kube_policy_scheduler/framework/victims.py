@@ -204,7 +204,7 @@ class WholeGangs:
         return self._together[requirement.group]
 
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
-        """Return the members of a gang that are on nodes and do not end, by uid."""
+        """Return the members of a gang that are bound and do not end, by uid."""
         group, group_of = requirement.group, requirement.group_of
         known = self._members.get(group)
         if known is not None:
@@ -222,6 +222,9 @@ class WholeGangs:
                 for pod in self._cluster.pods_on(infos[row].name).values():
                     if pod.template is template and not pod.terminating:
                         found[pod.uid] = pod
+        for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
+            if not pod.terminating and group_of(pod.template) == group:
+                found[pod.uid] = pod
         self._members[group] = found
         return found
 

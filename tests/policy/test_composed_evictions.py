@@ -1,0 +1,269 @@
+"""Queues, priorities, budgets, gangs and limits together: what holds of each decision on any small cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import msgspec
+from hypothesis import Phase, event, given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import QueueUsage
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import PolicySet
+from tests.policy.worlds import node, pod, policy
+
+KEYS = ("job", "slice")
+NOW = 1e9
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+"""Not what explains a failure: each example compiles a policy."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A pod that is drawn."""
+
+    queue: str
+    cpu: int
+    priority: int
+    labels: tuple[tuple[str, str], ...]
+    node: str
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        return {key: value for key, value in (("q", self.queue), *self.labels) if value}
+
+
+def drafts(*, running: bool) -> st.SearchStrategy[Draft]:
+    labels = st.tuples(
+        st.tuples(st.just("job"), st.sampled_from(["", "", "x", "y"])),
+        st.tuples(st.just("slice"), st.sampled_from(["", "", "s"])),
+        st.tuples(st.just("tenant"), st.sampled_from(["", "t", "u"])),
+        st.tuples(st.just("keep"), st.sampled_from(["", "", "yes"] if running else [""])),
+        st.tuples(st.just("guarded"), st.sampled_from(["", "", "yes"])),
+    )
+    return st.builds(
+        Draft,
+        queue=st.sampled_from(["a", "b", "c", ""]),
+        cpu=st.integers(1, 2),
+        priority=st.integers(0, 2) if running else st.integers(0, 3),
+        labels=labels,
+        node=st.sampled_from(["n0", "n1"]),
+    )
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    low = [draw(st.integers(1, 3)), draw(st.integers(0, 2)), draw(st.integers(0, 2))]
+    high = [draw(st.one_of(st.none(), st.integers(1, 4))) for _ in "abc"]
+    top = draw(st.one_of(st.none(), st.integers(sum(low), 8)))
+    lines = [f"queue all for pods where pod.label.q{f' max cpu {top}' if top else ''}"]
+    for name, least, most in zip("abc", low, high, strict=True):
+        limit = f" max cpu {max(most, least)}" if most is not None else ""
+        lines.append(f'queue {name} of all for pods where pod.label.q == "{name}" min cpu {least}{limit}')
+    lines.append(draw(st.sampled_from(["", "reclaim", "reclaim fair", "reclaim evict where victim.priority < 2"])))
+    lines.append(draw(st.sampled_from(["", "preempt if true evict where not victim.label.keep", "preempt never"])))
+    lines += [f"gang by pod.label.{key} size 2 if pod.label.{key}" for key in KEYS if draw(st.booleans())]
+    if draw(st.booleans()):
+        lines.append(f"limit count() by pod.label.tenant to {draw(st.integers(1, 4))} if pod.label.tenant")
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+@lru_cache(maxsize=1000)
+def compiled(text: str) -> PolicySet:
+    return PolicySet.of([policy(text)])
+
+
+class Scene:
+    """A small cluster with a policy, a pod that asks, and the decision."""
+
+    def __init__(self, text: str, running: Sequence[Draft], asks: Draft) -> None:
+        self.text = text
+        self.cluster = Cluster()
+        for name in ("n0", "n1"):
+            self.cluster.set_node(node(name, cpu="4"))
+        budget = {
+            "metadata": {"name": "guard", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"guarded": "yes"}}},
+            "status": {"disruptionsAllowed": 0},
+        }
+        self.cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+        self.running: dict[str, PodInfo] = {}
+        for number, draft in enumerate(running):
+            there = self.cluster.pods_on(draft.node).values()
+            if sum(other.demand.requests["cpu"] for other in there) + draft.cpu * 1000 <= 4000:
+                made = self._pod(f"p{number}", draft)
+                self.running[made.uid] = made
+                self.cluster.place(made, draft.node)
+        self.incoming = self._pod("incoming", asks)
+        self.policies = compiled(text)
+        profile = self.policies.profile_of(self.incoming)
+        assert profile is not None
+        self.profile: Profile = profile
+        self.cycle = Cycle()
+        self.frame = Frame(self.incoming, self.cluster, NOW, queued=NOW - 100)
+        self.decision: Decision = self.cycle.decide(self.frame, profile)
+        found = self.decision.preemption
+        self.victims = found.victims if found is not None else ()
+
+    def _pod(self, name: str, draft: Draft) -> PodInfo:
+        return pod(self.cluster, name, labels=draft.all_labels, cpu=str(draft.cpu), priority=draft.priority)
+
+    @property
+    def usage(self) -> QueueUsage | None:
+        """Return what is used; None where the queues can neither refuse nor reclaim."""
+        rules = self.policies.queues
+        return self.cluster.usage_of(rules.tree) if rules is not None else None
+
+    def gangs(self) -> list[str]:
+        """Return the labels by which the policy has gangs."""
+        return [key for key in KEYS if f"gang by pod.label.{key}" in self.text]
+
+    def unit(self, first: PodInfo) -> frozenset[str]:
+        """Return the uids of what is evicted together with a pod, the pods of its gangs and so on."""
+        found, left = {first.uid}, [first]
+        while left:
+            one = left.pop()
+            for key in self.gangs():
+                value = one.labels.get(key)
+                more = [p for p in self.running.values() if value and p.labels.get(key) == value and p.uid not in found]
+                found.update(each.uid for each in more)
+                left += more
+        return frozenset(found)
+
+    def shares_a_gang(self, unit: frozenset[str]) -> bool:
+        """Return whether the pod that asks is in a gang with one of a unit."""
+        return any(
+            self.incoming.labels.get(key) and self.running[uid].labels.get(key) == self.incoming.labels.get(key)
+            for uid in unit
+            for key in self.gangs()
+        )
+
+    @contextmanager
+    def without(self, uids: frozenset[str] | set[str]) -> Iterator[None]:
+        with self.cluster.dry_run():
+            for uid in sorted(uids):
+                self.cluster.displace(uid)
+            yield
+
+    def fits(self, *, on: str | None = None) -> bool:
+        rows = self.cycle.feasible(Frame(self.incoming, self.cluster, NOW, queued=NOW - 100), self.profile)
+        names = {self.cluster.nodes.infos[row].name for row in rows}
+        return bool(names) if on is None else on in names
+
+    def borrows(self, victim: PodInfo) -> bool:
+        usage = self.usage
+        if usage is None:
+            return False
+        theirs, ours = usage.queue_of(victim.template), usage.queue_of(self.incoming.template)
+        return theirs is not None and ours is not None and usage.borrows(theirs, ours, usage.amounts(self.incoming))
+
+    def may_go_by_priority(self, victim: PodInfo) -> bool:
+        """Return whether no rule spares a pod from preemption by priority."""
+        if "preempt never" in self.text or victim.priority >= self.incoming.priority:
+            return False
+        if "preempt if" in self.text and victim.labels.get("keep"):
+            return False
+        usage = self.usage
+        if usage is None:
+            return True
+        theirs, ours = usage.queue_of(victim.template), usage.queue_of(self.incoming.template)
+        if theirs is None or theirs is ours:
+            return True
+        if ours is None:
+            return theirs.over(0) > 0 or not any(theirs.minimum)
+        return self.borrows(victim)
+
+    def may_be_reclaimed(self, victim: PodInfo) -> bool:
+        """Return whether a pod may be evicted by `reclaim`."""
+        usage = self.usage
+        if usage is None:
+            return False
+        spared = "victim.priority < 2" in self.text and victim.priority >= 2
+        theirs = usage.queue_of(victim.template)
+        other = theirs is not None and theirs is not usage.queue_of(self.incoming.template)
+        return "reclaim" in self.text and not spared and other and self.borrows(victim)
+
+
+scenes = st.builds(Scene, texts(), st.lists(drafts(running=True), max_size=9), drafts(running=False))
+
+
+@settings(max_examples=60, deadline=None, phases=PHASES)
+@given(scene=scenes)
+def test_victims_are_those_that_may_go_whole_enough_and_no_more(scene: Scene) -> None:
+    victims, going = scene.victims, {victim.uid for victim in scene.victims}
+    assert len(going) == len(victims), "nobody twice"
+    if scene.decision.host is not None:
+        assert not victims
+    if not victims:
+        return
+    units = {scene.unit(victim) for victim in victims}
+    event("of a gang" if any(len(unit) > 1 for unit in units) else "alone")
+    assert going == frozenset[str]().union(*units), "whole gangs"
+    assert not any(map(scene.shares_a_gang, units)), "not its own gang"
+    by_priority = all(map(scene.may_go_by_priority, victims))
+    reclaimed = all(map(scene.may_be_reclaimed, victims))
+    event("by priority" if by_priority else "reclaimed")
+    assert by_priority or reclaimed, "each of them may go"
+    where = scene.decision.preemption.nominated_node if scene.decision.preemption is not None else None
+    with scene.without(going):
+        assert scene.fits(on=where), "it fits then"
+    for unit in units:
+        with scene.without(going - unit):
+            assert not scene.fits(on=where), f"{sorted(unit)} could have stayed"
+
+
+@settings(max_examples=40, deadline=None, phases=PHASES)
+@given(scene=scenes)
+def test_preemption_finds_what_there_is_and_spares_budgets_where_that_is_possible(scene: Scene) -> None:
+    """Every set of pods on one node that may go is tried."""
+    if scene.decision.host is not None:
+        return
+    found, gentle = False, False
+    for name in ("n0", "n1"):
+        there = [pod for pod in scene.cluster.pods_on(name).values() if pod.uid in scene.running]
+        units = {scene.unit(pod) for pod in there}
+        allowed = [
+            unit
+            for unit in units
+            if not scene.shares_a_gang(unit) and all(scene.may_go_by_priority(scene.running[uid]) for uid in unit)
+        ]
+        for number in range(1, len(allowed) + 1):
+            for chosen in combinations(allowed, number):
+                with scene.without(frozenset[str]().union(*chosen)):
+                    if scene.fits(on=name):
+                        found = True
+                        gentle |= not any(scene.running[uid].labels.get("guarded") for unit in chosen for uid in unit)
+    event(f"found: {found}, without a budget: {gentle}")
+    if found:
+        assert scene.victims
+    by_priority = bool(scene.victims) and all(map(scene.may_go_by_priority, scene.victims))
+    if gentle and by_priority and "reclaim" not in scene.text:
+        assert not any(victim.labels.get("guarded") for victim in scene.victims)
+
+
+@settings(max_examples=40, deadline=None, phases=PHASES)
+@given(scene=scenes)
+def test_a_pod_that_gets_a_node_exceeds_no_maximum_and_no_limit(scene: Scene) -> None:
+    if scene.decision.host is None:
+        return
+    scene.cluster.place(scene.incoming, scene.decision.host)
+    usage = scene.usage
+    queue = usage.queue_of(scene.incoming.template) if usage is not None else None
+    for each in queue.path() if queue is not None else ():
+        assert each.used[0] <= each.maximum[0], each
+    tenant = scene.incoming.labels.get("tenant")
+    if tenant and "limit count()" in scene.text:
+        most = int(scene.text.partition("tenant to ")[2].split()[0])
+        there = sum(pod.labels.get("tenant") == tenant for pod in scene.cluster.pods.values())
+        assert there <= most
+    assert usage is None or usage.miscounted(scene.cluster.pods.values()) == []

@@ -1,0 +1,85 @@
+"""Judges each decision against the view that the scheduler had: it may be wrong about the truth, never about that."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
+from kube_policy_scheduler.framework.cycle import Decision
+
+
+class Judge(Observer):
+    """Looks at decisions of one replica; what is wrong goes to `found`."""
+
+    def __init__(self, met: Counter[str]) -> None:
+        self.met = met
+        self.found: list[str] = []
+
+    def on_decided(self, decided: Decided) -> None:
+        """Judge one decision."""
+        decision, cluster = decided.decision, decided.frame.cluster
+        victims = decision.preemption.victims if decision.preemption is not None else ()
+        if victims:  # those that end already count as victims, and are not evicted again
+            self._judge_victims(decision.pod, tuple(each for each in victims if not each.terminating), cluster)
+        elif decision.host is not None:
+            self._judge_host(decision, cluster)
+
+    def _say(self, pod: PodInfo, what: str) -> None:
+        self.found.append(f"{pod.name}: {what}")
+
+    # --- evictions ------------------------------------------------------------------------------------
+
+    def _judge_victims(self, pod: PodInfo, victims: tuple[PodInfo, ...], cluster: Cluster) -> None:
+        going = {victim.uid for victim in victims}
+        if len(going) < len(victims):
+            self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
+        jobs = {(victim.namespace, victim.labels["job"]) for victim in victims if "job" in victim.labels}
+        for namespace, job in jobs:
+            there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
+            stay = [p.name for p in there if p.uid not in going and not p.terminating]
+            self.met["gang evicted"] += 1
+            if stay:
+                self._say(pod, f"evicts a part of gang {job}: {stay} stay")
+        usage = cluster.queue_usage
+        if usage is None:
+            return
+        ours = usage.queue_of(pod.template)
+        for victim in victims:
+            theirs = usage.queue_of(victim.template)
+            if theirs is None or theirs is ours or not any(self._guaranteed(each) for each in theirs.path()):
+                continue
+            self.met["pod of another queue evicted"] += 1
+            wanted = usage.amounts(pod) or tuple((place, 1) for place in range(len(usage.tree.resources)))
+            if ours is not None and not usage.borrows(theirs, ours, wanted):
+                self._say(pod, f"evicts {victim.name} of {theirs}, which uses {theirs.used} of {theirs.minimum}")
+
+    @staticmethod
+    def _guaranteed(queue: Queue) -> bool:
+        return any(queue.minimum)
+
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    def _judge_host(self, decision: Decision, cluster: Cluster) -> None:
+        pod, name = decision.pod, decision.host or ""
+        row = cluster.nodes.rows.get(name)
+        if row is None:
+            self._say(pod, f"gets {name}, which is unknown")
+            return
+        others = [other for other in cluster.pods_on(name).values() if other.uid != pod.uid]
+        used = sum(other.demand.requests.get("cpu", 0) for other in (*others, pod))
+        offered = int(cluster.nodes.allocatable("cpu")[row])
+        if used > offered or len(others) + 1 > int(cluster.nodes.allocatable("pods")[row]):
+            self._say(pod, f"gets {name}, which then has {len(others) + 1} pods and {used} of {offered} cpu")
+        if (known := cluster.queue_usage) is None:
+            return
+        placed = [other for other in cluster.pods.values() if other.uid != pod.uid]
+        usage = QueueUsage(known.tree, cluster.nodes, placed)  # counted anew
+        queue = usage.queue_of(pod.template)
+        for above in queue.path() if queue is not None else ():
+            for resource, amount in usage.amounts(pod):
+                if above.used[resource] + amount > above.maximum[resource]:
+                    self._say(pod, f"makes {above.used[resource]} + {amount} of {above.maximum[resource]} in {above}")
+                self.met["pod of a queue placed"] += 1
