@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import queue_usage
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import AwaitedPods
+from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
+from kube_policy_scheduler.framework.queue_quota import any_evictable
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
 
@@ -473,6 +474,50 @@ def test_what_a_restart_recalls_is_at_most_what_it_would_remember_and_lacks_only
         now, right = (past.queues.get(name, (0.0,))[0] for past in (recalled, known))
         least = faded.get(name, [0.0])[0]
         assert least - 1 <= now <= right + 1000 * len(ends) / 64 + 1, name
+
+
+# --- what is kept between two changes -----------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.booleans(), st.sampled_from("abxyz"), st.integers(0, 3), st.integers(-1, 2)), max_size=25
+    )
+)
+def test_who_borrows_and_who_can_be_evicted_is_what_a_look_at_all_queues_says(
+    steps: list[tuple[bool, str, int, int]],
+) -> None:
+    text = f'queue top max {GPU} 9000\nqueue a of top for pods where pod.label.q == "a" min {GPU} 2000\n'
+    world = World.of(text + f"queue k of top by pod.label.q min {GPU} 1000\nreclaim\n", 100)
+    for comes, name, gpus, priority in steps:
+        if comes or not world.cluster.pods:
+            world.runs(name, gpus, priority=priority)
+        else:
+            world.ends(next(iter(world.cluster.pods)))
+        usage, pod = world.usage, world.pod(name, 9)
+        fresh = QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())
+        asks = [(each, each.queue_of(pod.template), each.amounts(pod)) for each in (usage, usage, fresh)]
+        kept, again, right = [each.refusal(queue, amounts) for each, queue, amounts in asks if queue is not None]
+        assert kept == again == right
+        queue = usage.queue_of(pod.template)
+        assert queue is not None
+        for most in range(-1, 4):
+            plain = any(
+                min(other.priorities) < most
+                for other in usage.queues()
+                if other.members and (other is queue or other.over(0) > 0)
+            )
+            assert any_evictable(usage, queue, most) == plain
+        inside = []
+        for each in (usage, QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())):
+            asking = each.queue_of(pod.template)
+            other = each.queue_of(world.pod("a").template)
+            assert asking is not None
+            assert other is not None
+            with each.counting([(other, ((0, 9000),))]):
+                inside.append(each.refusal(asking, ((0, 1),)))
+        assert inside[0] == inside[1] is not None
+        assert usage.refusal(queue, asks[0][2]) == right
 
 
 # --- pods that new nodes are wanted for --------------------------------------------------------------------

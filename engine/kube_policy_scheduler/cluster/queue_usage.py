@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from weakref import WeakSet
 
 import msgspec
@@ -27,6 +28,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 NO_LIMIT = 2**63 - 1
 MOST_FADED = 1000
 """Queues by a key without pods whose past usage is kept."""
+MOST_BORROWERS = 5
+"""Queues that a refusal names."""
 CLUSTER_QUEUE = "(cluster)"
 """The name of the top of the tree."""
 Amounts = tuple[tuple[int, int], ...]
@@ -259,6 +262,10 @@ class QueueUsage:
         self._keyed: dict[tuple[int, str], Queue] = {}
         self.changes = 0
         """Grows with each change of usage."""
+        self._kept_at = 0
+        self._kept_borrowers: dict[tuple[Queue, int], list[tuple[str, int]]] = {}
+        self._lowest_borrower: int | None = None
+        """These two are as of `_kept_at`: many pods are rejected between two changes, and there may be many queues."""
         self._followers: WeakSet[Touched] = WeakSet()
         self.common_levels = _common_levels(tree)
         """Levels at the top that all queues have in common: their shares decide nothing."""
@@ -464,12 +471,14 @@ class QueueUsage:
     def counting(self, more: Iterable[tuple[Queue, Amounts]]) -> Iterator[None]:
         """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
         counted = list[tuple[Queue, Amounts]]()
+        self.changes += 1
         try:
             for queue, amounts in more:
                 self._shift(queue, amounts, 1)
                 counted.append((queue, amounts))
             yield
         finally:
+            self.changes += 1
             for queue, amounts in counted:
                 self._shift(queue, amounts, -1)
 
@@ -564,15 +573,36 @@ class QueueUsage:
         return None
 
     def _refusal(self, queue: Queue, at: Queue, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
-        found = []
-        for name, borrowed in self._borrowers(at, resource):
-            if name != queue.name:
-                found.append((name, borrowed))
+        others = (each for each in self._borrowers(at, resource) if each[0] != queue.name)
+        found = tuple(islice(others, MOST_BORROWERS))
         return QuotaRefusal(
-            queue.name, at.name, self.tree.resources[resource], at.used[resource], amount, limit, kept, tuple(found[:5])
+            queue.name, at.name, self.tree.resources[resource], at.used[resource], amount, limit, kept, found
         )
 
+    def _forget_if_changed(self) -> None:
+        if self._kept_at != self.changes:
+            self._kept_at = self.changes
+            self._kept_borrowers.clear()
+            self._lowest_borrower = None
+
+    def lowest_priority_of_borrowers(self) -> int:
+        """Return the lowest priority of a pod whose queue borrows anything; `NO_LIMIT` if no queue does."""
+        self._forget_if_changed()
+        if self._lowest_borrower is None:
+            resources = range(self._size)
+            borrowing = (each for each in self.queues() if each.members and any(each.over(r) > 0 for r in resources))
+            self._lowest_borrower = min((min(each.priorities) for each in borrowing), default=NO_LIMIT)
+        return self._lowest_borrower
+
     def _borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+        """Return the queues without children at or below one that borrow a resource, those that borrow most first."""
+        self._forget_if_changed()
+        known = self._kept_borrowers.get((at, resource))
+        if known is None:
+            known = self._kept_borrowers[at, resource] = self._find_borrowers(at, resource)
+        return known
+
+    def _find_borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
         stack, found = [at], []
         while stack:
             queue = stack.pop()

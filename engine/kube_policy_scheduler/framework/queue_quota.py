@@ -178,11 +178,9 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
 
 def any_evictable(usage: QueueUsage, queue: Queue, priority: int) -> bool:
     """Return whether a queue, or one that borrows, has a pod of lower priority."""
-    return any(
-        min(other.priorities) < priority
-        for other in usage.queues()
-        if other.members and (other is queue or any(other.over(r) > 0 for r in range(len(usage.tree.resources))))
-    )
+    if queue.members and min(queue.priorities) < priority:
+        return True
+    return usage.lowest_priority_of_borrowers() < priority
 
 
 def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait | None:
