@@ -167,6 +167,15 @@ def quantity_or_zero(text: objects.Quantity) -> Quantity:
         return _ZERO
 
 
+def _add_newest(seen: list[SliceInfo], info: SliceInfo) -> None:
+    """Add a slice to those of its pool, of which only the newest generation counts."""
+    if seen and info.generation < seen[0].generation:
+        return
+    if seen and info.generation > seen[0].generation:
+        seen.clear()
+    seen.append(info)
+
+
 class Pool(msgspec.Struct, frozen=True, eq=False):
     """A pool as one node sees it."""
 
@@ -190,9 +199,12 @@ class ResourceSlices:
         self._slices: dict[str, SliceInfo] = {}
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
+        """Slices that several nodes may see, without those that have counters."""
         self._by_pool: dict[PoolID, dict[str, SliceInfo]] = {}
         self._pools: dict[str, tuple[Pool, ...]] = {}
         self._pools_version = -1
+        self._bare: dict[PoolID, Pool] = {}
+        """Pools that cannot be used, as nodes see them that see none of their devices but the counters."""
         self.version = 0
         """Changes with every slice."""
         self.changed: Journal[str | None] = Journal()
@@ -215,46 +227,68 @@ class ResourceSlices:
 
     def set(self, slice_: objects.ResourceSlice) -> None:
         """Add or update a slice."""
-        self._forget(slice_.metadata.name)
-        info = SliceInfo(slice_)
+        old, info = self._forget(slice_.metadata.name), SliceInfo(slice_)
         self._slices[info.name] = info
-        home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
-        home[info.name] = info
+        if not info.has_counters:
+            home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
+            home[info.name] = info
         self._by_pool.setdefault(info.pool, {})[info.name] = info
-        self._touch(info)
+        if old is not None and old.pool != info.pool:
+            self._touch(old)
+            old = None
+        self._touch(info, before=old)
 
     def remove(self, slice_: objects.ResourceSlice) -> None:
         """Forget a slice."""
-        self._forget(slice_.metadata.name)
+        old = self._forget(slice_.metadata.name)
+        if old is not None:
+            self._touch(old)
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str) -> SliceInfo | None:
         old = self._slices.pop(name, None)
         if old is None:
-            return
+            return None
         if old.node_name:
             there = self._by_node[old.node_name]
             del there[name]
             if not there:
                 del self._by_node[old.node_name]
-        else:
+        elif not old.has_counters:
             del self._shared[name]
-        self._touch(old)
         pool = self._by_pool[old.pool]
         del pool[name]
         if not pool:
             del self._by_pool[old.pool]
+        return old
 
-    def _touch(self, info: SliceInfo) -> None:
-        """Forget what was derived for the nodes that a slice, or others of its pool, are seen by."""
+    def _touch(self, info: SliceInfo, *, before: SliceInfo | None = None) -> None:
+        """Forget what was derived for the nodes that a slice, or others of its pool, are or were seen by.
+
+        before: the slice that it replaces in the pool.
+        """
         self.version += 1
-        seen_by = {other.node_name for other in self._by_pool[info.pool].values()} | {info.node_name}
-        if "" in seen_by:
+        touched = [*self._by_pool.get(info.pool, {}).values(), info, *((before,) if before is not None else ())]
+        seen_by = {each.node_name for each in touched if not each.has_counters}
+        if self._follow_bare(info.pool) or "" in seen_by:
             self._pools.clear()
             self.changed.note(None)
             return
         for name in seen_by:
             self._pools.pop(name, None)
             self.changed.note(name)
+
+    def _follow_bare(self, pool: PoolID) -> bool:
+        """Look at a pool as nodes see it that see its counters alone; return whether that may matter to them."""
+        before = self._bare.pop(pool, None)
+        newest: list[SliceInfo] = []
+        for info in self._by_pool.get(pool, {}).values():
+            if info.has_counters:
+                _add_newest(newest, info)
+        now = self._pool(pool, newest) if newest else None
+        if now is None or not (now.incomplete or now.invalid):
+            return before is not None
+        self._bare[pool] = now
+        return before is None or (before.incomplete, before.invalid) != (now.incomplete, now.invalid)
 
     def pools_of(self, row: int) -> tuple[Pool, ...]:
         """Return the pools that a node of the table sees, in the order in which they are tried."""
@@ -269,7 +303,8 @@ class ResourceSlices:
 
     def rows_of(self, device: DeviceID) -> Sequence[int] | None:
         """Return the rows of the nodes that can see a device; None: any may."""
-        names = {info.node_name for info in self._by_pool.get(PoolID(device.driver, device.pool), {}).values()}
+        infos = self._by_pool.get(PoolID(device.driver, device.pool), {}).values()
+        names = {info.node_name for info in infos if not info.has_counters}
         if "" in names:
             return None
         return [row for name in names if (row := self._nodes.rows.get(name)) is not None]
@@ -292,15 +327,14 @@ class ResourceSlices:
     def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[Pool, ...]:
         newest: dict[PoolID, list[SliceInfo]] = {}
         for info in (*self._by_node.get(name, {}).values(), *self._shared.values()):
-            if not info.is_on(name, labels):
-                continue
-            known = newest.setdefault(info.pool, [])
-            if known and info.generation < known[0].generation:
-                continue
-            if known and info.generation > known[0].generation:
-                known.clear()
-            known.append(info)
+            if info.is_on(name, labels):
+                _add_newest(newest.setdefault(info.pool, []), info)
+        for identity, seen in newest.items():
+            for info in self._by_pool[identity].values():
+                if info.has_counters:
+                    _add_newest(seen, info)
         pools = [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
+        pools += (pool for identity, pool in self._bare.items() if identity not in newest)
         return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
