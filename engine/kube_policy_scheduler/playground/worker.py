@@ -113,7 +113,10 @@ class Worker:
             try:
                 with self._lock:
                     self._doing = None
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
+                # What came until here is raised in this loop. To take it back would leave Python's switch for it on,
+                # and with that slow down the whole process, and end no loop that is traced.
+                for _ in range(8):
+                    pass
                 return
             except _Stopped:
                 continue
