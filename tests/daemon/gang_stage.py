@@ -60,6 +60,9 @@ class Told:
         await asyncio.sleep(0)
         return Bound(node)
 
+    async def try_evict(self, victim: Any) -> None:
+        pass
+
     async def evict(self, victim: Any) -> None:
         await asyncio.sleep(0)
 

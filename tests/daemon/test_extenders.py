@@ -122,6 +122,9 @@ class Stage:
         await asyncio.sleep(0)
         return self.settled.pop(0)
 
+    async def try_evict(self, victim: Any) -> None:
+        pass
+
     async def evict(self, victim: Any) -> None:
         self.evicted.append(victim.name)
 

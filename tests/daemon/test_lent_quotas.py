@@ -123,6 +123,21 @@ def test_gangs_are_evicted_as_a_whole() -> None:
     story(QUEUES + GANG, tell, cpus=(4, 4))
 
 
+def test_a_gang_stays_whole_if_a_webhook_keeps_one_of_its_members() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8, job="r", size="8")
+        await calm.after(5)
+        calm.server.denials["research-3"] = 500
+        several(calm, "production", 1)
+        await calm.after(120)
+        assert team(calm) == {"research": 8}
+        calm.server.denials.clear()
+        await calm.after(60)
+        assert team(calm) == {"production": 1}
+
+    story(QUEUES + GANG, tell, cpus=(4, 4))
+
+
 def test_a_gang_is_charged_as_a_whole() -> None:
     async def tell(calm: Calm) -> None:
         several(calm, "a", 2)

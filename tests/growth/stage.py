@@ -44,6 +44,9 @@ class _Quiet(Reporter, Observer):
     async def bind(self, *_: Any, **named: Any) -> Any:
         return Bound(named["node"]) if "node" in named else ""
 
+    async def try_evict(self, victim: Any) -> None:
+        pass
+
     async def evict(self, victim: Any) -> None:
         pass
 

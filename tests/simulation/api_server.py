@@ -326,7 +326,8 @@ class ApiServer:
                 pod["status"]["conditions"] = list(merged.values())
                 self._tell("pods", "MODIFIED", pod)
             case "DELETE", "":
-                self.delete_pod(name)
+                if not given.get("dryRun"):
+                    self.delete_pod(name)
             case "POST", "eviction":
                 self.evict_pod(name)
             case "GET", "":

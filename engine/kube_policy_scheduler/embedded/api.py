@@ -180,7 +180,8 @@ class Api:
         Raises:
             ApiError: 404 or 409.
         """
-        return self._deletion.delete(target, self.get(target), options, dry_run=dry_run)
+        dry = dry_run or "All" in (options.get("dryRun") or ())
+        return self._deletion.delete(target, self.get(target), options, dry_run=dry)
 
     def delete_collection(
         self, target: Target, selection: Selection, options: Mapping[str, Any], *, dry_run: bool = False

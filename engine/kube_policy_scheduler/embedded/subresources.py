@@ -170,8 +170,7 @@ def evict(api: Api, target: Target, eviction: Json, *, dry_run: bool = False) ->
     if not pending and "deletionTimestamp" not in pod["metadata"]:
         _spend_budget(api, entry, dry_run=dry_run)
     options: dict[str, Any] = eviction.get("deleteOptions") or {}
-    dry = dry_run or "All" in (options.get("dryRun") or ())
-    api.delete(Target("delete", target.resource, target.namespace, target.name, ""), options, dry_run=dry)
+    api.delete(Target("delete", target.resource, target.namespace, target.name, ""), options, dry_run=dry_run)
     return errors.success(code=201)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.kube.errors import Fenced
+from kube_policy_scheduler.adapters.kube.errors import ApiError, Fenced
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
@@ -19,9 +19,14 @@ VICTIM = PodNow("default", "web", "uid-web", "7", 3, "", ())
 
 
 @contextlib.asynccontextmanager
-async def evictor(**options: Any) -> AsyncIterator[tuple[Evictor, ScriptedServer]]:
+async def evictor(
+    status: int = 200, message: str = "", **options: Any
+) -> AsyncIterator[tuple[Evictor, ScriptedServer]]:
     def answer(request: Request, peer: Peer) -> None:
-        peer.answer(200, {"metadata": {"name": "web", "uid": "uid-web"}})
+        if status == 200:
+            peer.answer(200, {"metadata": {"name": "web", "uid": "uid-web"}})
+        else:
+            peer.answer(status, {"kind": "Status", "code": status, "message": message})
 
     async with ScriptedServer(answer) as server:
         transport = Transport(server.credentials())
@@ -51,3 +56,24 @@ async def test_behind_the_fence_no_pod_is_evicted(allowed: int) -> None:
         with pytest.raises(Fenced):
             await evicts.evict(VICTIM)
         assert [request.verb for request in server.requests] == ["PATCH"][:allowed]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "goes"),
+    [
+        (200, "", True),
+        (404, 'pods "web" not found', True),
+        (400, 'admission webhook "keep" does not support dry run', True),
+        (400, 'admission webhook "keep" denied the request: never', False),
+        (403, "not allowed", False),
+        (500, "Internal error occurred: failed calling webhook", False),
+    ],
+)
+async def test_whether_a_pod_would_go_is_asked_without_a_change(status: int, message: str, goes: bool) -> None:
+    async with evictor(status, message) as (evicts, server):
+        if goes:
+            await evicts.try_evict(VICTIM)
+        else:
+            with pytest.raises(ApiError):
+                await evicts.try_evict(VICTIM)
+        assert {(request.verb, *request.json["dryRun"]) for request in server.requests} == {("DELETE", "All")}

@@ -65,6 +65,9 @@ class Hands:
         await asyncio.sleep(0)
         return Bound(node)
 
+    async def try_evict(self, victim: PodInfo) -> None:
+        """Allow it."""
+
     async def evict(self, victim: PodInfo) -> None:
         """Evict a pod."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import ApiError, Conflict, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.errors import ApiError, Conflict, Invalid, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
@@ -21,6 +21,8 @@ from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.times import rfc3339
 
 _encode = msgspec.json.Encoder().encode
+_CANNOT_BE_ASKED = "does not support dry run"
+"""How the API server's message ends, if a webhook has side effects."""
 _decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
 
 
@@ -48,6 +50,20 @@ class Evictor:
         self._controller = controller
         self._clock = clock
 
+    async def try_evict(self, victim: PodView) -> None:
+        """Ask the API server whether it would delete the pod; a pod that is gone is fine.
+
+        A webhook that cannot be asked without acting has no say here.
+
+        Raises:
+            KubeError: it would refuse, or could not be reached, or the fence is closed.
+        """
+        try:
+            await self._delete(victim, dryRun=["All"])
+        except Invalid as error:
+            if not error.message.endswith(_CANNOT_BE_ASKED):
+                raise
+
     async def evict(self, victim: PodView) -> None:
         """Mark the pod as preempted and delete it with its own grace period; a pod that is gone is fine.
 
@@ -55,7 +71,6 @@ class Evictor:
             KubeError: the API server refused or could not be reached, or the fence is closed; the pod may still be
                 there.
         """
-        path = PODS.path(victim.name, namespace=victim.namespace)
         try:
             await self._transport.request(
                 "PATCH",
@@ -65,19 +80,24 @@ class Evictor:
                 resource="pods/status",
                 fence=self._fence,
             )
-            await self._transport.request(
-                "DELETE",
-                path,
-                body=_encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}),
-                resource="pods",
-                fence=self._fence,
-            )
         except NotFound:
             return
-        except Conflict as error:
+        except Conflict:
             if await self._is_gone(victim):
                 return
-            raise error
+            raise
+        await self._delete(victim)
+
+    async def _delete(self, victim: PodView, **options: object) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}, **options}
+        path = PODS.path(victim.name, namespace=victim.namespace)
+        try:
+            await self._transport.request("DELETE", path, body=_encode(body), resource="pods", fence=self._fence)
+        except NotFound:
+            return
+        except Conflict:
+            if not await self._is_gone(victim):
+                raise
 
     async def _is_gone(self, victim: PodView) -> bool:
         """Return whether another pod has the victim's name now."""

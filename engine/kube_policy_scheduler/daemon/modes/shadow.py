@@ -197,6 +197,10 @@ class Nobody:
         """Refuse."""
         raise AssertionError("a shadow deletes nothing")
 
+    async def try_evict(self, victim: PodInfo) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow evicts nobody")
+
     async def evict(self, victim: PodInfo) -> NoReturn:
         """Refuse."""
         raise AssertionError("a shadow evicts nobody")

@@ -102,6 +102,10 @@ class ClaimBinder(Protocol):
 class Evictor(Protocol):
     """Evicts one pod through the API."""
 
+    async def try_evict(self, victim: PodInfo) -> None:
+        """Change nothing; raises KubeError if the API server would refuse to delete the pod."""
+        ...
+
     async def evict(self, victim: PodInfo) -> None:
         """Mark and delete the pod; raises KubeError."""
         ...

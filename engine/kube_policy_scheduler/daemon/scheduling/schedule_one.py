@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn, assert_never
@@ -734,11 +734,19 @@ class Scheduler:
             self.queue.failed(queued, self._clock())
 
     async def _evict_all(self, pod: PodInfo, found: Preemption) -> bool:
-        """Evict the victims; return whether all of them are terminating."""
-        victims = [victim for victim in found.victims if not victim.terminating]
-        results = await asyncio.gather(*(self._evict(pod, victim) for victim in victims))
+        """Evict the victims; return whether all of them are terminating.
+
+        Where gangs may be among them, none is evicted before the API server said that it would delete each of them.
+        """
+        victims, evictor = [victim for victim in found.victims if not victim.terminating], self.context.evictor
+        if len(victims) > 1 and self._may_be_gangs(pod, victims):
+            tried = await asyncio.gather(*(self._evict(evictor.try_evict, pod, victim) for victim in victims))
+            if not all(tried):
+                return False
+        results = await asyncio.gather(*(self._evict(evictor.evict, pod, victim) for victim in victims))
         for victim, gone in zip(victims, results, strict=True):
             if gone:
+                logger.info("Preempted pod", extra={"pod": pod.key, "victim": victim.key})
                 self._count_reclaimed(pod, victim)
                 self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
         return all(results)
@@ -756,17 +764,22 @@ class Scheduler:
         if queue.name in self.reclaimed or len(self.reclaimed) < MOST_QUEUES_COUNTED:
             self.reclaimed[queue.name] += 1
 
-    async def _evict(self, pod: PodInfo, victim: PodInfo) -> bool:
+    def _may_be_gangs(self, pod: PodInfo, victims: Iterable[PodInfo]) -> bool:
+        profile = self.algorithm.profile(pod)
+        if profile is not None and profile.gangs_of is not None:
+            return True
+        return any(victim.template.spec.scheduling_group is not None for victim in victims)
+
+    async def _evict(self, evict: Callable[[PodInfo], Awaitable[None]], pod: PodInfo, victim: PodInfo) -> bool:
         fields = {"pod": pod.key, "victim": victim.key}
         try:
-            await self.context.evictor.evict(victim)
+            await evict(victim)
         except KubeError as error:
             logger.warning("failed to evict a victim", extra={**fields, "why": str(error)})
             return False
         except Exception:
             logger.exception("unexpected error in an eviction", extra=fields)
             return False
-        logger.info("Preempted pod", extra=fields)
         return True
 
     async def _deallocate(self, given_up: Deallocation) -> None:
