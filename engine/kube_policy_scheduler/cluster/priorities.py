@@ -21,6 +21,8 @@ have as many priorities as they like."""
 _SPARSE_AGAIN = 4 * _DENSE_SHARE
 _FEW_ROWS = 16
 """So few rows are looked up one by one."""
+_MOST_SUMS = 8
+"""Of all rows, kept until a pod comes or goes: one search for victims asks for the same few."""
 
 
 class PriorityTable:
@@ -29,9 +31,12 @@ class PriorityTable:
     def __init__(self) -> None:
         self._levels: dict[int, _Level] = {}
         self._capacity = _FIRST_CAPACITY
+        self._sums: dict[tuple[int, str], _IntArray] = {}
+        """By priority and resource: what `below` returned for all rows since the last change."""
 
     def update(self, priority: int, row: int, requests: Iterable[tuple[str, int]], step: int) -> None:
         """Count a pod with these requests on a row (`step` 1) or no longer (-1)."""
+        self._sums.clear()
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level()
@@ -51,6 +56,7 @@ class PriorityTable:
         requests: Sequence[Sequence[tuple[str, int]]],
     ) -> None:
         """Count new pods of one priority: `requests[kinds[i]]` are those of the pod on `rows[i]`."""
+        self._sums.clear()
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level()
@@ -61,10 +67,12 @@ class PriorityTable:
 
     def add(self, priority: int, row: int, resource: str, amount: int) -> None:
         """Count more of a resource for a pod that is counted."""
+        self._sums.clear()
         self._levels[priority].add(row, resource, amount)
 
     def clear(self, row: int) -> None:
         """Count nothing on a row."""
+        self._sums.clear()
         for priority, level in list(self._levels.items()):
             level.clear(row)
             if not level.pods:
@@ -72,11 +80,13 @@ class PriorityTable:
 
     def forget(self, resource: str) -> None:
         """Count a resource no longer."""
+        self._sums.clear()
         for level in self._levels.values():
             level.forget(resource)
 
     def move(self, source: int, target: int) -> None:
         """Follow a node from row `source` to row `target`, which holds nothing."""
+        self._sums.clear()
         for level in self._levels.values():
             level.move(source, target)
 
@@ -85,7 +95,7 @@ class PriorityTable:
         return any(held < priority for held in self._levels)
 
     def below(self, priority: int, resource: str, size: int, rows: Rows = ALL_ROWS) -> _IntArray:
-        """Return `int64[rows]`: what pods of lower priority hold of a resource ("pods": how many they are).
+        """Return `int64[rows]`: what pods of lower priority hold of a resource ("pods": how many they are). Read-only.
 
         size: rows of the node table.
         """
@@ -98,10 +108,16 @@ class PriorityTable:
                 if held < priority:
                     level.add_some(found, resource, numbers)
             return found
-        total = np.zeros(max(size, self._capacity), np.int64)
-        for held, level in self._levels.items():
-            if held < priority:
-                level.add_to(total, resource)
+        total = self._sums.get((priority, resource))
+        if total is None or len(total) < size:
+            total = np.zeros(max(size, self._capacity), np.int64)
+            for held, level in self._levels.items():
+                if held < priority:
+                    level.add_to(total, resource)
+            total.flags.writeable = False
+            if len(self._sums) >= _MOST_SUMS:
+                self._sums.clear()
+            self._sums[priority, resource] = total
         return total[:size]
 
     def _grow(self, size: int) -> None:
