@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError, error_from_answer
+from kube_policy_scheduler.adapters.kube.errors import KubeError, MalformedAnswer, error_from_answer
 from kube_policy_scheduler.adapters.kube.past_usage_lease import ANNOTATION, decode_past_usage
 from kube_policy_scheduler.cluster import objects
 
@@ -339,7 +339,11 @@ class ApiServer:
     def _judge_past_usage(self, before: Json, now: Json) -> None:
         """Check that no write takes past usage of a queue away; it fades as time passes."""
         seconds = self.now() - self._stored_at
-        was, new = (decode_past_usage(lease["metadata"]["annotations"][ANNOTATION]) for lease in (before, now))
+        new = decode_past_usage(now["metadata"]["annotations"][ANNOTATION])
+        try:
+            was = decode_past_usage(before["metadata"]["annotations"][ANNOTATION])
+        except MalformedAnswer:
+            return  # somebody else wrote that
         if self.clock_ahead != self._stored_ahead:
             return  # between two clocks nobody knows how much time has passed
         least = was.faded_to(was.at + seconds * 1.05 + 60.0, self.half_life, new.resources)
