@@ -36,7 +36,11 @@ class Judge(Observer):
         going = {victim.uid for victim in victims}
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
-        jobs = {(victim.namespace, victim.labels["job"]) for victim in victims if "job" in victim.labels}
+        jobs = {  # a single pod is no gang, and may go without the others of its job
+            (victim.namespace, victim.labels["job"])
+            for victim in victims
+            if "job" in victim.labels and victim.labels.get("size") != "1"
+        }
         for namespace, job in jobs:
             there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
             stay = [p.name for p in there if p.uid not in going and not p.terminating]
