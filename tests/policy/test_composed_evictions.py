@@ -120,8 +120,8 @@ class Scene:
 
     @property
     def usage(self) -> QueueUsage | None:
-        """Return what is used; None where the queues can neither refuse nor reclaim."""
-        rules = self.policies.queues
+        """Return what is used; None where the policy has no queues."""
+        rules = self.profile.queues
         return self.cluster.usage_of(rules.tree) if rules is not None else None
 
     def gangs(self) -> list[str]:
@@ -220,6 +220,21 @@ def test_victims_are_those_that_may_go_whole_enough_and_no_more(scene: Scene) ->
     for unit in units:
         with scene.without(going - unit):
             assert not scene.fits(on=where), f"{sorted(unit)} could have stayed"
+
+
+def test_a_running_member_of_its_own_gang_is_not_reclaimed() -> None:
+    text = (
+        'queue a for pods where pod.label.q == "a" min cpu 3\nqueue c for pods where pod.label.q == "c" min cpu 0\n'
+        "reclaim\ngang by pod.label.slice size 2 if pod.label.slice\n"
+    )
+
+    def draft(queue: str, cpu: int, node: str, **labels: str) -> Draft:
+        return Draft(queue=queue, cpu=cpu, priority=0, labels=tuple(labels.items()), node=node)
+
+    running = [draft("c", 2, "n1", slice="s"), draft("c", 2, "n0"), draft("c", 2, "n1"), draft("c", 2, "n0", slice="t")]
+    scene = Scene(text, running, draft("a", 1, "n0", slice="s"))
+    assert [victim.name for victim in scene.victims] != []
+    assert not any(map(scene.shares_a_gang, map(scene.unit, scene.victims)))
 
 
 @settings(max_examples=40, deadline=None, phases=PHASES)

@@ -403,7 +403,8 @@ class Cycle:
             host = self.decide(frame, profile, preempts=False).host if len(self.feasible(frame, profile)) else None
             return {frame.pod.uid: host} if host is not None else None
 
-        found = reclaim(frame, rules, frame.cluster.usage_of(rules.tree).amounts(frame.pod), places)
+        request, own = frame.cluster.usage_of(rules.tree).amounts(frame.pod), frozenset(rules.groups_of(frame))
+        found = reclaim(frame, rules, request, places, own=own)
         if found.message == NO_VICTIMS:
             if len(self._reclaims_paused) >= _MOST_PAUSED:
                 self._reclaims_paused.clear()
