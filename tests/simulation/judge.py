@@ -80,7 +80,7 @@ class Judge(Observer):
         if (known := cluster.queue_usage) is None:
             return
         placed = [other for other in cluster.pods.values() if other.uid != pod.uid]
-        usage = QueueUsage(known.tree, cluster.nodes, placed)  # counted anew
+        usage = QueueUsage(known.tree, cluster.nodes, placed)  # counted again from all pods
         queue = usage.queue_of(pod.template)
         for above in queue.path() if queue is not None else ():
             for resource, amount in usage.amounts(pod):

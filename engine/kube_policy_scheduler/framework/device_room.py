@@ -57,7 +57,7 @@ class DeviceKind:
 def claimed_kinds(frame: Frame) -> tuple[tuple[DeviceKind, int], ...]:
     """Return the devices that the pod claims for itself and has not got yet, by kind; as `Members.devices` has them.
 
-    Claims that it shares with others do not count: whoever comes first gets their devices.
+    Claims that several pods share do not count: the first of these pods gets the devices.
     """
     if not frame.template.spec.resource_claims:
         return ()

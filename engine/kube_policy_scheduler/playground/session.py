@@ -225,7 +225,7 @@ class Session:
         self._words = _words(cluster)
 
     def reopen(self) -> None:
-        """Begin anew with the same cluster: work on it was stopped, nobody knows where."""
+        """Reopen the same cluster, because work on it was stopped at an unknown point."""
         self._looks.clear()
         self.open(self.cluster)
 

@@ -52,7 +52,7 @@ class StandIns:
         Args:
             queue: of the pods.
             turn: returns the position of a pod.
-            each_reason: whether each pod must be refused anew when what stands in the way has changed.
+            each_reason: whether each pod must be tried again when the reason why it does not fit has changed.
         """
         self._queue, self._turn, self._each_reason = queue, turn, each_reason
         self._lines: dict[_Kind, _Line] = {}
