@@ -190,6 +190,8 @@ def carried_terms(template: PodTemplate) -> Sequence[CarriedTerm]:
     carried: Sequence[CarriedTerm] | None = template.memo.get("carried-terms")
     if carried is None:
         terms = affinity_terms(template)
+        if terms is NO_TERMS:
+            return ()
         carried = template.memo["carried-terms"] = [
             *_merged("required", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required)),
             *_merged("required_anti", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required_anti)),

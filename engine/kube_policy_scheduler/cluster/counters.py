@@ -70,7 +70,7 @@ class _Known:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: other labels may match differently."""
-        self.carries = tuple(owner.carriers(term) for term in carried_terms(template))
+        self.carries = tuple([owner.carriers(term) for term in carried_terms(template)])
         """The terms that its pods carry."""
         self.counters: list[tuple[Counter, float]] | None = None
         """Those that count pods of the template, with their weight; None: not searched yet."""
@@ -319,6 +319,8 @@ class PodCounters:
         return known
 
     def _find_counters(self, template: PodTemplate) -> list[tuple[Counter, float]]:
+        if not self._by_anchor:
+            return []
         found: dict[Counter, float] = {}
         anchors: Iterable[Anchor] = (*labels_of(template), *self._values_of(template))
         for anchor in anchors:

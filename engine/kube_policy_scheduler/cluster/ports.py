@@ -23,12 +23,16 @@ def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
     ports: tuple[HostPort, ...] | None = template.memo.get("host-ports")
     if ports is None:
         spec = template.spec
-        sidecars = [c for c in spec.init_containers or () if c.restart_policy == "Always"]
+        counting = spec.containers or []
+        if spec.init_containers:
+            counting = [*[c for c in spec.init_containers if c.restart_policy == "Always"], *counting]
+        declared = [port for container in counting if container.ports for port in container.ports]
         ports = template.memo["host-ports"] = tuple(
-            HostPort(port.protocol or "TCP", port.host_port, port.host_ip or WILDCARD)
-            for container in (*sidecars, *(spec.containers or ()))
-            for port in container.ports or ()
-            if port.host_port > 0
+            [
+                HostPort(port.protocol or "TCP", port.host_port, port.host_ip or WILDCARD)
+                for port in declared
+                if port.host_port > 0
+            ]
         )
     return ports
 

@@ -103,6 +103,10 @@ class Selector(msgspec.Struct, frozen=True):
         return _selector((*self.expressions, *expressions))
 
 
+EVERYTHING = Selector()
+"""The selector `{}`."""
+
+
 def _selector(expressions: Iterable[Expression]) -> Selector:
     """Build a selector in canonical order, so that equal meanings written in another order are equal."""
     unique = set(expressions)

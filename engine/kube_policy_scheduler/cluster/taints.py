@@ -70,7 +70,11 @@ def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> boo
 
 def tolerance(template: PodTemplate) -> tuple[tuple[str, str, str, str], ...]:
     """Return the pod's tolerations as a value: templates with equal values tolerate the same taints."""
-    return tuple((t.key, t.operator, t.value, t.effect) for t in template.spec.tolerations or ())
+    known: tuple[tuple[str, str, str, str], ...] | None = template.memo.get("tolerance")
+    if known is None:
+        tolerations = template.spec.tolerations or ()
+        known = template.memo["tolerance"] = tuple([(t.key, t.operator, t.value, t.effect) for t in tolerations])
+    return known
 
 
 def untolerated_hard(template: PodTemplate, nodes: NodeTable) -> IntArray:

@@ -51,12 +51,15 @@ class FusedResources(msgspec.Struct, frozen=True):
 
         Scores are added up in their order, so that rounding is the same: only the first ones can be part of it.
         """
-        wanted: Wanted | None
-        wanted = next((ready.state for plugin, ready in filters if type(plugin) is NodeResourcesFit), None)
+        wanted: Wanted | None = None
+        for filtering, ready in filters:
+            if type(filtering) is NodeResourcesFit:
+                wanted = ready.state
+                break
         if wanted is None or wanted.unoffered or wanted.devices & {"cpu", "memory"}:
             return None
         requested = dict(wanted.amounts)
-        amounts = [requested.pop("cpu", _ANY), requested.pop("memory", _ANY), *([0] * 7)]
+        amounts = [requested.pop("cpu", _ANY), requested.pop("memory", _ANY), 0, 0, 0, 0, 0, 0, 0]
         weights, count = [0.0, 0.0], 0
         for plugin, weight, state in scores:
             if weight <= 0:
@@ -66,8 +69,8 @@ class FusedResources(msgspec.Struct, frozen=True):
                 amounts[2:7] = strategy, cpu.amount, memory.amount, cpu.weight, memory.weight
                 weights[0] = weight
             elif count <= 1 and type(plugin) is NodeResourcesBalancedAllocation and _can_balance(state):
-                added = dict(state)
-                amounts[7:9] = added["cpu"], added["memory"]
+                cpu_added, memory_added = state if state[0][0] == "cpu" else reversed(state)
+                amounts[7:9] = cpu_added[1], memory_added[1]
                 weights[1] = weight
                 count += 1
                 break
@@ -164,4 +167,7 @@ def _can_score(state: Sequence[ScoredResource]) -> bool:
 
 
 def _can_balance(state: Sequence[tuple[str, int]]) -> bool:
-    return len(state) == 2 and {name for name, _ in state} == {"cpu", "memory"}
+    if len(state) != 2:
+        return False
+    names = state[0][0], state[1][0]
+    return names == ("cpu", "memory") or names == ("memory", "cpu")

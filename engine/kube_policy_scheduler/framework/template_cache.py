@@ -8,7 +8,7 @@ That makes a decision cost a few operations on few rows instead of one evaluatio
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -76,9 +76,8 @@ _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
 _FEW_SUMS = 16
 """So few rows are faster added up one by one."""
-_NOTHING: Hashable = ((), ())
-"""The key of a kind without plugins."""
-_PartKey: TypeAlias = tuple[Profile, Scope, int, Hashable]
+_PartKey: TypeAlias = tuple[Profile, int, Hashable]
+"""The number of the kind, and its key."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -95,36 +94,49 @@ class Prepared(msgspec.Struct, frozen=True):
     live_scores: tuple[Weighted, ...] = ()
     """Those of live scopes that may have something to do for pods of the template."""
 
-    def by_kind(self) -> list[Prepared]:
-        """Return the results of the plugins of each kind, see `_KEPT`."""
-        filters: dict[int, list[tuple[FilterPlugin, Ready]]] = {}
-        scores: dict[int, list[tuple[ScorePlugin, float, Ready]]] = {}
+    def by_kind(self, template: PodTemplate) -> dict[int, _Kind]:
+        """Return the results of the plugins of each kind that there are any of, see `_KEPT`, in their order."""
+        found: dict[int, _Kind] = {}
         for each in self.filters:
-            filters.setdefault(_kind(each[0].scope, each[1]), []).append(each)
+            plugin, ready = each
+            kind = _of_kind(found, plugin.scope, ready)
+            kind.filters.append(each)
+            kind.parts += id(plugin), template if ready.key is None else ready.key
+        for kind in found.values():
+            kind.parts.append(None)
         for score in self.scores:
-            scores.setdefault(_kind(score[0].scope, score[2]), []).append(score)
-        found = [_NO_PLUGINS] * len(_KEPT)
-        for kind in filters.keys() | scores.keys():
-            found[kind] = Prepared(tuple(filters.get(kind, ())), tuple(scores.get(kind, ())))
-        return found
+            scorer, _, ready = score
+            kind = _of_kind(found, scorer.scope, ready)
+            kind.scores.append(score)
+            kind.parts += id(scorer), template if ready.key is None else ready.key
+        return dict(sorted(found.items()))
 
-    def key(self, template: PodTemplate) -> Hashable:
+
+class _Kind(msgspec.Struct, gc=False):
+    """The results of the plugins of one kind."""
+
+    filters: list[tuple[FilterPlugin, Ready]]
+    scores: list[tuple[ScorePlugin, float, Ready]]
+    parts: list[Hashable]
+    """The plugins with their keys; None is between filters and scores."""
+
+    @property
+    def key(self) -> Hashable:
         """Return a value that is equal for templates with equal results of the plugins on every node."""
-        if self is _NO_PLUGINS:
-            return _NOTHING
-        filters = [(id(p), template if r.key is None else r.key) for p, r in self.filters]
-        scores = [(id(p), template if r.key is None else r.key) for p, _, r in self.scores]
-        return tuple(filters), tuple(scores)
+        return tuple(self.parts)
 
 
-_NO_PLUGINS = Prepared((), ())
+_NO_PLUGINS: Mapping[int, _Kind] = {0: _Kind([], [], [])}
 
 
-def _kind(scope: Scope, ready: Ready) -> int:
-    """Return the kind of results, see `_KEPT`."""
+def _of_kind(found: dict[int, _Kind], scope: Scope, ready: Ready) -> _Kind:
     first = _TEMPLATE if scope is Scope.TEMPLATE else _ROW if scope is Scope.ROW else _FIRST_KIND[scope]
     key = ready.key
-    return first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
+    number = first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
+    kind = found.get(number)
+    if kind is None:
+        kind = found[number] = _Kind([], [], [])
+    return kind
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
@@ -199,9 +211,7 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
 class _Answers:
     """The results of the plugins of one scope for each node."""
 
-    def __init__(
-        self, frame: Frame, prepared: Prepared, scope: Scope, *, shared: bool, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, frame: Frame, kind: _Kind, scope: Scope, *, shared: bool, accelerator: Accelerator) -> None:
         nodes = frame.cluster.nodes
         self.shared = shared
         """Whether they are the same for all templates."""
@@ -209,8 +219,8 @@ class _Answers:
         self.nodes = nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
         self.scope = scope
-        self.filters = prepared.filters
-        scores = [(p, weight, ready.state) for p, weight, ready in prepared.scores]
+        self.filters = kind.filters
+        scores = [(p, weight, ready.state) for p, weight, ready in kind.scores]
         self.scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
         self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
@@ -387,9 +397,8 @@ class TemplateCache:
         """Whether it is for other templates, too, and may be refreshed."""
         self.rejected = prepared.rejected
         """Whether PreFilter refuses every pod of these templates."""
-        self.row_filters = [(p, ready.state) for p, ready in prepared.filters if p.scope in _BY_ROW]
-        """Kept filters that read what pods on the node use, with their state."""
-        self.normalizing = [score for part in parts for score in part.normalizing]
+        self._filters = prepared.filters
+        self.normalizing = [score for part in parts if part.normalizing for score in part.normalizing]
         self.live_filters = prepared.live_filters
         """Filters of scope CLUSTER that run for each pod without volumes."""
         self.live_scores = prepared.live_scores
@@ -402,6 +411,16 @@ class TemplateCache:
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
+        self.ok: BoolArray
+        """`bool[nodes]`: passed every kept filter."""
+        self.count: int
+        """Nodes that passed every kept filter."""
+        self.maxima: BlockMaxima
+        """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
+        self._passing: IntArray | None = None
+        if looked_at is not None:
+            self.ok, self.maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
+            return
         self._live_parts = [part for part in parts if part.scope is not Scope.TEMPLATE]
         """Those that may change without a static change."""
         self._reads_metrics = any(part.scope in _BY_READING for part in parts)
@@ -410,18 +429,13 @@ class TemplateCache:
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images = nodes.images_version
-        self.ok: BoolArray
-        """`bool[nodes]`: passed every kept filter."""
-        self.count: int
-        """Nodes that passed every kept filter."""
-        self.maxima: BlockMaxima
-        """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
-        self._passing: IntArray | None = None
         self._renewals = 0
-        if looked_at is None:
-            self._put_together()
-        else:
-            self.ok, self.maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
+        self._put_together()
+
+    @property
+    def row_filters(self) -> list[tuple[FilterPlugin, Any]]:
+        """Return the kept filters that read what pods on the node use, with their state."""
+        return [(p, ready.state) for p, ready in self._filters if p.scope in _BY_ROW]
 
     @property
     def bytes(self) -> int:
@@ -456,7 +470,8 @@ class TemplateCache:
             return False
         if self._images != nodes.images_version:
             # the score of an image depends on how many nodes have it
-            if key_of(prepare(frame, profile), frame.template, profile) != self.key:
+            prepared = prepare(frame, profile)
+            if _key_of(prepared, _keys(prepared.by_kind(frame.template), profile)) != self.key:
                 return False
             self._images = nodes.images_version
         rows = self._changes.take()
@@ -564,17 +579,19 @@ class _AnswersNow:
         self._state: Hashable = None
         self._found: dict[Hashable, _Answers] = {}
 
-    def of(self, frame: Frame, prepared: Prepared, key: _PartKey, accelerator: Accelerator) -> _Answers | None:
+    def of(
+        self, frame: Frame, kind: _Kind, key: _PartKey, evaluate: Callable[[_PartKey, Frame, _Kind], _Answers]
+    ) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE on all nodes; None if it takes all nodes to know them."""
-        nodes, (profile, scope, sharing, _) = frame.cluster.nodes, key
-        now: list[Hashable] = [profile, sharing]
-        for plugin, ready in prepared.filters:
+        nodes, (profile, number, _) = frame.cluster.nodes, key
+        now: list[Hashable] = [profile, number]
+        for plugin, ready in kind.filters:
             of_filter: KeyNow | None = getattr(plugin, "filter_key_now", None)
             found = of_filter(frame, ready.state) if of_filter is not None else ready.key
             if found is None or ready.nodes is not None:
                 return None
             now.append((id(plugin), found))
-        for scorer, _, ready in prepared.scores:
+        for scorer, _, ready in kind.scores:
             of_score: KeyNow | None = getattr(scorer, "score_key_now", None)
             found = of_score(frame, ready.state) if of_score is not None else ready.key
             if found is None:
@@ -586,9 +603,7 @@ class _AnswersNow:
             self._state = state
         answers = self._found.get(tuple(now))
         if answers is None:
-            answers = self._found[tuple(now)] = _Answers(
-                frame, prepared, scope, shared=sharing == _SHARED, accelerator=accelerator
-            )
+            answers = self._found[tuple(now)] = evaluate(key, frame, kind)
         return answers
 
 
@@ -622,33 +637,28 @@ class TemplateCaches:
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
         prepared = prepare(frame, profile)
-        kinds = prepared.by_kind()
-        of_kinds = [of.key(frame.template) for of in kinds]
-        key = _key_of(prepared, of_kinds, profile)
+        kinds = prepared.by_kind(frame.template) or _NO_PLUGINS
+        keys = _keys(kinds, profile)
+        key = _key_of(prepared, keys)
         cache = self._alike.get(key)
         if cache is None or not cache.refresh(frame, profile):
-            keys = [
-                (profile, scope, sharing, of) if of != _NOTHING else None
-                for (scope, sharing), of in zip(_KEPT, of_kinds, strict=True)
-            ]
-            if not any(keys):
-                keys[0] = (profile, *_KEPT[0], _NOTHING)
             looked_at = self._first_look(frame, profile, prepared, kinds, keys, key=key)
             if looked_at is not None:
                 return looked_at
-            parts = [self._part(each, frame, kind) for each, kind in zip(keys, kinds, strict=True) if each is not None]
+            parts = [self._part(each, frame, kind) for each, kind in zip(keys, kinds.values(), strict=True)]
             nodes = frame.cluster.nodes
             cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self._accelerator, nodes=nodes)
         return cache
 
-    def _part(self, key: _PartKey, frame: Frame, prepared: Prepared) -> _Answers:
+    def _part(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers:
         part = self._known_part(key, frame)
         if part is None:
-            _, scope, sharing, _ = key
-            part = self._parts[key] = _Answers(
-                frame, prepared, scope, shared=sharing == _SHARED, accelerator=self._accelerator
-            )
+            part = self._parts[key] = self._answers(key, frame, kind)
         return part
+
+    def _answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers:
+        scope, sharing = _KEPT[key[1]]
+        return _Answers(frame, kind, scope, shared=sharing == _SHARED, accelerator=self._accelerator)
 
     def _known_part(self, key: _PartKey, frame: Frame) -> _Answers | None:
         part = self._parts.get(key)
@@ -659,8 +669,8 @@ class TemplateCaches:
         frame: Frame,
         profile: Profile,
         prepared: Prepared,
-        kinds: Sequence[Prepared],
-        keys: Sequence[_PartKey | None],
+        kinds: Mapping[int, _Kind],
+        keys: Sequence[_PartKey],
         *,
         key: Hashable,
     ) -> TemplateCache | None:
@@ -670,20 +680,22 @@ class TemplateCaches:
         some requests is only looked at, if a compiled loop can do that and all else about it is kept for others. The
         second one is kept.
         """
-        kernels, of_requests = self._accelerator.kernels, keys[_BY_REQUESTS]
-        if kernels is None or of_requests is None or of_requests in self._parts or not self._is_new(hash(key)):
-            return None
-        fused = FusedResources.of_all(kinds[_BY_REQUESTS].filters, kinds[_BY_REQUESTS].scores)
-        if fused is None:
+        kernels, by_requests = self._accelerator.kernels, kinds.get(_BY_REQUESTS)
+        if kernels is None or by_requests is None:
             return None
         others: list[_Answers] = []
-        for kind, each in enumerate(keys):
-            if each is None or kind == _BY_REQUESTS:
+        if any(each in self._parts for each in keys if each[1] == _BY_REQUESTS) or not self._is_new(hash(key)):
+            return None
+        fused = FusedResources.of_all(by_requests.filters, by_requests.scores)
+        if fused is None:
+            return None
+        for each, (number, kind) in zip(keys, kinds.items(), strict=True):
+            if number == _BY_REQUESTS:
                 continue
             part = self._known_part(each, frame)
-            if part is None and kind < _ROW:
-                part = self._static_answers(each, frame, kinds[kind])
-            if part is None or (kind > _BY_REQUESTS and part.scores):
+            if part is None and number < _ROW:
+                part = self._static_answers(each, frame, kind)
+            if part is None or (number > _BY_REQUESTS and part.scores):
                 return None  # sums are rounded in the order of the kinds
             others.append(part)
         size = frame.cluster.nodes.size
@@ -697,11 +709,11 @@ class TemplateCaches:
         nodes = frame.cluster.nodes
         return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
 
-    def _static_answers(self, key: _PartKey, frame: Frame, prepared: Prepared) -> _Answers | None:
+    def _static_answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""
         if self._is_new(hash(key)):
-            return self._answers_now.of(frame, prepared, key, self._accelerator)
-        part = self._part(key, frame, prepared)
+            return self._answers_now.of(frame, kind, key, self._answers)
+        part = self._part(key, frame, kind)
         self._held.set(key, part)  # none of the templates that share it may be kept
         return part
 
@@ -719,12 +731,12 @@ def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
     return key[0].size * _TIMES_ENCODED + cache.bytes
 
 
-def key_of(prepared: Prepared, template: PodTemplate, profile: Profile) -> tuple[Hashable, ...]:
+def _keys(kinds: Mapping[int, _Kind], profile: Profile) -> list[_PartKey]:
+    return [(profile, number, kind.key) for number, kind in (kinds or _NO_PLUGINS).items()]
+
+
+def _key_of(prepared: Prepared, of_kinds: Sequence[_PartKey]) -> tuple[Hashable, ...]:
     """Return a value that is equal for templates with equal results of all cached plugins on every node."""
-    return _key_of(prepared, [of.key(template) for of in prepared.by_kind()], profile)
-
-
-def _key_of(prepared: Prepared, of_kinds: Sequence[Hashable], profile: Profile) -> tuple[Hashable, ...]:
     # live plugins are in the key because the profile's that have nothing to do for a template are not asked
     live = tuple(map(id, prepared.live_filters)), tuple(map(id, prepared.live_scores))
-    return profile, prepared.rejected, live, *of_kinds
+    return prepared.rejected, live, *of_kinds

@@ -36,7 +36,7 @@ class NodeResourcesBalancedAllocation(Score):
         amounts = [(name, requests.get(name, 0)) for name, _ in self.resources]
         if not any(amount for _, amount in amounts):
             return SKIP
-        added = tuple([(name, amount) for name, amount in amounts if amount or not is_scalar(name)])
+        added = tuple([item for item in amounts if item[1] or not is_scalar(item[0])])
         return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray | FloatArray:

@@ -25,6 +25,8 @@ def wanted(frame: Frame) -> Wanted:
     for resource in devices.shared():
         if resource + SHARE_SUFFIX in template.requests:
             devices.table(resource)
+    if not devices.tables:
+        return ()
     asks = ((table, ask_of(template, table.resource)) for table in devices.tables.values())
     return tuple((table, ask) for table, ask in asks if ask.devices)
 

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_sele
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.requests import NATIVE
 from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
 from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
@@ -142,7 +143,10 @@ class DynamicResources(Filter, Score):
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return whether pods of the template name claims, or request what a DeviceClass may provide."""
-        return bool(template.spec.resource_claims) or any(map(may_be_provided, template.requests))
+        if template.spec.resource_claims:
+            return True
+        requests = template.requests
+        return not NATIVE.issuperset(requests) and any(map(may_be_provided, requests))
 
     may_score = may_filter
 

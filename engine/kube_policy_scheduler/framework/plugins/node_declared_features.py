@@ -41,7 +41,8 @@ def needed_features(spec: objects.PodSpec) -> frozenset[str]:
     """Return the features of a node that the pod's spec implies (1.36 knows two that bear on scheduling)."""
     needed = set()
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    if any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_policy_rules or ()):
+    rules = [rule for c in containers if c.restart_policy_rules for rule in c.restart_policy_rules]
+    if rules and any(rule.action == "RestartAllContainers" for rule in rules):
         needed.add(RESTART_ALL_CONTAINERS)
     if spec.host_network and spec.host_users is False:
         needed.add(USER_NAMESPACES_HOST_NETWORK)

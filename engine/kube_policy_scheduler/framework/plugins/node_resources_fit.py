@@ -10,6 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.requests import NATIVE
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, Scope
@@ -61,7 +62,7 @@ class NodeResourcesFit(Filter):
         if ignored := frame.cluster.ignored_resources:
             amounts = tuple(item for item in amounts if item[0] not in ignored)
         missing = [name for name, _ in amounts if name not in counted]
-        provided = [name for name, _ in amounts if may_be_provided(name)]
+        provided = [name for name, _ in amounts if name not in NATIVE and may_be_provided(name)]
         if not missing and not provided:
             wanted = Wanted(amounts)
             return Ready(wanted, key=wanted)
@@ -77,11 +78,8 @@ class NodeResourcesFit(Filter):
     def _amounts(self, template: PodTemplate) -> Amounts:
         known: Amounts | None = template.memo.get(self.name)
         if known is None:
-            known = template.memo[self.name] = tuple(
-                (name, template.requests[name])
-                for name in sorted(template.requests, key=_native_first)
-                if name != "pods"
-            )
+            found = [item for item in template.requests.items() if item[0] != "pods"]
+            known = template.memo[self.name] = tuple(sorted(found, key=_native_first))
         return known
 
     def filter(self, frame: Frame, state: Wanted) -> BoolArray:
@@ -150,5 +148,5 @@ def _insufficient(resource: str) -> str:
     return f"Insufficient {resource}"
 
 
-def _native_first(resource: str) -> tuple[bool, str]:
-    return resource not in ("cpu", "memory", "ephemeral-storage"), resource
+def _native_first(item: tuple[str, int]) -> tuple[bool, str]:
+    return item[0] not in ("cpu", "memory", "ephemeral-storage"), item[0]

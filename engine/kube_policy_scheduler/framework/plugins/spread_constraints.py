@@ -20,7 +20,14 @@ from kube_policy_scheduler.cluster.node_selectors import required_nodes
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.selectors import Expression, Selector, SelectorError, equality, label_selector
+from kube_policy_scheduler.cluster.selectors import (
+    EVERYTHING,
+    Expression,
+    Selector,
+    SelectorError,
+    equality,
+    label_selector,
+)
 from kube_policy_scheduler.cluster.taints import taint_sets, untolerated_hard
 from kube_policy_scheduler.framework.frame import Frame
 
@@ -130,10 +137,12 @@ def default_constraints(
         SelectorError: a selector is not valid.
     """
     selector = default_selector(template, cluster)
+    if selector.empty:
+        return ()
     key = ("default-constraints", action)
     known: tuple[object, Selector, tuple[SpreadConstraint, ...]] | None = template.memo.get(key)
     if known is None or known[0] is not defaults or known[1] is not selector:
-        found = compile_constraints(defaults, labels=template.labels, action=action) if not selector.empty else ()
+        found = compile_constraints(defaults, labels=template.labels, action=action)
         known = (defaults, selector, tuple(msgspec.structs.replace(c, selector=selector) for c in found))
         template.memo[key] = known
     return known[2]
@@ -155,7 +164,7 @@ def default_selector(template: PodTemplate, cluster: Cluster) -> Selector:
         chosen = service.spec.selector
         if chosen is not None and chosen.items() <= template.labels.items():
             labels |= chosen
-    selector = _with_controller(labels, declared)
+    selector = _with_controller(labels, declared) if labels or declared is not None else EVERYTHING
     template.memo["default-selector"] = (cluster, services_version, declared, selector)
     return selector
 
