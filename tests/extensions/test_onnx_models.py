@@ -16,6 +16,7 @@ from kube_policy_scheduler.builtins.environment import environment, install_exte
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.extensions import onnx_models
 from kube_policy_scheduler.extensions.onnx_models import FOLDER_VARIABLE, find_model
+from kube_policy_scheduler.installation import command_for
 from kube_policy_scheduler.policy.policy_set import load
 
 pytest.importorskip("onnxruntime")
@@ -109,4 +110,4 @@ def test_without_onnxruntime_the_error_says_what_to_install(folder: Path, monkey
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     (found,) = problems('score model("second.onnx", 1, 1)\n')
     assert found[0] == "`model` needs onnxruntime"
-    assert found[1].startswith('pip install "kube-policy-scheduler[onnx]", or build the image with')
+    assert found[1].startswith(f"run {command_for('onnx')}, or build the image with")

@@ -79,7 +79,9 @@ def test_without_matplotlib_the_error_names_what_to_install(monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert not can_draw()
-    assert CHARTS["bar"]().__html__() == "<p>Not drawn: plots need matplotlib: pip install matplotlib.</p>"
+    assert CHARTS["bar"]().__html__() == (
+        "<p>Not drawn: plots need matplotlib, which the extra `reports` installs.</p>"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

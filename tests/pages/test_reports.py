@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.installation import command_for
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from tests.fakes.browser import Browser
 
@@ -150,7 +151,8 @@ def test_without_matplotlib_reports_have_all_but_plots_and_say_what_to_install(
     assert run([*EVERY[command], "--html", "report.html"]) == (0 if command == "simulate" else 1)
     done = capsys.readouterr()
     assert len(done.out.splitlines()) > 2
-    assert "report.html has no plots: plots need matplotlib: pip install matplotlib" in done.err
+    advice = f"which the extra `reports` installs: run {command_for('reports')}"
+    assert f"report.html has no plots: plots need matplotlib, {advice}" in done.err
     text = (folder / "report.html").read_text()
     assert "Not drawn: plots need matplotlib" in text
     assert "<svg" not in text

@@ -5,7 +5,7 @@ import { LanguageClient, type LanguageClientOptions, type ServerOptions } from "
 
 import { findServer } from "./find";
 
-const INSTALL = "pip install 'kube-policy-scheduler[lsp]'";
+const INSTALL = "pipx install 'kube-policy-scheduler[lsp]'";
 const TOLD = "policy.toldWhatToInstall";
 
 let client: LanguageClient | undefined;

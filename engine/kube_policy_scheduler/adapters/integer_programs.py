@@ -14,7 +14,6 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-ADVICE = "pip install 'kube-policy-scheduler[exact]'"
 _SOLVED = ("kOptimal", "kTimeLimit", "kInterrupt", "kIterationLimit", "kSolutionLimit", "kObjectiveBound")
 
 

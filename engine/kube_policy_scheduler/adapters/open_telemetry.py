@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kube_policy_scheduler.installation import command_for
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-ADVICE = 'traces need OpenTelemetry: pip install "kube-policy-scheduler[tracing]"'
 TRACES_PATH = "/v1/traces"
 MOST_WAITING_SPANS = 8192
 """In memory until they are sent, about 1 KB each."""
@@ -67,7 +68,7 @@ class SpanExporter:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError as error:
-            raise TracingUnavailable(ADVICE) from error
+            raise TracingUnavailable(f"traces need OpenTelemetry: run {command_for('tracing')}") from error
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs an error per batch
         self._ids = _trace_ids()
         resource = Resource.create(

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kube_policy_scheduler.installation import command_for
+
 if TYPE_CHECKING:
     import optuna
 
-ADVICE = "install the extra `tune`: pip install 'kube-policy-scheduler[tune]'"
 _STUDY = "tune"
 _FINGERPRINT, _COSTS, _VALUES = "fingerprint", "costs", "values"
 _MOST_BYTES = 64 * 1024 * 1024
@@ -118,7 +119,7 @@ def _study(file: Path | None, *, fingerprint: str) -> optuna.Study:
             import optuna
             from optuna.storages.journal import JournalFileBackend
     except ImportError as error:
-        raise OptimizerError(f"Optuna is not installed: {ADVICE}") from error
+        raise OptimizerError(f"Optuna is not installed: run {command_for('tune')}") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with _quiet():
         if file is None:

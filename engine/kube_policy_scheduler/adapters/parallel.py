@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-ADVICE = "install the extra `tune`: pip install 'kube-policy-scheduler[tune]'"
+from kube_policy_scheduler.installation import command_for
+
 PROCESSES, RAY, DASK = BACKENDS = ("processes", "ray", "dask")
 _T = TypeVar("_T")
 
@@ -33,7 +34,7 @@ def workers(backend: str, *, jobs: int, address: str | None = None) -> Iterator[
     try:
         import joblib
     except ImportError as error:
-        raise ParallelError(f"joblib is not installed: {ADVICE}") from error
+        raise ParallelError(f"joblib is not installed: run {command_for('tune')}") from error
     client = None
     try:
         if backend == RAY:
@@ -47,8 +48,7 @@ def workers(backend: str, *, jobs: int, address: str | None = None) -> Iterator[
 
             client = Client(address, processes=True) if address is None else Client(address)
     except ImportError as error:
-        extra = f"tune-{backend}"
-        raise ParallelError(f"{backend} is not installed: pip install 'kube-policy-scheduler[{extra}]'") from error
+        raise ParallelError(f"{backend} is not installed: run {command_for(f'tune-{backend}')}") from error
     except Exception as error:  # each of them has its own
         raise ParallelError(f"{backend} {address or ''}: {str(error).splitlines()[0]}") from error
 

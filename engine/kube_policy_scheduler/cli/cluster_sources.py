@@ -396,10 +396,11 @@ def write_page(path: Path, text: str, *, plots: bool = False) -> None:
     """
     files.replace_file(path, text)
     if plots:
-        from kube_policy_scheduler.pages.charts import ADVICE, can_draw
+        from kube_policy_scheduler.installation import command_for
+        from kube_policy_scheduler.pages.charts import NEEDS, can_draw
 
         if not can_draw():
-            say(f"policyctl: {path} has no plots: {ADVICE}", err=True)
+            say(f"policyctl: {path} has no plots: {NEEDS}: run {command_for('reports')}", err=True)
 
 
 @dataclass(frozen=True, slots=True)

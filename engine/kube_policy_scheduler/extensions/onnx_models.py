@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.installation import command_for
 from kube_policy_scheduler.lang.signature import MaybeNumber, TypeSpec, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
@@ -25,10 +26,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "POLICY_SCHEDULER_MODELS"
 DEFAULT_FOLDER = "/etc/policy-scheduler/models"
-ADVICE = (
-    '`model` needs onnxruntime; pip install "kube-policy-scheduler[onnx]", or build the image with'
-    " `--build-arg EXTRAS=onnx`"
-)
 MAX_BYTES = 16 << 20
 MAX_INPUTS = 64
 TRIAL_ROWS = 1000
@@ -129,7 +126,8 @@ def read_session(path: str, name: str) -> Session:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ValueError(ADVICE) from error
+        advice = f"run {command_for('onnx')}, or build the image with `--build-arg EXTRAS=onnx`"
+        raise ValueError(f"`model` needs onnxruntime; {advice}") from error
     content, stamp = _read(path, name)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

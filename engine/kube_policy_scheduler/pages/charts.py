@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ADVICE = "plots need matplotlib: pip install matplotlib"
+NEEDS = "plots need matplotlib, which the extra `reports` installs"
 _SERIES = ("#2563eb", "#c2610c", "#0f8a6d", "#b8326f", "#7c4ddb", "#6b7280")
 _STAND_INS = tuple(f"#0100{number:02x}" for number in range(1, len(_SERIES) + 1))
 """What matplotlib draws series with; afterwards each becomes `var(--series-N)`."""
@@ -55,7 +55,7 @@ class Chart:
 
     def __html__(self) -> str:
         """Return the SVG element, or what to install."""
-        return self.svg or f"<p>Not drawn: {ADVICE}.</p>"
+        return self.svg or f"<p>Not drawn: {NEEDS}.</p>"
 
 
 def can_draw() -> bool:

@@ -43,7 +43,7 @@ The scheduling cycle decides every pod, with the policies and metrics that you g
 that follows from resources alone. The command changes nothing in the cluster. Ctrl-C prints what is known so far.
 
 \b
-With the extra `exact` (pip install 'kube-policy-scheduler[exact]'), the bounds are closer, and --pending finds the
+With the extra `exact` (`policyctl version` says how to add it), the bounds are closer, and --pending finds the
 cheapest mix of several shapes of nodes.
 
 \b

@@ -35,7 +35,9 @@ def command(stdio: bool) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
-        advice = "pip install 'kube-policy-scheduler[lsp]'"
-        raise click.ClickException(f"the language server needs the package {error.name}: run {advice}") from error
+        from kube_policy_scheduler.installation import command_for
+
+        message = f"the language server needs the package {error.name}: run {command_for('lsp')}"
+        raise click.ClickException(message) from error
     serve(environment(), owner_of=owned.owner_of if owned is not None else None)
     return 0

@@ -57,7 +57,7 @@ in place, local storage and pods without a controller are respected.
 
 \b
 --for and --pending search greedily, and print a bound: no plan has fewer moves. With the extra `exact`
-(pip install 'kube-policy-scheduler[exact]'), a solver finds the fewest moves in clusters that are small enough.
+(`policyctl version` says how to add it), a solver finds the fewest moves in clusters that are small enough.
 
 \b
 Exit codes: 0 no pod is to be moved, or all were evicted; 1 pods are to be moved (without --apply), or some could not

@@ -215,11 +215,12 @@ def _write_shares(path: Path, results: Sequence[Result], scenario: Scenario) -> 
     if path.suffix.lower() == ".csv":
         files.replace_file(path, shares_csv(results))
         return
-    from kube_policy_scheduler.pages.charts import ADVICE, can_draw
+    from kube_policy_scheduler.installation import command_for
+    from kube_policy_scheduler.pages.charts import NEEDS, can_draw
     from kube_policy_scheduler.pages.simulation import shares_drawing
 
     if not can_draw():
-        raise click.ClickException(f"{path}: {ADVICE}")
+        raise click.ClickException(f"{path}: {NEEDS}: run {command_for('reports')}")
     files.replace_file(path, shares_drawing(data(results, scenario)))
 
 
