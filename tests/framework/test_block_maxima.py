@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
 from kube_policy_scheduler.framework.choice import TieBreak
 
@@ -24,12 +26,13 @@ from kube_policy_scheduler.framework.choice import TieBreak
         st.tuples(st.integers(-3, 300), st.dictionaries(st.integers(0, 5_000), st.integers(-1, 3), max_size=9)),
         max_size=8,
     ),
+    compiled=st.booleans(),
 )
 def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
-    size: int, changes: list[tuple[int, dict[int, int]]]
+    size: int, changes: list[tuple[int, dict[int, int]]], compiled: bool
 ) -> None:
     totals = np.arange(size) % 3.0
-    maxima = BlockMaxima(totals)
+    maxima = BlockMaxima(totals, Accelerator(compile_kernels().kernels) if compiled else None)
     for more, written in changes:
         before, size = size, max(1, size + more)
         values = {row % size: -np.inf if total < 0 else float(total) for row, total in written.items()}
@@ -51,6 +54,41 @@ def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
             assert (tied.rows().tolist(), len(tied)) == (expected.tolist(), len(expected))
 
 
+@settings(max_examples=60)
+@given(
+    size=st.integers(1, 300),
+    writes=st.lists(
+        st.dictionaries(st.integers(0, 299), st.sampled_from([-np.inf, -0.0, 0.0, 1.0, 2.0, np.nan]), max_size=40),
+        max_size=6,
+    ),
+    one_by_one=st.booleans(),
+)
+def test_compiled_writes_leave_the_same_as_array_passes(
+    size: int, writes: list[dict[int, float]], one_by_one: bool
+) -> None:
+    compiled, plain = (
+        BlockMaxima(np.arange(size) % 3.0, accelerator)
+        for accelerator in (Accelerator(compile_kernels().kernels), Accelerator())
+    )
+    for written in writes:
+        values = {row % size: total for row, total in written.items()}
+        if not values:
+            continue
+        rows, totals = np.array(list(values), np.int64), np.array(list(values.values()))
+        for maxima in (compiled, plain):
+            maxima.write(rows, totals, size=size)
+            if one_by_one:
+                maxima.write_one(0, 2.0)
+
+        np.testing.assert_array_equal(compiled.of_blocks(), plain.of_blocks())
+        np.testing.assert_array_equal(compiled.totals(np.arange(size)), plain.totals(np.arange(size)))
+        if compiled.highest == compiled.highest:
+            assert (compiled.best().rows().tolist(), len(compiled.best())) == (
+                plain.best().rows().tolist(),
+                len(plain.best()),
+            )
+
+
 NUMBERS = st.sampled_from([-np.inf, 0.0, 0.1, 0.30000000000000004, 0.3, 7.0])
 """Two of them are equal once 100 is added."""
 
@@ -61,14 +99,21 @@ NUMBERS = st.sampled_from([-np.inf, 0.0, 0.1, 0.30000000000000004, 0.3, 7.0])
     scores=st.lists(st.sampled_from([0.0, 100.0, 33.3]), min_size=3, max_size=3),
     written=st.lists(st.dictionaries(st.integers(0, 5_000), NUMBERS, max_size=9), max_size=4),
     block=st.sampled_from([1, 4, 128]),
+    compiled=st.booleans(),
 )
 def test_scores_by_domain_are_added_as_to_each_row(
-    rows: list[tuple[int, float]], scores: list[float], written: list[dict[int, float]], block: int
+    rows: list[tuple[int, float]],
+    scores: list[float],
+    written: list[dict[int, float]],
+    block: int,
+    compiled: bool,
 ) -> None:
     index = np.array([domain for domain, _ in rows], np.intp)  # 3: no domain
     totals, of_domains = np.array([total for _, total in rows]), np.array([*scores, 0.0, 0.0])
     domains = Topology("zone", object(), 3, index, np.where(index == 3, 4, index), None)
-    maxima = DomainMaxima(totals, DomainBlocks(domains, block=block))
+    maxima = DomainMaxima(
+        totals, DomainBlocks(domains, block=block), Accelerator(compile_kernels().kernels) if compiled else None
+    )
     for changes in [{}, *written]:
         values = {row % len(rows): total for row, total in changes.items()}
         changed = np.array(list(values), np.int64)

@@ -291,8 +291,8 @@ def test_combined_totals_equal_sums(rows: list[tuple[bool, bool, float]]) -> Non
     totals = np.array([row[2] for row in rows], np.float64)
     ok = np.empty(len(rows), np.bool_)
 
-    combined = BlockMaxima.room(len(rows))
-    count = combined.combine(kernels, (first_ok, totals), (second_ok, totals), ok=ok)
+    combined = BlockMaxima.room(len(rows), Accelerator(kernels))
+    count = combined.combine((first_ok, totals), (second_ok, totals), ok=ok)
 
     wanted = BlockMaxima(np.where(first_ok & second_ok, totals + totals, -np.inf))
     assert ok.tolist() == (first_ok & second_ok).tolist()

@@ -60,6 +60,7 @@ class CompiledKernels(msgspec.Struct, frozen=True):
 
     score_resources: Callable[..., None]
     combine: Callable[..., int]
+    write: Callable[..., None]
 
 
 class Numba(msgspec.Struct, frozen=True):
@@ -148,12 +149,14 @@ def _check(kernels: CompiledKernels) -> None:
     columns = [first + step * np.arange(8) for first, step in _CHECKED_COLUMNS]
     amounts, weights = np.array([500, 1 << 20, LEAST_ALLOCATED, 500, 1 << 20, 1, 1, 500, 1 << 20]), np.array([1.0, 2.0])
     results = []
-    for run in (kernels, CompiledKernels(_score_resources, _combine)):
+    for run in (kernels, CompiledKernels(_score_resources, _combine, _write)):
         ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
         run.score_resources(ok, totals, *columns, amounts, weights)
         both, sums, maxima, counts = np.zeros(8, dtype=bool), np.zeros(8), np.zeros(2), np.zeros(2, dtype=np.int64)
         passing = run.combine(ok, totals, ok[::-1].copy(), totals[::-1].copy(), both, sums, maxima, counts)
         results.append([passing, *(array.tolist() for array in (ok, totals, both, sums, maxima, counts))])
+        run.write(np.array([0, 5]), np.array([-np.inf, 400.0]), sums, maxima, counts)
+        results[-1] += [array.tolist() for array in (sums, maxima, counts)]
     if results[0] != results[1]:
         raise ValueError("its results differ from those of NumPy")
 
@@ -165,7 +168,8 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     score_resources = numba.njit(f"void({bools}, {floats}, {columns}, {ints}, {floats})", **kernel)(_score_resources)
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
-    return CompiledKernels(score_resources, combine)
+    write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
+    return CompiledKernels(score_resources, combine, write)
 
 
 def _score_resources(
@@ -304,3 +308,43 @@ def _combine(
                 tied += total[i] == highest
         maxima[block], counts[block] = highest, tied
     return passing
+
+
+def _write(rows: Ints, values: Floats, totals: Floats, maxima: Floats, counts: Ints) -> None:
+    """See `Kernels.write`.
+
+    A block whose highest total is gone has a count of 0 until the end, when it is searched. Until then no total there
+    is as high as the highest one was.
+    """
+    size = len(totals) // len(maxima)
+    for i in range(len(rows)):
+        row, total = rows[i], values[i]
+        before, block = totals[row], row // size
+        totals[row] = total
+        highest = maxima[block]
+        if total != total or highest != highest:  # NaN is higher than any number
+            maxima[block], counts[block] = np.nan, 0
+        elif before == total:
+            continue
+        elif total > highest:
+            maxima[block], counts[block] = total, 1
+        elif total == highest:
+            counts[block] += 1
+        elif before == highest:
+            counts[block] -= 1
+    for i in range(len(rows)):
+        block = rows[i] // size
+        if counts[block] != 0:
+            continue
+        of_block = totals[block * size : (block + 1) * size]
+        bits, top, unknown = of_block.view(np.int64), np.int64(-_LARGEST - 1), 0
+        for j in range(size):  # see `_combine`
+            unknown += of_block[j] != of_block[j]
+            top = max(top, bits[j] ^ ((bits[j] >> 63) & _LARGEST))
+        if unknown == 0:
+            highest, tied = np.int64(top ^ ((top >> 63) & _LARGEST)).view(np.float64), 0
+            for j in range(size):
+                tied += of_block[j] == highest
+            maxima[block], counts[block] = highest, tied
+        else:
+            maxima[block] = np.nan

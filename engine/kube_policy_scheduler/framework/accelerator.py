@@ -69,6 +69,19 @@ class Kernels(Protocol):
             counts: is written, `int64[blocks]`: the rows of the block that have it.
         """
 
+    def write(
+        self, rows: IntArray, values: FloatArray, totals: FloatArray, maxima: FloatArray, counts: IntArray, /
+    ) -> None:
+        """Set the totals of some rows, and what is known of their blocks.
+
+        Args:
+            rows: `int64[rows]`
+            values: their totals, `float64[rows]`: -inf where a row is excluded.
+            totals: is written, as by `combine`.
+            maxima: is written, likewise.
+            counts: is written, likewise.
+        """
+
 
 class Accelerator:
     """Where the compiled loops are, once there are any: they are compiled while the scheduler runs."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
-from kube_policy_scheduler.framework.accelerator import Kernels
+from kube_policy_scheduler.framework.accelerator import Accelerator
 
 _ROWS = 128
 """Rows of one block. Each changed row costs a look at its block, each decision one at all maxima."""
@@ -19,8 +19,9 @@ _FEWEST_ROWS = 16
 class BlockMaxima:
     """Totals of all rows; -inf where a row is excluded."""
 
-    def __init__(self, totals: FloatArray, *, rows: int = _ROWS) -> None:
+    def __init__(self, totals: FloatArray, accelerator: Accelerator | None = None, *, rows: int = _ROWS) -> None:
         """Start with `totals`, `float64[rows]`; `rows` are those of one block, a power of two."""
+        self._accelerator = accelerator or Accelerator()
         self._rows = rows
         self._size = 0
         self._totals: FloatArray
@@ -29,9 +30,10 @@ class BlockMaxima:
         self._set_all(totals)
 
     @classmethod
-    def room(cls, size: int) -> BlockMaxima:
+    def room(cls, size: int, accelerator: Accelerator) -> BlockMaxima:
         """Return totals for so many rows that `combine` writes."""
         self = cls.__new__(cls)
+        self._accelerator = accelerator
         self._rows = _ROWS
         self._stale = set()
         self._size = size
@@ -42,7 +44,6 @@ class BlockMaxima:
 
     def combine(
         self,
-        kernels: Kernels,
         first: tuple[BoolArray, FloatArray],
         second: tuple[BoolArray, FloatArray],
         *,
@@ -53,6 +54,8 @@ class BlockMaxima:
         first, second: which rows are included, `bool[rows]`, and the totals, `float64[rows]`.
         """
         self._stale.clear()
+        kernels = self._accelerator.kernels
+        assert kernels is not None
         return kernels.combine(*first, *second, ok, self._totals, self._maxima, self._counts)
 
     @property
@@ -82,8 +85,12 @@ class BlockMaxima:
             grown[rows] = totals
             self._set_all(grown)
             return
-        self._totals[rows] = totals
-        self._stale.update((rows // self._rows).tolist())
+        kernels = self._accelerator.kernels
+        if kernels is not None:
+            kernels.write(rows, totals, self._totals, self._maxima, self._counts)
+        else:
+            self._totals[rows] = totals
+            self._stale.update((rows // self._rows).tolist())
         if size < self._size:
             self._totals[size : self._size] = -np.inf
             self._stale.update(range(size // self._rows, (self._size - 1) // self._rows + 1))
@@ -236,12 +243,12 @@ def _domain_blocks(domains: Topology) -> DomainBlocks | None:
 class DomainMaxima:
     """Totals of all rows, to which a score by domain is added when the highest is sought; -inf for excluded rows."""
 
-    def __init__(self, totals: FloatArray, blocks: DomainBlocks) -> None:
+    def __init__(self, totals: FloatArray, blocks: DomainBlocks, accelerator: Accelerator | None = None) -> None:
         """Start with `totals`, `float64[rows]`."""
         placed = np.full(len(blocks.row), -np.inf)
         placed[blocks.place] = totals
         self._blocks = blocks
-        self._maxima = BlockMaxima(placed, rows=blocks.block)
+        self._maxima = BlockMaxima(placed, accelerator, rows=blocks.block)
 
     def write(self, rows: IntArray, totals: FloatArray, *, size: int) -> None:
         """Set the totals of some rows; their number stays."""

@@ -109,8 +109,9 @@ class Cycle:
         """
         _keep_freed_memory()
         self._seed = seed
+        accelerator = accelerator or Accelerator()
         self._kept = TemplateCaches(accelerator, max_bytes=cache_bytes // 2)
-        self._rankings = Rankings(max_bytes=cache_bytes // 2)
+        self._rankings = Rankings(accelerator, max_bytes=cache_bytes // 2)
         self._refusals, self._victims = KeptRefusals(), KeptVictims()
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, Rows
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
     DomainBlocks,
@@ -240,8 +241,11 @@ def _numbers(flags: NDArray[np.uint8]) -> tuple[int, int]:
 class RankedTotals:
     """The totals of one template's feasible nodes."""
 
-    def __init__(self, layers: Sequence[_Layer], by_domain: tuple[ScoresByDomain, float] | None) -> None:
+    def __init__(
+        self, layers: Sequence[_Layer], by_domain: tuple[ScoresByDomain, float] | None, accelerator: Accelerator
+    ) -> None:
         self._layers = layers
+        self._accelerator = accelerator
         self._by_domain = by_domain
         self._read = -1
         """The position in the journal of the template cache."""
@@ -277,7 +281,11 @@ class RankedTotals:
         self._blocks = blocks
         if renewed:
             totals = self._totals(cache, ALL_ROWS)
-            self._maxima = BlockMaxima(totals) if blocks is None else DomainMaxima(totals, blocks)
+            self._maxima = (
+                BlockMaxima(totals, self._accelerator)
+                if blocks is None
+                else DomainMaxima(totals, blocks, self._accelerator)
+            )
         else:
             self._write(cache, set().union(*(rows for rows in found if rows is not None)))
         if isinstance(self._maxima, BlockMaxima):
@@ -317,7 +325,8 @@ class RankedTotals:
 class Rankings:
     """The recently used ranked totals."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, accelerator: Accelerator, *, max_bytes: int = MAX_BYTES) -> None:
+        self._accelerator = accelerator
         self._max_bytes = max_bytes
         self._kept: OrderedDict[Hashable, tuple[ReferenceType[TemplateCache], RankedTotals]] = OrderedDict()
         self._requests = 0
@@ -346,7 +355,7 @@ class Rankings:
                     by_domain = plugin, weight
                 else:
                     layers.append(_Compared(plugin, weight, prepared))
-            found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain)
+            found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain, self._accelerator)
         self._kept.move_to_end(key)
         found[1].used = self._requests
         return found[1].best(frame, cache, constant=constant)

@@ -510,13 +510,13 @@ class TemplateCache:
         kernels = self._accelerator.kernels
         if kernels is not None and len(self._parts) > 1:
             *others, last = self._parts
-            self.ok, self.maxima = np.empty(len(last.ok), np.bool_), BlockMaxima.room(len(last.ok))
-            self.count = self.maxima.combine(kernels, _added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok)
+            self.ok, self.maxima = np.empty(len(last.ok), np.bool_), BlockMaxima.room(len(last.ok), self._accelerator)
+            self.count = self.maxima.combine(_added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok)
         else:
             ok, totals = self._sums(ALL_ROWS)
             self.ok = ok.copy()
             self.count = int(np.count_nonzero(ok))
-            self.maxima = BlockMaxima(totals)
+            self.maxima = BlockMaxima(totals, self._accelerator)
         self.changes.note_all()
         self._passing = None
 
@@ -559,11 +559,11 @@ class TemplateCache:
 class _Columns:
     """Columns for one look at all nodes, written again by the next one: memory in use is faster than fresh memory."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, accelerator: Accelerator) -> None:
         self.ok: BoolArray = np.empty(size, np.bool_)
         self.fitting: BoolArray = np.empty(size, np.bool_)
         self.base: FloatArray = np.empty(size)
-        self.maxima = BlockMaxima.room(size)
+        self.maxima = BlockMaxima.room(size, accelerator)
         self.everywhere: BoolArray = np.ones(size, np.bool_)
         self.nothing: FloatArray = np.zeros(size)
 
@@ -619,7 +619,7 @@ class TemplateCaches:
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
         self._seen: OrderedDict[int, None] = OrderedDict()
         """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
-        self._columns = _Columns(0)
+        self._columns = _Columns(0, self._accelerator)
         self._answers_now = _AnswersNow()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
             most=_MAX_HELD, most_bytes=max_bytes // 8, size_of=lambda _, part: part.bytes
@@ -700,11 +700,11 @@ class TemplateCaches:
             others.append(part)
         size = frame.cluster.nodes.size
         if len(self._columns.ok) != size:
-            self._columns = _Columns(size)
+            self._columns = _Columns(size, self._accelerator)
         columns = self._columns
         fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
         first = _added(others, ALL_ROWS) if others else (columns.everywhere, columns.nothing)
-        count = columns.maxima.combine(kernels, first, (columns.fitting, columns.base), ok=columns.ok)
+        count = columns.maxima.combine(first, (columns.fitting, columns.base), ok=columns.ok)
         looked_at = _LookedAt(columns.ok, columns.maxima, count)
         nodes = frame.cluster.nodes
         return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
