@@ -107,8 +107,8 @@ class BlockMaxima:
             self._maxima[block], self._counts[block] = total, 1
         elif total == highest:
             self._counts[block] += 1
-        elif before == highest:
-            if self._counts.item(block) > 1:
+        elif not (before < highest and total < highest):  # also where one of them is NaN
+            if total < highest and self._counts.item(block) > 1:
                 self._counts[block] -= 1
             else:
                 self._stale.add(block)
