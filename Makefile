@@ -50,12 +50,13 @@ faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 
 moves: $(VENV)/.dev ## plan moves of pods on 10,000 random clusters, and see that none is ever undone; a failure prints its seed
 	@$(BIN)/python -m tests.tooling.random_moves --clusters 10000 --workers $(WORKERS) $(ARGS)
 
-reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas, the Helm chart
+reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas, editors' grammars, the Helm chart
 	@$(BIN)/python -m tests.lang.test_reference
 	@$(BIN)/python -m tests.deploy.test_operations
 	@$(BIN)/python -m tests.lang.test_parse_tables
 	@$(BIN)/python -m tests.daemon.test_configuration_schema
 	@$(BIN)/python -m tests.editor.test_textmate
+	@$(BIN)/python -m tests.editor.tree_sitter_parser
 	@$(BIN)/python -m tests.deploy.chart
 
 docs: $(VENV)/.dev ## build the site into build/docs, without a network; open build/docs/index.html

@@ -107,7 +107,7 @@ async def test_diagnostics_follow_the_text(client: LanguageClient, folder: Path)
 
 
 async def test_a_policy_that_the_editor_takes_for_yaml(client: LanguageClient, folder: Path) -> None:
-    # as the settings for Zed in editors/README.md have it
+    # of an editor that has no language of ours
     editor = Editor(client, folder / "card.policy", language="yaml")
     await until(client, editor.uri, ["P0102"])
     tokens = await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(editor.id))

@@ -117,9 +117,10 @@ def test_the_settings_in_the_manual_can_be_read() -> None:
     (helix,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     languages = {each["name"]: each for each in tomllib.loads(helix)["language"]}
     assert languages["policy"]["scope"] == textmate.SCOPE
-    (zed,) = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
-    assert zed["languages"]["YAML"]["language_servers"] == list(zed["lsp"])
-    assert zed["lsp"]["yaml-language-server"]["binary"] == {"path": "policyctl", "arguments": ["lsp"]}
+    first, second = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    servers = tomllib.loads((EDITORS / "zed" / "extension.toml").read_text(encoding="utf-8"))["language_servers"]
+    assert first["languages"]["YAML"]["language_servers"] == [*servers, "..."]
+    assert list(second["lsp"]) == list(servers)
 
 
 if __name__ == "__main__":
