@@ -79,6 +79,28 @@ def test_findings_follow_the_verdict_and_move_with_the_text(view: View) -> None:
     assert "> 1" not in view.run(lambda page: page.locator("#mine .cm-content").inner_text())
 
 
+def test_what_an_edit_does_not_change_is_not_drawn_again(view: View) -> None:
+    view.run(lambda page: write(page, "filter node.free.cpu > 2\nfilter node.free.cpu > 1\n"))
+    shows(view, "#problems", "follows from the other filters")
+    marks = """([said]) => {
+        const inside = document.querySelector("#mine").shadowRoot;
+        const shown = [...document.querySelectorAll("#problems li"), ...inside.querySelectorAll(".cm-lint-marker")];
+        if (said) for (const each of shown) each.kept = said;
+        return shown.map((each) => each.kept ?? "new");
+    }"""
+    assert len(view.run(lambda page: page.evaluate(marks, ["kept"]))) == 2
+    view.run(lambda page: page.keyboard.press("Control+Home"))
+    view.run(lambda page: page.keyboard.press("End"))
+    before = view.text("#mine .note")
+    view.run(lambda page: page.keyboard.type("5"))
+    view.run(lambda page: page.locator("#mine .note").first.filter(has_not_text=before).wait_for())
+    assert view.run(lambda page: page.evaluate(marks, [None])) == ["kept", "kept"]
+    shows(view, "#problems", "follows from the other filters")
+    view.run(lambda page: page.locator("#problems .fix").first.click())  # where the text is by now
+    shows(view, "#problems", "None.")
+    assert "> 25" in view.run(lambda page: page.locator("#mine .cm-content").inner_text())
+
+
 def test_lines_say_what_their_clauses_do(view: View) -> None:
     notes = view.texts("#mine .note")
     assert "refuses 1" in notes

@@ -476,3 +476,19 @@ def _packed(raw: bytes) -> str:
 def test_links_of_strangers_are_refused_with_a_sentence(data: str, text: str) -> None:
     with pytest.raises(RequestError, match=text):
         read_link(f"http://127.0.0.1:1/#share={data}")
+
+
+def test_findings_that_nobody_waits_for_end_between_two_rules() -> None:
+    asked = session()
+    calls = 0
+
+    def go_on() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise Superseded
+
+    with pytest.raises(Superseded):
+        asked.lint(asked.opened, go_on=go_on)
+    assert calls == 5
+    assert asked.lint(asked.opened) == session().lint(asked.opened)

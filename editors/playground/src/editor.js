@@ -3,7 +3,7 @@
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, toggleComment } from "@codemirror/commands";
 import { bracketMatching, HighlightStyle, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
-import { lintGutter, lintKeymap, nextDiagnostic, setDiagnostics } from "@codemirror/lint";
+import { forEachDiagnostic, lintGutter, lintKeymap, nextDiagnostic, setDiagnostics } from "@codemirror/lint";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
 import { EditorState, StateEffect, StateField } from "@codemirror/state";
 import {
@@ -171,6 +171,7 @@ export function createEditor(host, given) {
 
   async function complete(context) {
     const word = context.matchBefore(/[\w.-]*/);
+    if (!context.explicit && /^\d/.test(word?.text ?? "")) return null; // a number
     if (!context.explicit && !(word && word.from < word.to) && !/[".(]$/.test(context.state.sliceDoc(Math.max(0, context.pos - 1), context.pos))) return null;
     const found = await given.complete(context.pos);
     if (!found || !found.length || context.aborted) return null;
@@ -211,6 +212,7 @@ export function createEditor(host, given) {
   ];
   const fresh = (doc) => EditorState.create({ doc, extensions });
   const view = new EditorView({ root, parent: root, state: fresh("") });
+  let problems = []; // what is wrong with the present text
   let states = new Map(); // of files that are not shown, with their history
   let shown = null;
 
@@ -245,20 +247,35 @@ export function createEditor(host, given) {
         userEvent: "input.fix",
       });
     },
-    /** Show diagnostics: start, end, severity, message, code, fixes [{title, apply()}]. */
+    /**
+     * Show diagnostics: start, end, severity, message, code, fixes [{title, apply()}]. Those that are shown already,
+     * moved with the text, stay as they are: to draw the lines again would hold up the picture.
+     */
     setDiagnostics(found) {
       const length = view.state.doc.length;
-      view.dispatch(setDiagnostics(view.state, found.map((each) => ({
+      problems = found;
+      const wanted = found.map((each, at) => ({
+        at,
         from: Math.min(each.start, length),
         to: Math.min(Math.max(each.end, each.start), length),
         severity: each.severity === "information" ? "info" : each.severity,
         message: each.message,
         source: each.code,
-        actions: each.fixes.map((fix) => ({ name: fix.title, apply: () => fix.apply() })),
-      }))));
+        actions: each.fixes.map((fix, number) => ({ name: fix.title, apply: () => problems[at]?.fixes[number]?.apply() })),
+      }));
+      const said = (each, from, to) => JSON.stringify([each.at, from, to, each.severity, each.message, each.source, each.actions.map((action) => action.name)]);
+      const shown = new Set();
+      forEachDiagnostic(view.state, (each, from, to) => shown.add(said(each, from, to)));
+      if (shown.size === wanted.length && wanted.every((each) => shown.has(said(each, each.from, each.to)))) return;
+      view.dispatch(setDiagnostics(view.state, wanted));
     },
-    /** Write a note behind each line: line (from 1), text, kind. */
+    /** Write a note behind each line: line (from 1), text, kind. Those that are there already stay. */
     setNotes(found) {
+      const { doc } = view.state;
+      const shown = [];
+      for (let at = view.state.field(notes).iter(); at.value; at.next()) shown.push([doc.lineAt(at.from).number, at.value.spec.widget]);
+      const made = (note, [line, widget]) => note.line === line && note.text === widget.text && note.kind === widget.kind;
+      if (shown.length === found.length && found.every((note, at) => made(note, shown[at]))) return;
       view.dispatch({ effects: setNotes.of(found) });
     },
     focus: () => view.focus(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,6 +73,7 @@ def look_at(
     owner: Owner | None = None,
     before: Project | None = None,
     complete: bool = True,
+    go_on: Callable[[], None] = lambda: None,
 ) -> Project:
     """Check policies together, with the lint rules.
 
@@ -82,6 +83,7 @@ def look_at(
         owner: their author; None: the administrator.
         before: the look before this one: what did not change is not done again.
         complete: False: ask only the lint rules that find errors, those without which the policies are not valid.
+        go_on: called between lint rules; raises where nobody wants to know any more.
     """
     memo = Memo(before.memo.known if before is not None else {})
     kept: dict[str, KeptStatements] = {}
@@ -97,7 +99,7 @@ def look_at(
     given = [source for source in sources if source.name not in hopeless]
     aside = [source for source in sources if source.name in hopeless]
     checked = check_sources(given, environment, library=aside, memo=memo, owner=owner)
-    found: list[Diagnostic] = [*checked.diagnostics, *_lint(checked, memo, None if complete else _error_rules())]
+    found: list[Diagnostic] = [*checked.diagnostics, *_lint(checked, memo, None if complete else _error_rules(), go_on)]
     for name in hopeless:
         found += parsed[name][1]
     by_source: dict[str, dict[Diagnostic, None]] = {source.name: {} for source in sources}
@@ -121,10 +123,12 @@ def _error_rules() -> frozenset[str]:
     return frozenset(rule.code.id for rule in rules() if rule.code.severity is Severity.ERROR)
 
 
-def _lint(checked: Checked, memo: Memo, select: frozenset[str] | None) -> tuple[Diagnostic, ...]:
+def _lint(
+    checked: Checked, memo: Memo, select: frozenset[str] | None, go_on: Callable[[], None]
+) -> tuple[Diagnostic, ...]:
     """Return what the rules say: of the policies without errors also where another file has some."""
     if not checked.failed:
-        return lint(checked, select=select, memo=memo)
+        return lint(checked, select=select, memo=memo, go_on=go_on)
     wrong = {d.span.source for d in checked.diagnostics if d.severity is Severity.ERROR}
     fine = [p for p in checked.policies if not wrong & {p.source, *(s.span.source for s in p.statements)}]
     there = {p.source for p in fine} | {s.span.source for p in fine for s in p.statements}
@@ -133,7 +137,7 @@ def _lint(checked: Checked, memo: Memo, select: frozenset[str] | None) -> tuple[
     others = tuple(p for p in checked.policies if p not in fine)
     alone = Checked(tuple(fine), files, ())
     failed = Checked(others, rest, tuple(d for d in checked.diagnostics if errors([d])))
-    return (*lint(alone, select=select, memo=memo), *lint(failed, select=select, memo=memo))
+    return tuple(d for part in (alone, failed) for d in lint(part, select=select, memo=memo, go_on=go_on))
 
 
 def _in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

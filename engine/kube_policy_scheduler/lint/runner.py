@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -40,7 +40,13 @@ def all_codes() -> Mapping[str, Code]:
     return MappingProxyType(dict(sorted(found.items())))
 
 
-def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None) -> tuple[Diagnostic, ...]:
+def lint(
+    checked: Checked,
+    *,
+    select: Iterable[str] | None = None,
+    memo: Memo | None = None,
+    go_on: Callable[[], None] = lambda: None,
+) -> tuple[Diagnostic, ...]:
     """Return what the rules have to say, with what is ignored left out.
 
     Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.
@@ -50,11 +56,19 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | 
         checked: policies, checked together.
         select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
         memo: results for the same policies, and those of this time afterwards.
+        go_on: called between rules; raises where nobody wants the findings any more.
     """
     memo = memo or Memo()
     chosen = frozenset(select) if select is not None else None
-    found = list(_true_for_all([(p, memo(_about, p, chosen, checked.failed)) for p in checked.policies], checked))
-    found += [d for rule in _asked(chosen, checked.failed) for d in rule.about_set(checked)]
+    asked = tuple(_asked(chosen, checked.failed))
+
+    def about(policy: CheckedPolicy) -> Iterator[Diagnostic]:
+        for rule in asked:
+            go_on()
+            yield from memo(_about, rule, policy)
+
+    found = list(_true_for_all([(policy, tuple(about(policy))) for policy in checked.policies], checked))
+    found += [d for rule in asked for d in rule.about_set(checked)]
     return in_order(
         suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None and not checked.failed)
     )
@@ -71,8 +85,8 @@ def lint_together(parts: Sequence[Checked]) -> tuple[Diagnostic, ...]:
     return in_order([d for d in found if (d.code, d.span) not in alone])
 
 
-def _about(policy: CheckedPolicy, chosen: frozenset[str] | None, failed: bool) -> tuple[Diagnostic, ...]:
-    return tuple(d for rule in _asked(chosen, failed) for d in rule.about_policy(policy))
+def _about(rule: Rule, policy: CheckedPolicy) -> tuple[Diagnostic, ...]:
+    return tuple(rule.about_policy(policy))
 
 
 def _true_for_all(

@@ -363,7 +363,7 @@ class Session:
         """Return all that is wrong with policies, with the findings of the lint rules."""
         look = self._look(files)
         go_on()
-        project = look_at(tuple(look.project.sources.values()), environment(), before=look.project)
+        project = look_at(tuple(look.project.sources.values()), environment(), before=look.project, go_on=go_on)
         return [_diagnostic(each) for of_file in project.diagnostics.values() for each in of_file]
 
     def values(self, files: Files, pod: PodChoice, clause: int, *, side: str = "main") -> FloatArray | None:

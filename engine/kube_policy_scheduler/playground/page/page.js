@@ -120,6 +120,8 @@ function changed() {
   if (now - lastEdit > BURST_MS) state.before = state.verdict;
   lastEdit = now;
   edited ||= now;
+  // what waits for a pause waits for the next one
+  for (const timer of [linting, explaining, showing]) clearTimeout(timer);
   if (state.colour === "time") {
     play(false);
     state.colour = "total";
@@ -350,32 +352,61 @@ function showDiagnostics(files) {
       fixes: each.fixes.map((fix) => ({ title: fix.title, apply: () => apply(fix.edits) })),
     })));
   }
-  const listed = state.diagnostics.filter((each) => each.file in files);
-  const ofPod = state.diagnostics.filter((each) => !(each.file in files));
-  $("pod-error").textContent = ofPod.map((each) => each.message).join("\n");
-  const key = JSON.stringify(listed);
-  if ($("problems").dataset.key === key) return;
-  $("problems").dataset.key = key;
-  $("problems").replaceChildren(...(listed.length ? listed.slice(0, 50).map(problem) : [make("li", { className: "quiet", textContent: "None." })]));
-  if (listed.length > 50) $("problems").append(make("li", { className: "quiet", textContent: `and ${whole(listed.length - 50)} more` }));
+  $("pod-error").textContent = state.diagnostics.filter((each) => !(each.file in files)).map((each) => each.message).join("\n");
+  listed = state.diagnostics.filter((each) => each.file in files);
+  showProblems(files);
 }
 
+const MOST_LISTED = 50;
+let listed = []; // what is wrong, with places in the present texts
+
+/** List problems. A row that says the same as before stays: its place in the text may have moved. */
+function showProblems(files) {
+  const starts = new Map(); // of the lines, by file
+  for (const name of new Set(listed.map((each) => each.file))) {
+    starts.set(name, [0]);
+    for (let at = files[name].indexOf("\n"); at >= 0; at = files[name].indexOf("\n", at + 1)) starts.get(name).push(at + 1);
+  }
+  const rows = listed.slice(0, MOST_LISTED).map((found, at) => {
+    const start = toEditor(files[found.file], found.start);
+    const of = starts.get(found.file);
+    let low = 0, high = of.length;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (of[middle] <= start) low = middle;
+      else high = middle;
+    }
+    const place = `${Object.keys(files).length > 1 ? `${found.file.split("/").pop()}:` : ""}${low + 1}:${start - of[low] + 1}`;
+    const key = JSON.stringify([found.file, place, found.severity, said(found), found.fixes.map((fix) => fix.title)]);
+    return [key, () => problem(found, at, place)];
+  });
+  const quiet = (text) => [text, () => make("li", { className: "quiet", textContent: text })];
+  if (!rows.length) rows.push(quiet("None."));
+  if (listed.length > MOST_LISTED) rows.push(quiet(`and ${whole(listed.length - MOST_LISTED)} more`));
+  const list = $("problems");
+  rows.forEach(([key, made], at) => {
+    const shown = list.children[at];
+    if (shown?.dataset.key === key) return;
+    const row = made();
+    row.dataset.key = key;
+    if (shown) shown.replaceWith(row);
+    else list.append(row);
+  });
+  while (list.children.length > rows.length) list.lastChild.remove();
+}
+
+const said = (found) => [found.message, ...(found.notes || []), found.help].filter(Boolean).join("\n");
 const TONES = { error: "bad", warning: "warn", information: "quiet" };
-function problem(found) {
-  const text = state.files[found.file];
-  const start = toEditor(text, found.start);
-  const before = text.slice(0, start);
-  const line = before.split("\n").length;
-  const column = start - before.lastIndexOf("\n");
-  const place = `${Object.keys(state.files).length > 1 ? `${found.file.split("/").pop()}:` : ""}${line}:${column}`;
+function problem(found, at, place) {
   return make("li", {},
     button(place, () => {
-      if (found.file !== state.file) showFile(found.file);
-      mine.select(start, toEditor(text, found.end));
+      const { file, start, end } = listed[at];
+      if (file !== state.file) showFile(file);
+      mine.select(toEditor(state.files[file], start), toEditor(state.files[file], end));
     }, { className: "place", "aria-label": `Go to ${place}` }),
     make("span", { className: `tag ${TONES[found.severity]}`, textContent: found.severity === "information" ? "hint" : found.severity }),
-    make("span", { className: "text", textContent: [found.message, ...(found.notes || []), found.help].filter(Boolean).join("\n") }),
-    ...found.fixes.map((fix) => button(fix.title, () => apply(fix.edits), { className: "fix" })),
+    make("span", { className: "text", textContent: said(found) }),
+    ...found.fixes.map((fix, number) => button(fix.title, () => apply(listed[at].fixes[number].edits), { className: "fix" })),
   );
 }
 
