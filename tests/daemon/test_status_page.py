@@ -63,6 +63,7 @@ def served(scene: Scene) -> Iterator[str]:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "light"), (1280, "dark"), (375, "dark")])
 def test_the_page_is_whole_on_every_screen(browser: Browser, width: int, scheme: str) -> None:
     with served(Scene(pending=9)) as url, browser.open(url, width=width, scheme=scheme) as view:  # type: ignore[arg-type]
+        assert view.barriers() == []
         view.run(lambda page: page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)"))
         assert view.troubles == []
         assert view.requests == []

@@ -84,6 +84,13 @@ class View:
             )
         )
 
+    def barriers(self) -> list[str]:
+        """Return what axe-core finds that keeps people out who do not see, hear or point: its rules, with places."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = self.run(lambda page: Axe().run(page).response["violations"])
+        return [f"{each['id']}: {node['target']}: {node['failureSummary']}" for each in found for node in each["nodes"]]
+
     def screenshot(self, path: Path) -> Path:
         """Write the whole page as PNG."""
         self.run(lambda page: page.screenshot(path=path, full_page=True))

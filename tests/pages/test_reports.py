@@ -69,6 +69,7 @@ def report(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureF
 def test_the_page_matches_the_json(report: tuple[str, Any, Path], browser: Browser) -> None:
     name, found, path = report
     with browser.open(path) as view:
+        assert view.barriers() == []
         assert view.troubles == []
         assert view.requests == []
         assert found["headline"] in view.text(".verdict")
@@ -95,6 +96,7 @@ def test_the_page_matches_the_json(report: tuple[str, Any, Path], browser: Brows
 
 def test_the_page_is_readable_on_a_phone_in_the_dark(report: tuple[str, Any, Path], browser: Browser) -> None:
     with browser.open(report[2], width=375, scheme="dark") as view:
+        assert view.barriers() == []
         assert view.troubles == []
         assert view.overflow_px() == 0
         paper = view.run(lambda page: page.evaluate("getComputedStyle(document.body).backgroundColor"))

@@ -89,6 +89,7 @@ def test_a_pod_that_would_go_elsewhere(folder: Path, browser: Browser) -> None:
 @pytest.mark.parametrize("pod", ["big", "web"])
 def test_the_page_fits_a_phone_without_sideways_scrolling(folder: Path, browser: Browser, pod: str) -> None:
     with browser.open(why(folder, pod), width=375, scheme="dark") as view:
+        assert view.barriers() == []
         assert view.troubles == []
         assert view.overflow_px() == 0
 
