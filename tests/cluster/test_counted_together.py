@@ -191,7 +191,7 @@ def test_rows_of_images_are_those_of_a_plain_set(steps: list[tuple[bool, int, st
         rows = plain.setdefault(name, set())
         if present:
             rows.add(row)
-            table.add(row, {name: 5})
+            table.add(row, [objects.ContainerImage(names=[name], size_bytes=5)])
         else:
             rows.discard(row)
             table.discard(row, [name])
@@ -203,10 +203,37 @@ def test_rows_of_images_are_those_of_a_plain_set(steps: list[tuple[bool, int, st
             assert {row for row in range(201) if image.has(row)} == rows
 
 
+@given(
+    st.lists(st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.integers(1, 3)), max_size=4), max_size=150),
+    st.sets(st.integers(0, 150)),
+)
+def test_images_that_are_taken_in_together_are_as_if_read_after_each_node(
+    nodes: list[list[tuple[set[str], int]]], reads: set[int]
+) -> None:
+    together, one_by_one = ImageTable(), ImageTable()
+    shared = {(name, size): objects.ContainerImage(names=[name], size_bytes=size) for name in "abc" for size in (1, 2)}
+    for row, images in enumerate(nodes):
+        listed = [
+            shared.get((*names, size), objects.ContainerImage(names=sorted(names), size_bytes=size))
+            for names, size in images
+        ]
+        for table in (together, one_by_one):
+            table.add(row, listed)
+        if row in reads:
+            together.get("a")
+        one_by_one.get("a")
+    for name in "abc":
+        found, expected = together.get(name), one_by_one.get(name)
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert (found.size_bytes, found.count) == (expected.size_bytes, expected.count)
+            assert found.row_array().tolist() == expected.row_array().tolist()
+
+
 def test_images_on_many_rows_move_with_their_row() -> None:
     table = ImageTable()
     for row in range(500):
-        table.add(row, {"everywhere": 1})
+        table.add(row, [objects.ContainerImage(names=["everywhere"], size_bytes=1)])
     table.discard(3, ["everywhere"])
     table.move(499, 3, ["everywhere"])
 

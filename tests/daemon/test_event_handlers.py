@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster import node_info, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
@@ -235,6 +235,91 @@ def test_changes_that_come_together_do_the_same_as_one_by_one(
 
         assert together.problems() == apart.problems() == []
         assert _counted(together) == _counted(apart)
+
+
+_NODE = st.tuples(
+    st.sampled_from(("n1", "n2", "n3", "gone")),
+    st.sampled_from(("4", "8Ei", "not a quantity")),
+    st.fixed_dictionaries({}, optional={"zone": st.sampled_from("ab"), "disk": st.just("ssd")}),
+    st.lists(st.tuples(st.sampled_from(("Ready", "DiskPressure")), st.sampled_from(("True", "False"))), max_size=2),
+    st.dictionaries(st.sampled_from("xyz"), st.integers(1, 2), max_size=3),
+    st.sampled_from((True, False, False)),
+)
+
+
+def _node_changes(steps: list[Any]) -> list[Change[objects.Node]]:
+    found: list[Change[objects.Node]] = []
+    for number, (name, cpu, labels, conditions, images, is_deleted) in enumerate(steps):
+        seen = node(name, cpu=cpu)
+        seen.metadata.labels, seen.metadata.resource_version = labels, str(number)
+        seen.status.conditions = [objects.NodeCondition(type=kind, status=status) for kind, status in conditions]
+        seen.status.images = [objects.ContainerImage(names=[each], size_bytes=size) for each, size in images.items()]
+        seen.status.capacity = {"cpu": "4"} if labels else None
+        found.append(Deleted(seen) if is_deleted else Updated(seen))
+    return found
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(_NODE, max_size=20), max_size=4), st.lists(_CHANGE, max_size=20))
+def test_nodes_that_come_together_do_the_same_as_one_by_one(
+    chunks: list[list[Any]], pods: list[tuple[str, str, str, str, str, bool]]
+) -> None:
+    together, apart = World(), World()
+    for world in (together, apart):
+        world.event_handlers.handler(objects.Pod).changed(_changes(pods))
+    for chunk in chunks:
+        together.event_handlers.handler(objects.Node).changed(_node_changes(chunk))
+        for change in _node_changes(chunk):
+            apart.event_handlers.handler(objects.Node).changed([change])
+            for name in "xyz":
+                apart.cluster.nodes.images.get(name)
+
+        assert together.problems() == apart.problems() == []
+        assert _counted(together) == _counted(apart)
+        assert _described(together.cluster) == _described(apart.cluster) == _plainly(together.cluster)
+
+
+def _described(cluster: Cluster) -> dict[str, object]:
+    nodes = cluster.nodes
+    images = {name: nodes.images.get(name) for name in "xyz"}
+    return {
+        "nodes": [(info.name, info.row, info.conditions, info.allocatable) for info in nodes.infos],
+        "labels": [(key, nodes.known_label(key)) for key in ("zone", "disk")],
+        "images": {name: sorted(image.row_array().tolist()) for name, image in images.items() if image is not None},
+        "cpu": nodes.allocatable("cpu").tolist(),
+    }
+
+
+def _plainly(cluster: Cluster) -> dict[str, object]:
+    """Return the same, as each node says."""
+    infos = [(info, info.node.metadata.labels or {}, info.node.status) for info in cluster.nodes.infos]
+    rows: dict[str, list[int]] = {}
+    for info in cluster.nodes.infos:
+        for name in info.images:
+            rows.setdefault(name, []).append(info.row)
+    offered = [node_info.allocatable(info.node) for info, _, _ in infos]
+    return {
+        "nodes": [
+            (info.node.metadata.name, row, {each.type: each.status for each in status.conditions or ()}, amounts)
+            for row, ((info, _, status), amounts) in enumerate(zip(infos, offered, strict=True))
+        ],
+        "labels": [(key, key if any(key in labels for _, labels, _ in infos) else None) for key in ("zone", "disk")],
+        "images": rows,
+        "cpu": [amounts["cpu"] for amounts in offered],
+    }
+
+
+def test_a_node_among_others_wakes_the_pods_that_wait_for_it() -> None:
+    world = World()
+    world.event_handlers.pod_changed(pod("waits"))
+    waiting = world.queue.pop(0.0)
+    assert waiting is not None
+    world.queue.rejected(waiting, frozenset({"x"}), 0.0, wakes={"x": frozenset({ClusterEvent.NODE_ADD})})
+
+    before = waiting.place
+    world.event_handlers.handler(objects.Node).changed([Updated(node(f"n{number}")) for number in range(10)])
+
+    assert (before, waiting.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
 def _counted(world: World) -> dict[str, object]:

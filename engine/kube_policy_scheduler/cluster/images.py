@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.objects import ContainerImage
+
 _DENSE_SHARE = 64
 """An image on more than one row in so many has a column: a set of row numbers would take more memory."""
 _FIRST_CAPACITY = 64
+_MOST_NEW = 4_096
+"""Rows whose images wait to be taken in: some milliseconds."""
 
 
 class Image:
@@ -43,24 +47,26 @@ class Image:
                 self.array = np.fromiter(self._rows, np.int64, len(self._rows))
         return self.array
 
-    def add(self, row: int, *, capacity: int) -> None:
-        """Note that a row has it; capacity: of the node table."""
-        if self.has(row):
-            return
-        self.count += 1
+    def add(self, rows: Sequence[int], *, capacity: int) -> None:
+        """Note that rows have it; capacity: of the node table."""
         self.array = None
         column = self.column
-        if column is not None:
-            if row >= len(column):
-                column.extend(bytes(capacity - len(column)))
-            column[row] = 1
+        if column is None:
+            self._rows.update(rows)
+            self.count = len(self._rows)
+            if self.count * _DENSE_SHARE <= capacity or capacity <= _DENSE_SHARE:
+                return
+            column = self.column = bytearray(capacity)
+            rows, self._rows = list(self._rows), set()
+        elif max(rows) >= len(column):
+            column.extend(bytes(capacity - len(column)))
+        if len(rows) == 1:
+            self.count += not column[rows[0]]
+            column[rows[0]] = 1
             return
-        self._rows.add(row)
-        if self.count * _DENSE_SHARE > capacity > _DENSE_SHARE:
-            self.column = bytearray(capacity)
-            for each in self._rows:
-                self.column[each] = 1
-            self._rows = set()
+        present = np.frombuffer(column, np.bool_)
+        present[rows] = True
+        self.count = int(np.count_nonzero(present))
 
     def discard(self, row: int) -> None:
         """Note that a row does not have it."""
@@ -80,29 +86,45 @@ class ImageTable:
     def __init__(self) -> None:
         self._by_name: dict[str, Image] = {}
         self._capacity = _FIRST_CAPACITY
+        self._new: list[tuple[int, Sequence[ContainerImage]]] = []
+        """What was added since the last read, by row: of a first list, it is taken in image by image."""
 
     def get(self, name: str) -> Image | None:
         """Return an image that some node has."""
+        if self._new:
+            self._settle()
         return self._by_name.get(name)
 
-    def add(self, row: int, images: Mapping[str, int]) -> None:
-        """Count images (bytes by name) as present on a row."""
+    def add(self, row: int, images: Sequence[ContainerImage]) -> None:
+        """Count images as present on a row."""
         if row >= self._capacity:
             self._capacity = max(row + 1, 2 * self._capacity)
-        for name, size_bytes in images.items():
-            image = self._by_name.get(name)
-            if image is None:
-                image = self._by_name[name] = Image(size_bytes)
-            column = image.column
-            if column is None or row >= len(column):
-                image.add(row, capacity=self._capacity)
-            elif not column[row]:  # the same as `add`, which takes three times as long
-                column[row] = 1
-                image.count += 1
-                image.array = None
+        if images:
+            self._new.append((row, images))
+            if len(self._new) >= _MOST_NEW:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Take in what was added. The first row that has a name says how large the image is."""
+        new, self._new = self._new, []
+        rows_of: dict[int, tuple[ContainerImage, list[int]]] = {}
+        for row, images in new:
+            for each in images:
+                known = rows_of.get(id(each))
+                if known is None:
+                    rows_of[id(each)] = (each, [row])
+                else:
+                    known[1].append(row)
+        for each, rows in rows_of.values():
+            for name in each.names or ():
+                image = self._by_name.get(name)
+                if image is None:
+                    image = self._by_name[name] = Image(each.size_bytes)
+                image.add(rows, capacity=self._capacity)
 
     def discard(self, row: int, names: Iterable[str]) -> None:
         """Count images as no longer present on a row."""
+        self._settle()
         for name in names:
             image = self._by_name.get(name)
             if image is None:
@@ -113,7 +135,8 @@ class ImageTable:
 
     def move(self, source: int, target: int, names: Iterable[str]) -> None:
         """Follow the node with these images from one row to another."""
+        self._settle()
         for name in names:
             image = self._by_name[name]
             image.discard(source)
-            image.add(target, capacity=self._capacity)
+            image.add((target,), capacity=self._capacity)

@@ -58,10 +58,15 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._parts: dict[Hashable, Any] = {}
+        self._last = objects.NodeStatus()
+        """Parts of the status of the last node: the next one is mostly of the same kind."""
+        self._offered: Amounts = {}
+        self._statuses: dict[str, str] = {}
+        """By type of condition, of the last conditions."""
 
     def share(self, node: objects.Node) -> Amounts:
         """Replace what is equal to a part of another node with that part; return what the node offers, shared too."""
-        meta, status = node.metadata, node.status
+        meta, status, last = node.metadata, node.status, self._last
         labels = meta.labels or {}
         for name, text in labels.items():
             labels[name] = intern(text)  # msgspec keeps keys
@@ -73,29 +78,42 @@ class SharedParts:
                 found_image: objects.ContainerImage | None = known.get(key)
                 images.append(self._shared(key, each) if found_image is None else found_image)
             status.images = images
-        for condition in status.conditions or ():
-            condition.type, condition.status = intern(condition.type), intern(condition.status)
-            if condition.last_transition_time is not None:
-                condition.last_transition_time = intern(condition.last_transition_time)
         for address in status.addresses or ():
             address.type, address.address = intern(address.type), intern(address.address)
         if (info := status.node_info) is not None:
-            status.node_info = self._shared(msgspec.structs.astuple(info), info)
+            if info != last.node_info:
+                last.node_info = self._shared(msgspec.structs.astuple(info), info)
+            status.node_info = last.node_info
         if status.capacity:
-            status.capacity = self._shared(("capacity", *status.capacity.items()), status.capacity)
+            if status.capacity != last.capacity:
+                last.capacity = self._shared(("capacity", *status.capacity.items()), status.capacity)
+            status.capacity = last.capacity
         if not status.allocatable:
             return {}
-        key = ("allocatable", *status.allocatable.items())
-        found: tuple[objects.Resources, Amounts] | None = self._parts.get(key)
-        if found is None:
-            found = self._shared(key, (status.allocatable, allocatable(node)))
-        status.allocatable = found[0]
-        return found[1]
+        if status.allocatable != last.allocatable:
+            whole = ("allocatable", *status.allocatable.items())
+            found: tuple[objects.Resources, Amounts] | None = self._parts.get(whole)
+            if found is None:
+                found = self._shared(whole, (status.allocatable, allocatable(node)))
+            last.allocatable, self._offered = found
+        status.allocatable = last.allocatable
+        return self._offered
 
-    def statuses(self, conditions: list[objects.NodeCondition] | None) -> dict[str, str]:
-        """Return the status by type of condition, shared too."""
-        found = {each.type: each.status for each in conditions or ()}
-        return self._shared(("statuses", *found.items()), found)
+    def statuses(self, status: objects.NodeStatus) -> dict[str, str]:
+        """Return the status by type of condition, shared too, as the conditions are."""
+        conditions = status.conditions
+        if conditions is None:
+            return self._shared(("statuses",), {})
+        if conditions == self._last.conditions:
+            status.conditions = self._last.conditions
+            return self._statuses
+        for condition in conditions:
+            condition.type, condition.status = intern(condition.type), intern(condition.status)
+            if condition.last_transition_time is not None:
+                condition.last_transition_time = intern(condition.last_transition_time)
+        found = {each.type: each.status for each in conditions}
+        self._last.conditions, self._statuses = conditions, self._shared(("statuses", *found.items()), found)
+        return self._statuses
 
     def _shared(self, key: Hashable, part: SharedT) -> SharedT:
         found: SharedT | None = self._parts.get(key)

@@ -324,7 +324,7 @@ class NodeTable:
             allocatable=offered,
             labels=node.metadata.labels or {},
             taints=tuple(node.spec.taints or ()),
-            conditions=self._shared.statuses(node.status.conditions),
+            conditions=self._shared.statuses(node.status),
         )
         if known is None:
             self._grow(self.size + 1)
@@ -344,7 +344,7 @@ class NodeTable:
                 self.identity_changes.note(info.row)
             if "images" in changes:
                 self.images.discard(info.row, old.images)
-                self.images.add(info.row, info.images)
+                self.images.add(info.row, node.status.images or ())
             self.infos[info.row] = info
             if "labels" in changes:
                 self._label(old.labels, info.labels)
@@ -356,7 +356,7 @@ class NodeTable:
             for read, column in self._static.values():
                 column.write(info.row, read(info))
         if "added" in changes:
-            self.images.add(info.row, info.images)
+            self.images.add(info.row, node.status.images or ())
         if changes & {"added", "images"}:
             self.image_changes.note(info.row)
         return changes
@@ -484,10 +484,10 @@ class NodeTable:
 
     def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Count the keys of a node's labels; the column of one that was on no node is made on first use."""
-        for key in after.keys() - before.keys():
-            self.label_keys_version += key not in self._label_keys
-            self._label_keys[key] += 1
-        for key in before.keys() - after.keys():
+        new = after.keys() - before.keys() if before else after.keys()
+        self.label_keys_version += len(new - self._label_keys.keys())
+        self._label_keys.update(new)
+        for key in before.keys() - after.keys() if before else ():
             self._label_keys[key] -= 1
             if not self._label_keys[key]:
                 del self._label_keys[key]

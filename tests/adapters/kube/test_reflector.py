@@ -246,6 +246,20 @@ async def test_a_list_is_read_before_there_are_handlers() -> None:
         running.cancel()
 
 
+async def test_a_first_list_is_handed_over_after_the_one_that_it_waits_for() -> None:
+    api, other = Api(), asyncio.Event()
+    api.pods = [pod("a"), pod("b")]
+    async with mirrored(api, after=other) as (mirror, reflector, _):
+        await until(lambda: api.lists == 1)
+        await asyncio.sleep(0.05)
+        before = (mirror.replacements, reflector.synced.is_set())
+        other.set()
+        await reflector.synced.wait()
+
+        assert before == (0, False)
+        assert sorted(mirror.versions) == ["a", "b"]
+
+
 async def test_a_continue_token_that_expired_restarts_the_list_in_one_piece() -> None:
     limits: list[str | None] = []
 

@@ -200,7 +200,8 @@ async def started(
     scheduler.use_policies(policies_of(KUBERNETES_RULES))
     transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None))
     random = Random(0)
-    reflectors: list[Reflector[Any]] = [Reflector(transport, kind, random=random) for kind in (NODES, PODS)]
+    listed: Reflector[objects.Node] = Reflector(transport, NODES, random=random)
+    reflectors: list[Reflector[Any]] = [listed, Reflector(transport, PODS, after=listed.synced, random=random)]
     for reflector in reflectors:
         reflector.attach(scheduler.event_handlers.handler(reflector.resource.type))
     site = Site(url, nodes, pods, transport, scheduler, reflectors, hands, cycle)

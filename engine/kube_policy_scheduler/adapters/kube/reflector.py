@@ -102,6 +102,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         label_selector: str = "",
         optional: bool = False,
+        after: asyncio.Event | None = None,
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
         watch_seconds: tuple[float, float] = WATCH_SECONDS,
@@ -118,6 +119,7 @@ class Reflector(Generic[T]):
             field_selector: of the objects that are mirrored.
             label_selector: the same by labels.
             optional: absence and lack of permission count as synced with no objects.
+            after: what must happen before the first list is handed over, such as the end of another first list.
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is reopened.
             watch_seconds: shortest and longest time of a watch.
@@ -140,6 +142,7 @@ class Reflector(Generic[T]):
         self._attached = asyncio.Event()
         if handler is not None:
             self.attach(handler)
+        self._after = after
         self._field_selector, self._label_selector = field_selector, label_selector
         self._random = random
         self._silence_seconds = silence_seconds
@@ -315,6 +318,8 @@ class Reflector(Generic[T]):
                 if self._handler is None and page.metadata.continue_:
                     continue
                 handler = await self._listener()
+                if self._after is not None:
+                    await self._after.wait()
                 for each in at_hand:
                     found = self._index(each)
                     self._known.add(found)

@@ -98,7 +98,7 @@ class EventHandlers:
     def handler(self, kind: type) -> Handler[Any]:
         """Return the handler for one kind of object."""
         if kind is objects.Node:
-            return Handler(self.nodes_replaced, self.node_changed, self.node_deleted)
+            return Handler(self.nodes_replaced, self.node_changed, self.node_deleted, self.nodes_changed)
         if kind is objects.Pod:
             return Handler(self.pods_replaced, self.pod_changed, self.pod_deleted, self.pods_changed)
         changed = self.claim_changed if kind is objects.ResourceClaim else self.object_changed
@@ -293,10 +293,25 @@ class EventHandlers:
 
     def node_changed(self, node: objects.Node) -> None:
         """Handle a node that was added or modified."""
+        self._move_on(self._set_node(node))
+
+    def nodes_changed(self, nodes: Sequence[objects.Node]) -> None:
+        """Handle several nodes that were added or modified: pods that they may help are moved once."""
+        events: set[ClusterEvent] = set()
+        try:
+            for node in nodes:
+                take_one(lambda node: events.update(self._set_node(node)), node)
+        finally:
+            self._move_on(events)
+
+    def _set_node(self, node: objects.Node) -> frozenset[ClusterEvent]:
         events = node_events(self._cluster.set_node(node))
         if events:
             self._mark(node.metadata.name)
             self._waiting_pods.node_changed(node.metadata.name)
+        return events
+
+    def _move_on(self, events: Iterable[ClusterEvent]) -> None:
         for event in sorted(events, key=lambda event: event.value):
             self._wakeups.move_on_event(event)
 

@@ -67,21 +67,26 @@ def reflectors(
 ) -> list[Reflector[Any]]:
     """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers.
 
+    The first pods are handed over when all nodes are known: pods of unknown nodes are counted one by one.
+
     node_selector: labels of the nodes that are watched, "" for all; `pod_selector` is the same for pods.
     """
-    return [
-        Reflector(
-            transport,
-            resource,
-            field_selector=UNFINISHED_PODS if resource is PODS else "",
-            label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
-            optional=resource.read is not Read.FIRST,
-            random=random,
-            on_malformed=on_malformed,
-            few_objects=few_objects,
+    found: list[Reflector[Any]] = []
+    for resource in WATCHED:
+        found.append(
+            Reflector(
+                transport,
+                resource,
+                field_selector=UNFINISHED_PODS if resource is PODS else "",
+                label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
+                optional=resource.read is not Read.FIRST,
+                after=found[0].synced if resource is PODS else None,
+                random=random,
+                on_malformed=on_malformed,
+                few_objects=few_objects,
+            )
         )
-        for resource in WATCHED
-    ]
+    return found
 
 
 def attach(
