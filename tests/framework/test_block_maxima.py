@@ -14,7 +14,7 @@ from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.framework.accelerator import Accelerator
+from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
 from kube_policy_scheduler.framework.choice import TieBreak
 
@@ -148,6 +148,45 @@ def test_the_choice_among_many_is_that_among_all_rows_that_tie(size: int, share:
     for number in range(50):
         choice = TieBreak(nodes, uid=f"pod-{number}", seed=7)
         assert choice.first_of_many(tied) == choice.first(np.flatnonzero(totals == totals.max()))
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    """Return the compiled loops, where numba is installed."""
+    compiled = compile_kernels().kernels
+    if compiled is None:
+        pytest.skip("numba is not installed")
+    return compiled
+
+
+@settings(max_examples=40)
+@given(
+    size=st.integers(1, 6_000),
+    share=st.sampled_from([1.0, 0.5, 0.02, 0.002, 0.0]),
+    gone=st.lists(st.integers(0, 100), max_size=3),
+    changed=st.dictionaries(st.integers(0, 9_000), st.sampled_from([-np.inf, 0.0, 1.0, 2.0]), max_size=5),
+    seed=st.integers(0, 9),
+)
+def test_compiled_loops_choose_the_same(
+    size: int, share: float, gone: list[int], changed: dict[int, float], seed: int, kernels: Kernels
+) -> None:
+    nodes, rng = table([f"node-{number}" for number in range(size)]), Random(f"{size} {share} {seed}")
+    for number in set(gone):
+        nodes.remove(f"node-{number}") if number < size - 1 else None
+    totals = np.array([float(rng.random() < share) for _ in range(nodes.size)])
+    maxima = BlockMaxima(totals)
+    for row, total in changed.items():
+        maxima.write_one(row % nodes.size, total)
+    tied, chosen = maxima.best(), 0
+    if tied.total == -np.inf:
+        assert TieBreak(nodes, uid="pod", seed=seed).choose(maxima, kernels) is None
+        return
+    for number in range(20):
+        choice = TieBreak(nodes, uid=f"pod-{number}", seed=seed)
+        found = choice.choose(maxima, kernels)
+        chosen += found is not None
+        assert found in (None, (choice.first_of_many(tied), tied.total, len(tied)))
+    assert chosen == 20 or (chosen and len(tied.blocks) > 32) or len(tied) < nodes.size // 64
 
 
 def test_the_choice_among_many_follows_from_the_names_and_not_from_their_order() -> None:

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+Hashes: TypeAlias = NDArray[np.uint64]
 
 NODES_FOR_KERNELS = 1_000
 """With fewer nodes NumPy is as fast, and numba's 100 MB are not worth it."""
@@ -61,6 +62,9 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     score_resources: Callable[..., None]
     combine: Callable[..., int]
     write: Callable[..., None]
+    find_highest: Callable[..., tuple[float, int, int, int]]
+    first_among: Callable[..., int]
+    first_of_all: Callable[..., int]
 
 
 class Numba(msgspec.Struct, frozen=True):
@@ -148,8 +152,9 @@ def _check(kernels: CompiledKernels) -> None:
     """
     columns = [first + step * np.arange(8) for first, step in _CHECKED_COLUMNS]
     amounts, weights = np.array([500, 1 << 20, LEAST_ALLOCATED, 500, 1 << 20, 1, 1, 500, 1 << 20]), np.array([1.0, 2.0])
-    results = []
-    for run in (kernels, CompiledKernels(_score_resources, _combine, _write)):
+    results: list[list[Any]] = []
+    plain = CompiledKernels(_score_resources, _combine, _write, _find_highest, _first_among, _first_of_all)
+    for run in (kernels, plain):
         ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
         run.score_resources(ok, totals, *columns, amounts, weights)
         both, sums, maxima, counts = np.zeros(8, dtype=bool), np.zeros(8), np.zeros(2), np.zeros(2, dtype=np.int64)
@@ -157,6 +162,12 @@ def _check(kernels: CompiledKernels) -> None:
         results.append([passing, *(array.tolist() for array in (ok, totals, both, sums, maxima, counts))])
         run.write(np.array([0, 5]), np.array([-np.inf, 400.0]), sums, maxima, counts)
         results[-1] += [array.tolist() for array in (sums, maxima, counts)]
+        hashes, factor = np.arange(1, 9, dtype=np.uint64) * np.uint64(2**61 + 1), np.uint64(2**63 + 5)
+        rows, top = np.arange(8), np.ones(8)
+        with np.errstate(over="ignore"):
+            results[-1].append(run.find_highest(maxima, counts, hashes, factor))
+            results[-1].append(run.first_among(top, rows, hashes, factor, 1.0))
+            results[-1].append(run.first_of_all(top[:1], top, rows // 3, hashes, hashes, factor, 1.0))
     if results[0] != results[1]:
         raise ValueError("its results differ from those of NumPy")
 
@@ -169,7 +180,14 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
     write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
-    return CompiledKernels(score_resources, combine, write)
+    hashes = "uint64[::1]"
+    find_highest = numba.njit(f"Tuple((float64, int64, int64, int64))({floats}, {ints}, {hashes}, uint64)", **kernel)(
+        _find_highest
+    )
+    first_among = numba.njit(f"int64({floats}, {ints}, {hashes}, uint64, float64)", **kernel)(_first_among)
+    columns = f"{floats}, {floats}, {ints}, {hashes}, {hashes}"
+    first_of_all = numba.njit(f"int64({columns}, uint64, float64)", **kernel)(_first_of_all)
+    return CompiledKernels(score_resources, combine, write, find_highest, first_among, first_of_all)
 
 
 def _score_resources(
@@ -348,3 +366,50 @@ def _write(rows: Ints, values: Floats, totals: Floats, maxima: Floats, counts: I
             maxima[block], counts[block] = highest, tied
         else:
             maxima[block] = np.nan
+
+
+def _find_highest(maxima: Floats, counts: Ints, group_hashes: Hashes, factor: Any) -> tuple[float, int, int, int]:
+    """See `Kernels.find_highest`; NaN, which no row equals, is higher than any number."""
+    highest, ties, blocks = maxima[0], 0, 0
+    for i in range(1, len(maxima)):
+        if maxima[i] > highest or maxima[i] != maxima[i]:
+            highest = maxima[i]
+    for i in range(len(maxima)):
+        if maxima[i] == highest:
+            ties += counts[i]
+            blocks += 1
+    first, least = 0, group_hashes[0] * factor
+    for i in range(1, len(group_hashes)):
+        place = group_hashes[i] * factor
+        if place < least:
+            first, least = i, place
+    return highest, ties, blocks, first
+
+
+def _first_among(totals: Floats, rows: Ints, hashes: Hashes, factor: Any, total: float) -> int:
+    """See `Kernels.first_among`."""
+    first, least = -1, np.uint64(0)
+    for i in range(len(rows)):
+        row = rows[i]
+        if totals[row] == total:
+            place = hashes[row] * factor
+            if first < 0 or place < least:
+                first, least = row, place
+    return first
+
+
+def _first_of_all(
+    maxima: Floats, totals: Floats, groups: Ints, group_hashes: Hashes, hashes: Hashes, factor: Any, total: float
+) -> int:
+    """See `Kernels.first_of_all`."""
+    size = len(totals) // len(maxima)
+    first, least_group, least = -1, np.uint64(0), np.uint64(0)
+    for block in range(len(maxima)):
+        if maxima[block] != total:
+            continue
+        for row in range(block * size, (block + 1) * size):
+            if totals[row] == total:
+                group, place = group_hashes[groups[row]] * factor, hashes[row] * factor
+                if first < 0 or group < least_group or (group == least_group and place < least):
+                    first, least_group, least = row, group, place
+    return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kube_policy_scheduler.cluster.hashed_rows import Hashes
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 
 
@@ -80,6 +81,40 @@ class Kernels(Protocol):
             totals: is written, as by `combine`.
             maxima: is written, likewise.
             counts: is written, likewise.
+        """
+
+    def find_highest(
+        self, maxima: FloatArray, counts: IntArray, group_hashes: Hashes, factor: int, /
+    ) -> tuple[float, int, int, int]:
+        """Return the highest total, how many rows and blocks have it, and the first group of names in a pod's order.
+
+        Args:
+            maxima: `float64[blocks]`: the highest total of each.
+            counts: `int64[blocks]`: the rows of the block that have it.
+            group_hashes: `uint64[groups]`
+            factor: the odd number of the pod, by which hashes are multiplied.
+        """
+
+    def first_among(self, totals: FloatArray, rows: IntArray, hashes: Hashes, factor: int, total: float, /) -> int:
+        """Return which of some rows, `int64[n]`, with this total is the first in a pod's order of names, -1 if none is.
+
+        totals, hashes: of all rows.
+        """
+
+    def first_of_all(
+        self,
+        maxima: FloatArray,
+        totals: FloatArray,
+        groups: IntArray,
+        group_hashes: Hashes,
+        hashes: Hashes,
+        factor: int,
+        total: float,
+        /,
+    ) -> int:
+        """Return which of all rows with this total is the first in a pod's order of groups, then in that of names.
+
+        groups: `int64[rows]`, the group of each row; the others are as above.
         """
 
 

@@ -135,6 +135,15 @@ class BlockMaxima:
         highest = self.highest
         return Tied(self, (self._maxima == highest).nonzero()[0], highest)
 
+    def columns(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return what compiled loops search, read-only.
+
+        They are `float64[blocks * rows of one]`: the totals, -inf beyond the last row; `float64[blocks]`: the highest
+        of each block; and `int64[blocks]`: how many rows there have it.
+        """
+        self._renew()
+        return self._totals, self._maxima, self._counts
+
     def _set_all(self, totals: FloatArray) -> None:
         self._size = len(totals)
         self._stale: set[int] = set()

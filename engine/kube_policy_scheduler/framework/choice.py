@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +13,8 @@ from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choo
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.framework.block_maxima import TiedRows
+from kube_policy_scheduler.framework.accelerator import Kernels
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
@@ -36,6 +39,15 @@ def best(totals: FloatArray) -> IntArray:
     """Return the positions of the highest total."""
     positions: IntArray = (totals == totals.max()).nonzero()[0]
     return positions
+
+
+class Choice(NamedTuple):
+    """One of the rows with the highest total."""
+
+    row: int
+    total: float
+    ties: int
+    """How many have that total."""
 
 
 class TieBreak:
@@ -64,6 +76,20 @@ class TieBreak:
             places = (hashes * factor)[self._by_hash.groups[tied]]
             tied = tied[places == places[places.argmin()]]
         return self._by_name(tied, factor)
+
+    def choose(self, maxima: BlockMaxima, kernels: Kernels) -> Choice | None:
+        """Return `first_of_many` of the rows with the highest total, by compiled loops; None: they can't tell."""
+        totals, of_blocks, counts = maxima.columns()
+        by_hash, factor = self._by_hash, seeded_hash(self._uid, seed=self._seed) | 1
+        hashes, group_hashes = by_hash.hashes, by_hash.group_hashes
+        total, ties, blocks, group = kernels.find_highest(of_blocks, counts, group_hashes, factor)
+        if not ties or total == -math.inf:
+            return None  # rows without a number, or without any node
+        if blocks > _FEW_BLOCKS:
+            row = kernels.first_among(totals, by_hash.rows(group), hashes, factor, total)
+        else:
+            row = kernels.first_of_all(of_blocks, totals, by_hash.groups, group_hashes, hashes, factor, total)
+        return Choice(row, total, ties) if row >= 0 else None
 
     def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""

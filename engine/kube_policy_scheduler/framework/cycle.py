@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.block_maxima import TiedRows
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message, with_refusals
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
@@ -109,9 +109,9 @@ class Cycle:
         """
         _keep_freed_memory()
         self._seed = seed
-        accelerator = accelerator or Accelerator()
-        self._kept = TemplateCaches(accelerator, max_bytes=cache_bytes // 2)
-        self._rankings = Rankings(accelerator, max_bytes=cache_bytes // 2)
+        self._accelerator = accelerator or Accelerator()
+        self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes // 2)
+        self._rankings = Rankings(self._accelerator, max_bytes=cache_bytes // 2)
         self._refusals, self._victims = KeptRefusals(), KeptVictims()
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
@@ -235,7 +235,13 @@ class Cycle:
         tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
         kept = self._best_kept(frame, cache) if feasible is None else None
         if kept is not None:
-            tied, constant = kept
+            found, constant = kept
+            kernels = self._accelerator.kernels
+            if isinstance(found, BlockMaxima) and tie_break is not None and kernels is not None:
+                chosen = tie_break.choose(found, kernels)
+                if chosen is not None:
+                    return chosen.row, chosen.total + constant, chosen.ties
+            tied = found.best() if isinstance(found, BlockMaxima) else found
             row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
             return row, tied.total + constant, len(tied)
         if feasible is not None:
@@ -251,8 +257,11 @@ class Cycle:
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
 
-    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[TiedRows, float] | None:
-        """Return the rows with the highest total, and a number to add to that total; None if totals are not kept."""
+    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima | TiedRows, float] | None:
+        """Return the rows with the highest total, or where they are found, and a number to add to that total.
+
+        None: totals are not kept.
+        """
         constant = 0.0
         for kept in cache.normalizing:
             if kept.constant is None:
@@ -266,9 +275,9 @@ class Cycle:
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((score.plugin, score.weight, prepared))
         if not active:
-            return cache.maxima.best(), constant
-        tied = self._rankings.best(frame, cache, active, constant=constant)
-        return None if tied is None else (tied, 0.0)
+            return cache.maxima, constant
+        found = self._rankings.best(frame, cache, active, constant=constant)
+        return None if found is None else (found, 0.0)
 
     def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
         """Return what decides pods like this one while only they are placed; None: they must be decided one by one.

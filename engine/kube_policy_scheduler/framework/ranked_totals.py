@@ -262,8 +262,8 @@ class RankedTotals:
         """Return about how many bytes it takes."""
         return 8 * max(self._size, 0) + sum(layer.bytes for layer in self._layers)
 
-    def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> TiedRows | None:
-        """Return the nodes with the highest total; None if the totals cannot be kept.
+    def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> BlockMaxima | TiedRows | None:
+        """Return the nodes with the highest total, or where they are found; None if the totals cannot be kept.
 
         constant: what other scores add to each node.
         """
@@ -289,7 +289,7 @@ class RankedTotals:
         else:
             self._write(cache, set().union(*(rows for rows in found if rows is not None)))
         if isinstance(self._maxima, BlockMaxima):
-            return self._maxima.best()
+            return self._maxima
         assert self._by_domain is not None
         assert domains is not None
         assert counts is not None
@@ -333,8 +333,10 @@ class Rankings:
 
     def best(
         self, frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]], *, constant: float
-    ) -> TiedRows | None:
-        """Return the nodes with the highest total; None if the totals cannot be kept, or there is no room.
+    ) -> BlockMaxima | TiedRows | None:
+        """Return the nodes with the highest total, or where they are found.
+
+        None: the totals cannot be kept, or there is no room.
 
         scores: those that are live, in order.
         """
