@@ -87,6 +87,8 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.infos: list[NodeInfo] = []
+        self.size = 0
+        """The number of nodes."""
         self.rows: dict[str, int] = {}
         self.static_changes: Journal[int] = Journal()
         """Rows where something static changed."""
@@ -134,11 +136,6 @@ class NodeTable:
         """By key: the state of the source column, and the derived result."""
 
     # --- shape ---------------------------------------------------------------------------------------
-
-    @property
-    def size(self) -> int:
-        """Return the number of nodes."""
-        return len(self.infos)
 
     @property
     def names(self) -> list[str]:
@@ -330,6 +327,7 @@ class NodeTable:
             self._grow(self.size + 1)
             self.rows[name] = info.row
             self.infos.append(info)
+            self.size += 1
             self._row_names.append(name)
             self.by_hash.append(name)
             self._forget_views()
@@ -371,6 +369,7 @@ class NodeTable:
         self._offer(gone, gone.allocatable, {})
         self._label(gone.labels, {})
         moved = self.infos.pop()
+        self.size -= 1
         self._row_names.pop()
         self._forget_views()
         if row != last:

@@ -21,6 +21,7 @@ have as many priorities as they like."""
 _SPARSE_AGAIN = 4 * _DENSE_SHARE
 _FEW_ROWS = 16
 """So few rows are looked up one by one."""
+_MOST = 2**63
 _MOST_SUMS = 8
 """Of all rows, kept until a pod comes or goes: one search for victims asks for the same few."""
 
@@ -185,7 +186,8 @@ class _Level:
         column = self._columns.get(resource)
         if column is None:
             column = self._columns[resource] = np.zeros(len(self._columns["pods"]), np.int64)
-        column[row] = _wrapped(column.item(row) + amount)
+        total = column.item(row) + amount
+        column[row] = total if -_MOST <= total < _MOST else _wrapped(total)
 
     def add_to(self, total: _IntArray, resource: str) -> None:
         if self._columns is not None:
@@ -253,4 +255,4 @@ class _Level:
 
 def _wrapped(amount: int) -> int:
     """Return an amount as int64 has it after an overflow."""
-    return amount if -(2**63) <= amount < 2**63 else (amount + 2**63) % 2**64 - 2**63
+    return amount if -_MOST <= amount < _MOST else (amount + _MOST) % (2 * _MOST) - _MOST

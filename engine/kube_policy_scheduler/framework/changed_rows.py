@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 from kube_policy_scheduler.cluster.journal import Journal
@@ -13,6 +14,7 @@ Changed: TypeAlias = slice | Sequence[int]
 _REBUILD_SHARE = 4
 """With more than 1/4 of the rows changed, evaluating all at once is cheaper than gathering them."""
 _NO_ROWS: Sequence[int] = ()
+_END = attrgetter("end")
 
 
 class ChangedRows:
@@ -32,7 +34,7 @@ class ChangedRows:
         beside: a reader of the same journals that was asked a moment ago. If it began where this one is, they get the
         same answer.
         """
-        positions = [journal.end for journal in self._journals]
+        positions = list(map(_END, self._journals))
         if positions == self._positions:
             return _NO_ROWS
         if beside is not None and beside._taken[0] == self._positions and beside._positions == positions:
@@ -47,16 +49,16 @@ class ChangedRows:
         return rows
 
     def _read(self) -> Changed | None:
-        size, rows = self.nodes.size, list[int]()
+        size, rows = self.nodes.size, _NO_ROWS
         for journal, position in zip(self._journals, self._positions, strict=True):
             if journal.end == position:
                 continue
             changed = journal.since(position)
             if changed is None:
                 return None
-            rows += changed
+            rows = [*rows, *changed] if rows else changed
         if len(rows) > 1:
             rows = list(dict.fromkeys(rows))
         if len(rows) * _REBUILD_SHARE > size:
             return ALL_ROWS
-        return [row for row in rows if row < size]
+        return rows if max(rows, default=0) < size else [row for row in rows if row < size]

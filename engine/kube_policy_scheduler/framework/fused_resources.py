@@ -21,7 +21,8 @@ from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, fits
 from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated, ScoredResource
 
-_STRATEGIES: dict[type, int] = {LeastAllocated: 1, MostAllocated: 2}
+_LEAST_ALLOCATED, _MOST_ALLOCATED = 1, 2
+_STRATEGIES: dict[type, int] = {LeastAllocated: _LEAST_ALLOCATED, MostAllocated: _MOST_ALLOCATED}
 _ANY = -(2**63)
 """What is free is at least that."""
 _MOST_WEIGHT = 100
@@ -119,15 +120,24 @@ class FusedResources(msgspec.Struct, frozen=True):
 
         The sum is 0.0 where the pod does not fit.
         """
-        columns = nodes.cpu_and_memory
-        cpu, memory = columns.allocatable_cpu.item(row), columns.allocatable_memory.item(row)
+        (
+            pod_counts,
+            offered_pods,
+            offered_cpus,
+            offered_memories,
+            held_cpus,
+            held_memories,
+            nonzero_cpus,
+            nonzero_memories,
+        ) = nodes.cpu_and_memory
+        cpu, memory = offered_cpus.item(row), offered_memories.item(row)
         if not (0 < cpu < _MOST_PLAIN and 0 < memory < _MOST_PLAIN):
             return None
         amounts, (score_weight, balance_weight) = self.numbers
-        fit_cpu, fit_memory, strategy, more_cpu, more_memory, cpu_weight, memory_weight, *added = amounts
-        held_cpu, held_memory = columns.requested_cpu.item(row), columns.requested_memory.item(row)
+        fit_cpu, fit_memory, strategy, more_cpu, more_memory, cpu_weight, memory_weight, add_cpu, add_memory = amounts
+        held_cpu, held_memory = held_cpus.item(row), held_memories.item(row)
         if (
-            columns.pod_count.item(row) >= columns.allocatable_pods.item(row)
+            pod_counts.item(row) >= offered_pods.item(row)
             or cpu - held_cpu < fit_cpu
             or memory - held_memory < fit_memory
         ):
@@ -140,16 +150,16 @@ class FusedResources(msgspec.Struct, frozen=True):
                 return False, 0.0
         total = 0.0
         if strategy:
-            used_cpu = columns.nonzero_cpu.item(row) + more_cpu
-            used_memory = columns.nonzero_memory.item(row) + more_memory
-            if strategy == _STRATEGIES[LeastAllocated]:
-                part_cpu, part_memory = max(cpu - used_cpu, 0), max(memory - used_memory, 0)
+            used_cpu, used_memory = nonzero_cpus.item(row) + more_cpu, nonzero_memories.item(row) + more_memory
+            if strategy == _LEAST_ALLOCATED:
+                part_cpu = cpu - used_cpu if used_cpu < cpu else 0
+                part_memory = memory - used_memory if used_memory < memory else 0
             else:
                 part_cpu, part_memory = min(used_cpu, cpu), min(used_memory, memory)
             score = part_cpu * MAX_SCORE // cpu * cpu_weight + part_memory * MAX_SCORE // memory * memory_weight
             total += float(score // (cpu_weight + memory_weight)) * score_weight
         if balance_weight:
-            after = min(held_cpu + added[0], MAX_INT64) / cpu, min(held_memory + added[1], MAX_INT64) / memory
+            after = min(held_cpu + add_cpu, MAX_INT64) / cpu, min(held_memory + add_memory, MAX_INT64) / memory
             total += score_of_two((held_cpu / cpu, held_memory / memory), after) * balance_weight
         return True, total
 

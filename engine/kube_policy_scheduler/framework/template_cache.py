@@ -277,7 +277,7 @@ class _Answers:
         few = len(rows) == 1 or (len(rows) <= _FEW_ROWS and self._row.is_complete)
         if few and not self.normalizing and len(self.ok) == frame.cluster.nodes.size:
             for row in rows:
-                self._update_row(frame, row)
+                self.ok[row], self.base[row] = self.of_row(frame, row)
         else:
             self._update(frame.at(np.array(rows, np.int64)))
 
@@ -309,12 +309,11 @@ class _Answers:
         self._resize(size)
         self.ok[rows], self.base[rows] = ok, base
 
-    def _update_row(self, frame: Frame, row: int) -> None:
-        """Do the same as `_update` for one row, with Python's numbers: an array of one takes ten times as long."""
-        self.ok[row], self.base[row] = self.of_row(frame, row)
-
     def of_row(self, frame: Frame, row: int) -> tuple[bool, float]:
-        """Return whether a row passes the filters, and the sum of its scores if it does; nothing is kept."""
+        """Return whether a row passes the filters, and the sum of its scores if it does; nothing is kept.
+
+        It is what `_update` finds, with Python's numbers: an array of one takes ten times as long.
+        """
         fused = self._fused.evaluate_row(frame.cluster.nodes, row) if self._fused is not None else None
         (ok, base), plan = ((True, 0.0), self._row) if fused is None else (fused, self._row_besides_fused)
         if ok and not plan.is_empty:
@@ -484,7 +483,7 @@ class TemplateCache:
             if not part.refresh(frame, beside=self._changes):
                 return False
         self._statics = statics
-        if isinstance(rows, slice) or self._renewals != sum([part.renewals for part in self._parts]):
+        if isinstance(rows, slice) or self._renewals != self._count_renewals():
             self._put_together()
         elif rows or len(self.ok) != nodes.size:
             self._update(rows, size=nodes.size)
@@ -505,8 +504,14 @@ class TemplateCache:
             total += base
         return total
 
+    def _count_renewals(self) -> int:
+        renewals = 0
+        for part in self._parts:
+            renewals += part.renewals
+        return renewals
+
     def _put_together(self) -> None:
-        self._renewals = sum([part.renewals for part in self._parts])
+        self._renewals = self._count_renewals()
         kernels = self._accelerator.kernels
         if kernels is not None and len(self._parts) > 1:
             *others, last = self._parts

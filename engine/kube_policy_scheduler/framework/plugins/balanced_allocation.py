@@ -85,7 +85,8 @@ def score_of_two(before: tuple[float, float], after: tuple[float, float]) -> flo
 
 
 def _balance_of_two(first: float, second: float) -> int:
-    return int((abs(min(first, 1.0) - min(second, 1.0)) * 0.5 - 1) * -MAX_SCORE)
+    difference = (first if first < 1.0 else 1.0) - (second if second < 1.0 else 1.0)
+    return int((abs(difference) * 0.5 - 1) * -MAX_SCORE)
 
 
 def _with(requested: IntArray, amount: int) -> IntArray:

@@ -137,7 +137,7 @@ def default_constraints(
         SelectorError: a selector is not valid.
     """
     selector = default_selector(template, cluster)
-    if selector.empty:
+    if not selector.expressions:
         return ()
     key = ("default-constraints", action)
     known: tuple[object, Selector, tuple[SpreadConstraint, ...]] | None = template.memo.get(key)
