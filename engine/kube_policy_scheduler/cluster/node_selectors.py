@@ -133,12 +133,12 @@ def node_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
 
 def required_nodes(template: PodTemplate) -> RequiredNodes:
     """Return the template's nodeSelector and required node affinity, compiled once."""
-    known: RequiredNodes | None = template.memo.get("required-nodes")
+    known: RequiredNodes | None = template.shape.get("required-nodes")
     if known is None:
         spec = template.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         required = affinity.required if affinity else None
-        known = template.memo["required-nodes"] = RequiredNodes(
+        known = template.shape["required-nodes"] = RequiredNodes(
             tuple(Expression(k, "In", frozenset((v,))) for k, v in sorted((spec.node_selector or {}).items())),
             node_selector(required) if required is not None else None,
         )

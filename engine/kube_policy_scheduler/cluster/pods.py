@@ -52,6 +52,12 @@ _CLAIM_SOURCES = (
 )
 
 
+class SharedMemo(dict[Any, Any]):
+    """A memo of several templates."""
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class PodTemplate:
     """What pods of one workload have in common; compared by identity.
@@ -68,6 +74,9 @@ class PodTemplate:
     demand: PodRequests
     size: int
     """Bytes that it takes in memory, estimated: what caches that keep it count it as."""
+    shape: SharedMemo
+    """The memo for what follows from the spec alone, without what its containers and the pod request: templates whose
+    specs do not differ in anything else share it. Where each pod has requests of its own, the rest is known."""
     memo: dict[Any, Any] = field(default_factory=dict)
     priority: int = field(init=False)
     """A pod without one counts as 0."""
@@ -163,6 +172,7 @@ class Templates:
         )
         self._by_controller: WeakValueDictionary[str, PodTemplate] = WeakValueDictionary()
         """The template of the last pod of each controller: most of its pods are alike."""
+        self._shapes: WeakValueDictionary[bytes, SharedMemo] = WeakValueDictionary()
         self._encoder = msgspec.msgpack.Encoder()
 
     def __len__(self) -> int:
@@ -236,13 +246,26 @@ class Templates:
         template = self._by_key.get(key)
         if template is None:
             size = _memory(encoded)
-            template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, incoming(common), size)
+            demand, shape = incoming(common), self._shape(common)
+            template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, demand, size, shape)
             self._by_key[key] = template
         if self._recent.get(key) is None:
             self._recent.set(key, template)
         if controller is not None:
             self._by_controller[controller.uid] = template
         return template
+
+    def _shape(self, spec: objects.PodSpec) -> SharedMemo:
+        kinds = spec.containers or (), spec.init_containers or ()
+        containers = [[(c.name, c.image, c.ports, c.restart_policy, c.restart_policy_rules) for c in k] for k in kinds]
+        rest = msgspec.structs.replace(spec, containers=None, init_containers=None, overhead=None, resources=None)
+        key = self._encoder.encode((rest, containers))
+        if len(key) > _LONG_KEY:
+            key = blake2b(key).digest()
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = SharedMemo()
+        return shape
 
 
 def _shared(annotations: dict[str, str], template: PodTemplate) -> dict[str, str]:

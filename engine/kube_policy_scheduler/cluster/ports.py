@@ -20,14 +20,14 @@ class HostPort(NamedTuple):
 
 def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
     """Return the host ports of regular containers and sidecars; ordinary init containers do not count."""
-    ports: tuple[HostPort, ...] | None = template.memo.get("host-ports")
+    ports: tuple[HostPort, ...] | None = template.shape.get("host-ports")
     if ports is None:
         spec = template.spec
         counting = spec.containers or []
         if spec.init_containers:
             counting = [*[c for c in spec.init_containers if c.restart_policy == "Always"], *counting]
         declared = [port for container in counting if container.ports for port in container.ports]
-        ports = template.memo["host-ports"] = tuple(
+        ports = template.shape["host-ports"] = tuple(
             [
                 HostPort(port.protocol or "TCP", port.host_port, port.host_ip or WILDCARD)
                 for port in declared

@@ -70,10 +70,10 @@ def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> boo
 
 def tolerance(template: PodTemplate) -> tuple[tuple[str, str, str, str], ...]:
     """Return the pod's tolerations as a value: templates with equal values tolerate the same taints."""
-    known: tuple[tuple[str, str, str, str], ...] | None = template.memo.get("tolerance")
+    known: tuple[tuple[str, str, str, str], ...] | None = template.shape.get("tolerance")
     if known is None:
         tolerations = template.spec.tolerations or ()
-        known = template.memo["tolerance"] = tuple([(t.key, t.operator, t.value, t.effect) for t in tolerations])
+        known = template.shape["tolerance"] = tuple([(t.key, t.operator, t.value, t.effect) for t in tolerations])
     return known
 
 
@@ -100,10 +100,10 @@ def untolerated_soft(template: PodTemplate, nodes: NodeTable) -> IntArray:
 
 
 def _counts(template: PodTemplate, nodes: NodeTable, name: str, test: Callable[[TaintKey], bool]) -> IntArray:
-    """Return how many taints of each distinct set meet the test, kept in the template while the sets stay."""
+    """Return how many taints of each distinct set meet the test, kept while the sets stay."""
     sets = taint_sets(nodes)
-    known: tuple[TaintSets, IntArray] | None = template.memo.get(name)
+    known: tuple[TaintSets, IntArray] | None = template.shape.get(name)
     if known is None or known[0] is not sets:
         counts = np.fromiter((sum(map(test, taints)) for taints in sets.sets), np.int64, len(sets.sets))
-        known = template.memo[name] = (sets, counts)
+        known = template.shape[name] = (sets, counts)
     return known[1]

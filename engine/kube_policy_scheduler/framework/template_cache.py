@@ -99,17 +99,23 @@ class Prepared(msgspec.Struct, frozen=True):
         found: dict[int, _Kind] = {}
         for each in self.filters:
             plugin, ready = each
-            kind = _of_kind(found, plugin.scope, ready)
+            key = ready.key
+            kind = found.get(number := _kind(plugin.scope, key))
+            if kind is None:
+                kind = found[number] = _Kind([], [], [])
             kind.filters.append(each)
-            kind.parts += id(plugin), template if ready.key is None else ready.key
+            kind.parts += id(plugin), template if key is None else key
         for kind in found.values():
             kind.parts.append(None)
         for score in self.scores:
             scorer, _, ready = score
-            kind = _of_kind(found, scorer.scope, ready)
+            key = ready.key
+            kind = found.get(number := _kind(scorer.scope, key))
+            if kind is None:
+                kind = found[number] = _Kind([], [], [])
             kind.scores.append(score)
-            kind.parts += id(scorer), template if ready.key is None else ready.key
-        return dict(sorted(found.items()))
+            kind.parts += id(scorer), template if key is None else key
+        return dict(sorted(found.items())) if len(found) > 1 else found
 
 
 class _Kind(msgspec.Struct, gc=False):
@@ -129,14 +135,10 @@ class _Kind(msgspec.Struct, gc=False):
 _NO_PLUGINS: Mapping[int, _Kind] = {0: _Kind([], [], [])}
 
 
-def _of_kind(found: dict[int, _Kind], scope: Scope, ready: Ready) -> _Kind:
+def _kind(scope: Scope, key: Hashable) -> int:
+    """Return the kind of results, see `_KEPT`."""
     first = _TEMPLATE if scope is Scope.TEMPLATE else _ROW if scope is Scope.ROW else _FIRST_KIND[scope]
-    key = ready.key
-    number = first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
-    kind = found.get(number)
-    if kind is None:
-        kind = found[number] = _Kind([], [], [])
-    return kind
+    return first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:

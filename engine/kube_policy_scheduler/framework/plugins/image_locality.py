@@ -40,10 +40,10 @@ class ImageLocality(Score):
         As in Go: its size times the share of nodes that have it, cut to whole bytes. More than counts for all of them
         need not be added up.
         """
-        nodes, template = frame.cluster.nodes, frame.template
-        wanted: tuple[tuple[str, ...], int] | None = template.memo.get(self.name)
+        nodes, template = frame.cluster.nodes, frame.pod.template
+        wanted: tuple[tuple[str, ...], int] | None = template.shape.get(self.name)
         if wanted is None:
-            wanted = template.memo[self.name] = _wanted(template.spec)
+            wanted = template.shape[self.name] = _wanted(template.spec)
         names, containers = wanted
         most, worth = MOST_BYTES * containers, []
         # without containers the upper bound would be below the lower one

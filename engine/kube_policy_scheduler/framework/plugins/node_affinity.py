@@ -10,6 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, preferred_nodes, required_nodes
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
@@ -30,13 +31,20 @@ class NodeAffinity(Filter, Score):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods that require nothing; narrow the nodes if every term names some."""
-        required = _required(frame.template.spec)
+        template = frame.pod.template
+        known: PreFilterResult | None = template.shape.get((self.name, "required"))
+        if known is None:
+            known = template.shape[self.name, "required"] = self._pre_filter(template)
+        return known
+
+    def _pre_filter(self, template: PodTemplate) -> PreFilterResult:
+        required = _required(template.spec)
         if required is None:
-            return SKIP if frame.template.spec.node_selector is None else Ready(key=required_nodes(frame.template))
+            return SKIP if template.spec.node_selector is None else Ready(key=required_nodes(template))
         names = _named(required.node_selector_terms or [])
         if names is not None and not names:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (CONFLICT,))
-        return Ready(nodes=names, key=(required_nodes(frame.template), names))
+        return Ready(nodes=names, key=(required_nodes(template), names))
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -47,14 +55,15 @@ class NodeAffinity(Filter, Score):
 
         kube-scheduler ends the attempt on such a term, but the API server rejects it.
         """
-        affinity = frame.template.spec.affinity
+        template = frame.pod.template
+        affinity = template.spec.affinity
         if affinity is None or affinity.node_affinity is None or affinity.node_affinity.preferred is None:
             return SKIP
-        memo = frame.template.memo
-        terms = memo.get((self.name, "preferred"))
-        if terms is None:
-            terms = memo[self.name, "preferred"] = preferred_nodes(affinity.node_affinity.preferred)
-        return Ready(terms, key=terms)
+        known: Ready | None = template.shape.get((self.name, "preferred"))
+        if known is None:
+            terms = preferred_nodes(affinity.node_affinity.preferred)
+            known = template.shape[self.name, "preferred"] = Ready(terms, key=terms)
+        return known
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""

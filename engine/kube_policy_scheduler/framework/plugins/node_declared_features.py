@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
@@ -25,8 +25,12 @@ class NodeDeclaredFeatures(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods that need no feature."""
-        needed = needed_features(frame.template.spec)
-        return Ready(needed, key=needed) if needed else SKIP
+        template = frame.pod.template
+        known: Ready | Skip | None = template.shape.get(self.name)
+        if known is None:
+            needed = needed_features(template.spec)
+            known = template.shape[self.name] = Ready(needed, key=needed) if needed else SKIP
+        return known
 
     def filter(self, frame: Frame, state: frozenset[str]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""

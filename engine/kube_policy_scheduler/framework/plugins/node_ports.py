@@ -28,7 +28,7 @@ class NodePorts(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods without host ports."""
-        ports = host_ports(frame.template)
+        ports = host_ports(frame.pod.template)
         return Ready(ports, key=ports) if ports else SKIP
 
     def filter(self, frame: Frame, state: tuple[HostPort, ...]) -> BoolArray:

@@ -22,8 +22,12 @@ class NodeUnschedulable(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Check whether the pod tolerates the cordon."""
-        tolerant = tolerated(frame.template.spec.tolerations or (), CORDONED)
-        return Ready(tolerant, key=tolerant)
+        template = frame.pod.template
+        known: Ready | None = template.shape.get(self.name)
+        if known is None:
+            tolerant = tolerated(template.spec.tolerations or (), CORDONED)
+            known = template.shape[self.name] = Ready(tolerant, key=tolerant)
+        return known
 
     def filter(self, frame: Frame, state: bool) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""

@@ -26,7 +26,7 @@ class TaintToleration(Filter, Score):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Return without a rejection."""
-        return Ready(key=tolerance(frame.template))
+        return self._ready(frame)
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -44,7 +44,14 @@ class TaintToleration(Filter, Score):
 
     def pre_score(self, frame: Frame) -> Ready:
         """Score always."""
-        return Ready(key=tolerance(frame.template))
+        return self._ready(frame)
+
+    def _ready(self, frame: Frame) -> Ready:
+        template = frame.pod.template
+        known: Ready | None = template.shape.get(self.name)
+        if known is None:
+            known = template.shape[self.name] = Ready(key=tolerance(template))
+        return known
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: soft taints that the pod does not tolerate."""
