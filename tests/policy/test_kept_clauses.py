@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
@@ -126,10 +128,11 @@ QUERIES = ("cpu_usage", "memory_usage")
 EVERYTHING = ["label", "come", "go", "place", "place", "leave", "start", "reading", "reading", "old", "wait"]
 
 
-@pytest.mark.parametrize("size", [6, 60, 600])
+@pytest.mark.parametrize(("size", "compiled"), [(6, False), (60, True), (600, False), (600, True)])
 @pytest.mark.parametrize("name", POLICIES)
-def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, size: int) -> None:
-    rng, cluster, cycle, profile = Random(f"{name} {size}"), Cluster(), Cycle(), policy(POLICIES[name]).profile
+def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, size: int, compiled: bool) -> None:
+    rng, cluster, profile = Random(f"{name} {size}"), Cluster(), policy(POLICIES[name]).profile
+    cycle = Cycle(accelerator=Accelerator(compile_kernels().kernels if compiled else None))
     signals, now, decided = Signals.EMPTY, 1_800_000_000.0, 0
 
     def set_node(which: str) -> None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import Counter as Histogram
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
@@ -54,6 +54,7 @@ templates, each would be dropped before it is used again."""
 _FEW_ROWS = 8
 """So few rows are faster ranked one by one."""
 _NOT_FEASIBLE = -1
+Number = TypeVar("Number", bound=np.generic)
 
 
 class _Layer(Protocol):
@@ -62,10 +63,10 @@ class _Layer(Protocol):
     is_kept: bool
     """False if it turned out that the score cannot be kept."""
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
         """Catch up with everything; return the rows with another score, None if that may be all of them.
 
-        changed: the rows whose kept total or verdict changed, None if that may be all.
+        changed: the rows whose kept total or verdict changed, some more than once; None if that may be all.
         """
 
     def scores(self, rows: Rows) -> FloatArray:
@@ -101,18 +102,19 @@ class _ByCount:
     def bytes(self) -> int:
         return self._counts.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
         self._read = self._counter.version
         if changed is None or counted is None:
             self._count_all(cache)
             return None
-        rows = {row for row, *_ in counted if row < len(cache.ok)}  # a node may have come, counted, and gone
-        every = changed | rows
-        if len(every) * _REBUILD_SHARE > len(cache.ok):
+        if len(self._counts) != len(cache.ok):
+            self._resize(len(cache.ok))
+        rows = [row for row, *_ in counted if row < len(cache.ok)]  # a node may have come, counted, and gone
+        if (len(changed) + len(rows)) * _REBUILD_SHARE > len(cache.ok):
             self._count_all(cache)
             return None
-        self._recount(cache, every)
+        self._recount(cache, np.concatenate((changed, np.array(rows, np.int64))) if rows else changed)
         if self._extremes != self._find_extremes():
             self._score_again()
             return None
@@ -124,19 +126,28 @@ class _ByCount:
         self._nodes_by_count = Histogram({int(count): int(numbers[count]) for count in numbers.nonzero()[0]})
         self._score_again()
 
-    def _recount(self, cache: TemplateCache, rows: set[int]) -> None:
-        per_node, by_count = self._counter.per_node(), self._nodes_by_count
-        for row in rows:
+    def _resize(self, size: int) -> None:
+        """Forget the rows that are gone; new ones are still to be counted."""
+        for count in self._counts[size:].tolist():
+            self._count_one(count, -1)
+        self._counts = _resized(self._counts, size, _NOT_FEASIBLE)
+
+    def _count_one(self, count: int, number: int) -> None:
+        """Add so many feasible nodes with a count of pods."""
+        if count != _NOT_FEASIBLE:
+            self._nodes_by_count[count] += number
+            if not self._nodes_by_count[count]:
+                del self._nodes_by_count[count]
+
+    def _recount(self, cache: TemplateCache, rows: IntArray) -> None:
+        counts = np.where(cache.ok[rows], self._counter.per_node()[rows], _NOT_FEASIBLE)
+        others = (counts != self._counts[rows]).nonzero()[0]
+        for row, now in zip(rows[others].tolist(), counts[others].tolist(), strict=True):
             before = self._counts.item(row)
-            now = per_node.item(row) if cache.ok.item(row) else _NOT_FEASIBLE
-            if now == before:
-                continue
-            self._counts[row] = now
-            by_count[now] += 1
-            by_count[before] -= 1
-            if not by_count[before]:
-                del by_count[before]
-        by_count.pop(_NOT_FEASIBLE, None)
+            if now != before:  # otherwise the row is there twice
+                self._counts[row] = now
+                self._count_one(now, 1)
+                self._count_one(before, -1)
 
     def _find_extremes(self) -> tuple[int, int]:
         return min(self._nodes_by_count, default=0), max(self._nodes_by_count, default=0)
@@ -177,11 +188,12 @@ class _Compared:
     def bytes(self) -> int:
         return self._scores.nbytes + self._flags.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: set[int] | None) -> set[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
         before, self._readings = self._readings, cast("ReadsMetrics", self._plugin).readings(frame)
-        is_known = changed is not None and all(now is then for now, then in zip(self._readings, before, strict=True))
-        if is_known and self._compare(frame, cache, changed or set()):
-            return changed
+        if changed is not None and all(now is then for now, then in zip(self._readings, before, strict=True)):
+            compared = self._compare(frame, cache, changed)
+            if compared is not None:
+                return compared
         self._compare_all(frame, cache)
         return None
 
@@ -195,31 +207,45 @@ class _Compared:
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)
 
-    def _compare(self, frame: Frame, cache: TemplateCache, changed: set[int]) -> bool:
-        """Compare the changed rows with the known extremes; return whether these are still the extremes.
+    def _compare(self, frame: Frame, cache: TemplateCache, changed: IntArray) -> Sequence[int] | None:
+        """Compare the changed rows with the known extremes; return them, None if these are no longer the extremes.
 
         changed: see `refresh`. Most of them changed because of their pods, which a comparison does not depend on.
         """
         static = self._changes.take() if self._changes is not None else None
         if static is None or isinstance(static, slice):
-            return False
-        every = np.array([row for row in changed if cache.ok.item(row) is not self._ok.item(row)], np.int64)
-        if not len(every) and not static:
-            return True
-        every = np.union1d(every, np.array(static, np.int64))
-        self._ok[every] = cache.ok[every]
-        lowest, highest = _numbers(self._flags[every])
-        self._flags[every] = 0
-        rows = every[self._ok[every]]
-        if len(rows):
-            extremes = Extremes(self._extremes)
-            self._score(frame.at(rows), extremes)
+            return None
+        if len(self._ok) != len(cache.ok):
+            self._resize(len(cache.ok))
+        other = cache.ok[changed] != self._ok[changed]
+        if not static and not other.any():
+            return ()
+        every = list(dict.fromkeys([*static, *changed[other].tolist()]))
+        rows: list[int] = []
+        for row in every:
+            flags, is_feasible = self._flags.item(row), cache.ok.item(row)
+            self._lowest -= flags & AT_LOWEST
+            self._highest -= flags // AT_HIGHEST
+            self._flags[row], self._ok[row] = 0, is_feasible
+            if is_feasible:
+                rows.append(row)
+        if rows:
+            extremes, found = Extremes(self._extremes), np.array(rows, np.int64)
+            self._score(frame.at(found), extremes)
             if not extremes.as_before():
-                return False
-        more_lowest, more_highest = _numbers(self._flags[rows])
-        self._lowest += more_lowest - lowest
-        self._highest += more_highest - highest
-        return self._extremes.span is None or bool(self._lowest and self._highest)
+                return None
+            more_lowest, more_highest = _numbers(self._flags[found])
+            self._lowest += more_lowest
+            self._highest += more_highest
+        return every if self._extremes.span is None or (self._lowest and self._highest) else None
+
+    def _resize(self, size: int) -> None:
+        """Forget the rows that are gone; new ones are still to be compared."""
+        lowest, highest = _numbers(self._flags[size:])
+        self._lowest -= lowest
+        self._highest -= highest
+        self._ok, self._flags = _resized(self._ok, size, False), _resized(self._flags, size, 0)
+        self._scores = _resized(self._scores, size, 0.0)
 
     def _score(self, frame: Frame, extremes: Extremes) -> None:
         self._scores[frame.rows] = self._plugin.score(frame.within(extremes), self._state) * self._weight
@@ -231,6 +257,13 @@ class _Compared:
 
     def score(self, row: int) -> float:
         return self._scores.item(row)
+
+
+def _resized(column: NDArray[Number], size: int, new: float) -> NDArray[Number]:
+    """Return a column of another length, with a value for new rows."""
+    if size <= len(column):
+        return column[:size].copy()
+    return np.concatenate((column, np.full(size - len(column), new, column.dtype)))
 
 
 def _numbers(flags: NDArray[np.uint8]) -> tuple[int, int]:
@@ -271,6 +304,7 @@ class RankedTotals:
         blocks = domain_blocks(frame.cluster.nodes, domains) if domains is not None else None
         if not self._is_kept or (domains is not None and blocks is None):
             return None
+        size = self._size
         changed = self._changed(cache, constant=constant)
         found = [changed, *(layer.refresh(frame, cache, changed) for layer in self._layers)]
         self._is_kept = all(layer.is_kept for layer in self._layers)
@@ -287,7 +321,7 @@ class RankedTotals:
                 else DomainMaxima(totals, blocks, self._accelerator)
             )
         else:
-            self._write(cache, set().union(*(rows for rows in found if rows is not None)))
+            self._write(cache, found, resized=size != self._size)
         if isinstance(self._maxima, BlockMaxima):
             return self._maxima
         assert self._by_domain is not None
@@ -296,17 +330,19 @@ class RankedTotals:
         plugin, weight = self._by_domain
         return self._maxima.best(plugin.of_domains(frame, domains, counts, self._maxima.feasible()) * weight)
 
-    def _changed(self, cache: TemplateCache, *, constant: float) -> set[int] | None:
+    def _changed(self, cache: TemplateCache, *, constant: float) -> IntArray | None:
         changed = cache.changes.since(self._read)
         self._read = cache.changes.end
-        known, self._size, self._constant = (self._size, self._constant), len(cache.ok), constant
-        if changed is None or known != (self._size, constant) or len(changed) * _REBUILD_SHARE > self._size:
+        is_known, self._size, self._constant = constant == self._constant and self._size >= 0, len(cache.ok), constant
+        if changed is None or not is_known or len(changed) * _REBUILD_SHARE > self._size:
             return None
-        return {row for row in changed if row < self._size}
+        rows = np.array(changed, np.int64)
+        return rows[rows < self._size]
 
-    def _write(self, cache: TemplateCache, rows: set[int]) -> None:
-        if len(rows) > _FEW_ROWS:
-            changed = np.fromiter(rows, np.int64, len(rows))
+    def _write(self, cache: TemplateCache, found: Sequence[Sequence[int] | IntArray | None], *, resized: bool) -> None:
+        rows = [row for each in found if each is not None for row in each]
+        if resized or len(rows) > _FEW_ROWS:
+            changed = np.array(rows, np.int64)
             self._maxima.write(changed, self._totals(cache, changed), size=self._size)
             return
         for row in rows:
