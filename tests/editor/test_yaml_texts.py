@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.editor.cluster_words import words_in
 from kube_policy_scheduler.editor.documents import (
     EditedDocument,
     edited_document,
     policies_of,
     queries_of,
     templates_of,
+    value_of,
 )
 from kube_policy_scheduler.editor.yaml_texts import complete_in, hover_in, keys_below, scalars
 from tests.editor.cursor import NAME, project
@@ -98,6 +100,12 @@ def test_texts_are_quoted_where_yaml_needs_it() -> None:
 )
 def test_the_configuration_is_completed(text: str, some: set[str]) -> None:
     assert some <= set(offered(text, "config.yaml"))
+
+
+def test_a_line_that_is_not_finished_hides_no_names_of_the_other_lines() -> None:
+    text = f"{HEAD}cases:\n- name: x\n  expect: {{node: \n- name: y\n"
+    offset = text.index("{node: ") + 7
+    assert words_in([value_of(Source("card.test.yaml", text), written_at=offset)]).nodes == {"a1": 1}
 
 
 @pytest.mark.parametrize("text", ["# pol|", "policy: card.policy # |"])

@@ -149,11 +149,11 @@ class PolicyServer(LanguageServer):
         opened = self.files.open.get(name)
         return edited_document(opened.source) if opened is not None else None
 
-    def document_names(self, source: Source) -> dict[str, Sequence[str]]:
-        """Return what a test file can name: what it has itself, and what its policies have."""
+    def document_names(self, source: Source, offset: int) -> dict[str, Sequence[str]]:
+        """Return what a test file can name at an offset: what it has itself, and what its policies have."""
         folder = folder_of(source.name)
         project = self.project(source.name)
-        words = words_in([value_of(source)])
+        words = words_in([value_of(source, written_at=offset)])
         files = [name for name in project.sources if folder_of(name) == folder]
         named = policies_of(source)
         mine = [name for name in files if name.rpartition("/")[2] in named] or files
@@ -420,7 +420,7 @@ def _writing(server: PolicyServer) -> None:
         if document is not None:
             lines = server.lines(document.source)
             offset = lines.offset(params.position.line, params.position.character)
-            known = server.document_names(document.source)
+            known = server.document_names(document.source, offset)
             items = complete_in(document.source, document.schema, offset, known)
             return lsp.CompletionList(False, [_item(server, each, lines, offset) for each in items])
         at = server.at(params.text_document, params.position)

@@ -76,12 +76,17 @@ def _is_configuration(text: str) -> bool:
     return re.search(rf"^kind:[ \t]*[\"']?{kind}\b", text[:MOST_CHARACTERS], re.MULTILINE) is not None
 
 
-def value_of(source: Source) -> Any:
-    """Return the value of a file; None where it is no YAML."""
-    try:
-        return parse_document(source).value
-    except DocumentError:
-        return None
+def value_of(source: Source, *, written_at: int) -> Any:
+    """Return the value of a file; while the line at an offset makes it no YAML, the value without that line."""
+    start = source.text.rfind("\n", 0, written_at) + 1
+    end = source.text.find("\n", written_at)
+    without = source.text[:start] + (source.text[end:] if end >= 0 else "")
+    for text in (source.text, without):
+        try:
+            return parse_document(Source(source.name, text)).value
+        except DocumentError:
+            continue
+    return None
 
 
 def policies_of(source: Source) -> frozenset[str]:

@@ -126,13 +126,18 @@ class Place(msgspec.Struct, frozen=True):
         message = f"unexpected `{self.word}`: {self.expected()}"
         return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
 
-    def expected(self) -> str:
-        """Return what is possible here; of suffixes, those that the statement takes."""
+    def possible(self) -> frozenset[str]:
+        """Return the terminals that are possible here; of suffixes, those that the statement takes."""
         accepts = self.accepts
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
             statement = BY_KEYWORD.get(self.keyword)
             taken = (*statement.clauses, *statement.joins, *statement.words) if statement is not None else ()
             accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
+        return accepts
+
+    def expected(self) -> str:
+        """Return what is possible here, in words."""
+        accepts = self.possible()
         parts = []
         quiet = _QUIET
         if "NUMBER" in accepts:
@@ -389,12 +394,22 @@ def _token(place: Place, kind: str) -> Diagnostic:
             test = one_line(text[at:].partition(")")[0].strip(), 40)
             advice = f"write `{members[1]}({members[2]} {test} for {members[2]} in {members[3]})`"
         return codes.CHAIN.at(place.span, "a comparison cannot be compared again", help=advice)
-    advice = advice_for(place) or place.example()
+    advice = advice_for(place) or _misspelt(place) or place.example()
     quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
     if quoted is not None:
         fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
         return place.unexpected(f"write `{quoted[1]}`, without quotes", fix=fix)
     return place.unexpected(advice)
+
+
+def _misspelt(place: Place) -> str:
+    """Return the question for a word of the language that is possible here; "" where none is like it."""
+    behind = place.line.text[place.at + len(place.word) : place.at + len(place.word) + 1]
+    if len(place.word) < 3 or not place.word.isalpha() or behind in (".", "(", "["):
+        return ""
+    words = (name.lower() for name in sorted(place.possible()) if name.lower() in WORDS)
+    meant = closest(place.word, (word for word in words if word[0] == place.word[0].lower()))
+    return f"did you mean `{meant}`?" if meant is not None and meant != place.word else ""
 
 
 _COMMA_BEFORE = re.compile(r",\s*([a-z]+)\b[^,]*$")
