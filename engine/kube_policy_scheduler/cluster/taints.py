@@ -104,6 +104,6 @@ def _counts(template: PodTemplate, nodes: NodeTable, name: str, test: Callable[[
     sets = taint_sets(nodes)
     known: tuple[TaintSets, IntArray] | None = template.shape.get(name)
     if known is None or known[0] is not sets:
-        counts = np.fromiter((sum(map(test, taints)) for taints in sets.sets), np.int64, len(sets.sets))
+        counts = np.array([sum(map(test, taints)) if taints else 0 for taints in sets.sets], np.int64)
         known = template.shape[name] = (sets, counts)
     return known[1]

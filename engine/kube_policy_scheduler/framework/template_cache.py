@@ -65,9 +65,10 @@ _KEPT = tuple(
     for sharing in (_OWN, _KEYED, _SHARED)
 )
 """The kinds of results that are kept together: by scope, and by which templates have the same."""
-_FIRST_KIND = {scope: kind for kind, (scope, sharing) in enumerate(_KEPT) if sharing == _OWN}
-"""The kind of each scope's results that differ by template; the next one are those that do not."""
-_TEMPLATE, _ROW = _FIRST_KIND[Scope.TEMPLATE], _FIRST_KIND[Scope.ROW]
+_FIRST_OF = {scope.value: kind for kind, (scope, sharing) in enumerate(_KEPT) if sharing == _OWN}
+"""By value of a scope, which has a faster hash: the kind of its results that differ by template; the next two are
+those that some templates share, and those that all do."""
+_ROW = _FIRST_OF[Scope.ROW.value]
 _BY_REQUESTS = _ROW + _KEYED
 """The kind of the resource rules of Kubernetes."""
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
@@ -99,8 +100,8 @@ class Prepared(msgspec.Struct, frozen=True):
         found: dict[int, _Kind] = {}
         for each in self.filters:
             plugin, ready = each
-            key = ready.key
-            kind = found.get(number := _kind(plugin.scope, key))
+            key, first = ready.key, _FIRST_OF[plugin.scope._value_]
+            kind = found.get(number := first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED))
             if kind is None:
                 kind = found[number] = _Kind([], [], [])
             kind.filters.append(each)
@@ -109,8 +110,8 @@ class Prepared(msgspec.Struct, frozen=True):
             kind.parts.append(None)
         for score in self.scores:
             scorer, _, ready = score
-            key = ready.key
-            kind = found.get(number := _kind(scorer.scope, key))
+            key, first = ready.key, _FIRST_OF[scorer.scope._value_]
+            kind = found.get(number := first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED))
             if kind is None:
                 kind = found[number] = _Kind([], [], [])
             kind.scores.append(score)
@@ -133,12 +134,6 @@ class _Kind(msgspec.Struct, gc=False):
 
 
 _NO_PLUGINS: Mapping[int, _Kind] = {0: _Kind([], [], [])}
-
-
-def _kind(scope: Scope, key: Hashable) -> int:
-    """Return the kind of results, see `_KEPT`."""
-    first = _TEMPLATE if scope is Scope.TEMPLATE else _ROW if scope is Scope.ROW else _FIRST_KIND[scope]
-    return first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED)
 
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
@@ -236,6 +231,8 @@ class _Answers:
         )
         self.renewals = 0
         """How often all rows were evaluated."""
+        self.version = 0
+        """Changes with every answer."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
         """`bool[nodes]`: passed the filters."""
         self.base: FloatArray = np.zeros(0)
@@ -265,6 +262,9 @@ class _Answers:
             self._update_some(frame, rows)
         elif len(self.ok) != frame.cluster.nodes.size:
             self._resize(frame.cluster.nodes.size)
+        else:
+            return True
+        self.version += 1
         return True
 
     def _readings(self, frame: Frame) -> list[object]:
@@ -575,6 +575,22 @@ class _Columns:
         self.nothing: FloatArray = np.zeros(size)
 
 
+class _AddedUp:
+    """The last answers of several kinds added up, which the next template mostly asks for again."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Answers] = []
+        self._versions: list[int] = []
+        self._sums: tuple[BoolArray, FloatArray]
+
+    def of(self, parts: list[_Answers]) -> tuple[BoolArray, FloatArray]:
+        """Return `_added` of all rows, read-only."""
+        versions = [part.version for part in parts]
+        if parts != self._parts or versions != self._versions:
+            self._parts, self._versions, self._sums = parts, versions, _added(parts, ALL_ROWS)
+        return self._sums
+
+
 class _AnswersNow:
     """Answers that templates share which differ, but not on any node that there is now.
 
@@ -628,6 +644,7 @@ class TemplateCaches:
         """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
         self._columns = _Columns(0, self._accelerator)
         self._answers_now = _AnswersNow()
+        self._added_up = _AddedUp()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
             most=_MAX_HELD, most_bytes=max_bytes // 8, size_of=lambda _, part: part.bytes
         )
@@ -710,7 +727,7 @@ class TemplateCaches:
             self._columns = _Columns(size, self._accelerator)
         columns = self._columns
         fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
-        first = _added(others, ALL_ROWS) if others else (columns.everywhere, columns.nothing)
+        first = self._added_up.of(others) if others else (columns.everywhere, columns.nothing)
         count = columns.maxima.combine(first, (columns.fitting, columns.base), ok=columns.ok)
         looked_at = _LookedAt(columns.ok, columns.maxima, count)
         nodes = frame.cluster.nodes

@@ -32,9 +32,9 @@ class NodeResourcesBalancedAllocation(Score):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Skip pods that request none of the resources: they would all be placed on the same node."""
-        requests = frame.template.requests
+        requests = frame.pod.template.demand.requests
         amounts = [(name, requests.get(name, 0)) for name, _ in self.resources]
-        if not any(amount for _, amount in amounts):
+        if not [amount for _, amount in amounts if amount]:
             return SKIP
         added = tuple([item for item in amounts if item[1] or not is_scalar(item[0])])
         return Ready(added, key=added)

@@ -58,9 +58,13 @@ class NodeResourcesFit(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod requests; never skip: the number of pods is always limited."""
-        amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
+        template, counted = frame.pod.template, frame.cluster.nodes.counted
+        amounts = self._amounts(template)
         if ignored := frame.cluster.ignored_resources:
             amounts = tuple(item for item in amounts if item[0] not in ignored)
+        if NATIVE.issuperset(template.demand.requests):
+            wanted = Wanted(amounts)
+            return Ready(wanted, key=wanted)
         missing = [name for name, _ in amounts if name not in counted]
         provided = [name for name, _ in amounts if name not in NATIVE and may_be_provided(name)]
         if not missing and not provided:

@@ -51,9 +51,9 @@ class ResourceScore(Score):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Compute what the pod adds; a scalar resource that it does not request is ignored."""
-        template = frame.template
+        template = frame.pod.template
         chosen = [ScoredResource(name, weight, _amount(template, name)) for name, weight in self.resources]
-        added = tuple([r for r in chosen if r.amount or not is_scalar(r.name)])
+        added = tuple([r for r in chosen if r[2] or not is_scalar(r[0])])
         return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[ScoredResource, ...]) -> IntArray | FloatArray:
