@@ -36,6 +36,10 @@ _READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", "PodResizePend
 """Conditions of pods that are read; other conditions are not kept."""
 _NOTHING: dict[str, Any] = {}
 """Of most pods: annotations, and names of claims."""
+_NO_VOLUMES: tuple[objects.Volume, ...] = ()
+_NO_NAMES: tuple[str, ...] = ()
+_EXISTING = "existing-demand"
+"""What an unresized pod of a template counts for once it is on a node."""
 _NO_CONDITIONS: tuple[objects.PodCondition, ...] = ()
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
@@ -182,8 +186,16 @@ class Templates:
         """Return the pod as it is kept, with its template shared."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         template = self._template(meta, spec)
-        resized = _may_differ(pod)
-        volumes = spec.volumes
+        demand: PodRequests | None = template.memo.get(_EXISTING)
+        if demand is None:
+            demand = template.memo[_EXISTING] = existing(objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec))
+        if _may_differ(pod):
+            demand = existing(pod)
+        volumes, local_volumes = _NO_VOLUMES, _NO_NAMES
+        for volume in spec.volumes or ():
+            if volume != objects.Volume(name=volume.name):  # most are those that every pod has, which name no source
+                volumes = (*volumes, volume) if _has_claim_source(volume) else volumes
+                local_volumes = (*local_volumes, volume.name) if is_local(volume) else local_volumes
         annotations = meta.annotations
         if annotations and _LAST_APPLIED in annotations:
             annotations = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
@@ -209,9 +221,9 @@ class Templates:
             terminal=status.phase in ("Succeeded", "Failed"),
             resource_version=meta.resource_version,
             generation=meta.generation,
-            demand=existing(pod) if resized else _existing_demand(template),
-            volumes=tuple([each for each in volumes if _has_claim_source(each)]) if volumes else (),
-            local_volumes=tuple([each.name for each in volumes if is_local(each)]) if volumes else (),
+            demand=demand,
+            volumes=volumes,
+            local_volumes=local_volumes,
             annotations=_shared(annotations, template) if annotations else _NOTHING,
             conditions=conditions,
             claim_names=(
@@ -306,27 +318,16 @@ def _memory(encoded: bytes) -> int:
     return len(encoded) + _ITEM_BYTES * len(encoded.translate(None, _TEXT))
 
 
-def _existing_demand(template: PodTemplate) -> PodRequests:
-    """Return what an unresized pod of this template counts for once it is on a node."""
-    demand: PodRequests | None = template.memo.get("existing-demand")
-    if demand is None:
-        pod = objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec)
-        demand = template.memo["existing-demand"] = existing(pod)
-    return demand
-
-
 def _may_differ(pod: objects.Pod) -> bool:
     """Return whether the status names resources other than the spec's, as after an in-place resize."""
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
-    if not status.container_statuses and not status.init_container_statuses:
-        return False
-    reported = [
-        each
-        for each in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-        if each.resources is not None or each.allocated_resources
-    ]
+    reported: list[objects.ContainerStatus] = []
+    for statuses in (status.container_statuses, status.init_container_statuses):
+        for each in statuses or ():
+            if each.resources is not None or each.allocated_resources:
+                reported.append(each)
     if not reported:
         return False
     requests = {
@@ -361,7 +362,5 @@ def is_local(volume: objects.Volume) -> bool:
 
 
 def _has_claim_source(volume: objects.Volume) -> bool:
-    """Return whether storage rules look at a volume; most are those that every pod has, which name no source."""
-    return volume != objects.Volume(name=volume.name) and any(
-        getattr(volume, source) is not None for source in _CLAIM_SOURCES
-    )
+    """Return whether storage rules look at a volume."""
+    return any(getattr(volume, source) is not None for source in _CLAIM_SOURCES)

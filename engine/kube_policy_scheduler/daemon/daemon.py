@@ -30,6 +30,7 @@ from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
@@ -76,7 +77,8 @@ from kube_policy_scheduler.framework.queue import SchedulingQueue
 logger = logging.getLogger(__name__)
 
 POLICIES_FIRST_SECONDS = 1.0
-"""After a start, pods wait this long for policies, so that they are sorted once; the first metrics may take longer."""
+"""After a start, pods wait this long for policies, so that they are sorted once; the first metrics may take longer.
+Nodes do not wait: they are taken in while the policies are checked on another core."""
 SIZE_SECONDS = 10.0
 """Between two looks at whether the cluster has so many."""
 QUIET_PATIENCE_SECONDS = 30.0
@@ -339,10 +341,11 @@ class Daemon:
             await stack.enter_async_context(self._owners)
             await self._owners.first()  # as soon as the administrator's are there, too, pods are placed
             await stack.enter_async_context(self._policy_directory())
+            handlers = self._scheduler.event_handlers
+            self._api_server.attach(handlers.handler, handlers.kind_unavailable, but=objects.Pod)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
                     await self._reloader.has_ended.wait()
-            handlers = self._scheduler.event_handlers
             self._api_server.attach(handlers.handler, handlers.kind_unavailable)
             await self._lists.wait()
             await self._signals.join_all()

@@ -250,6 +250,11 @@ class Reflector(Generic[T]):
             on_unavailable(self.status.problem)
         self._attached.set()
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether it has a handler."""
+        return self._attached.is_set()
+
     async def _listener(self) -> Handler[T]:
         await self._attached.wait()
         assert self._handler is not None

@@ -131,10 +131,11 @@ class EventHandlers:
             uid = pod.metadata.uid
             known = self._is_known(uid) if some_pending else uid in self._cluster.pods
             if known or not pod.spec.node_name or uid in uids:
-                self._assign_many(placed)
-                placed, uids = [], set()
+                if placed:
+                    self._assign_many(placed)
+                    placed, uids = [], set()
                 take_one(self.pod_changed, pod)
-                some_pending = self._some_pending()
+                some_pending = some_pending or self._some_pending()
                 continue
             try:
                 info = self._cluster.templates.pod(pod)
@@ -206,7 +207,7 @@ class EventHandlers:
             self._passed_changed(since)
 
     def _pod_pending(self, info: PodInfo) -> None:
-        if self._cluster.remove(info.uid) is not None:
+        if info.uid in self._cluster.pods and self._cluster.remove(info.uid) is not None:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the state in the API server is authoritative
         if info.terminating or not self._algorithm.serves(info):
             self._queue.remove(info.uid)

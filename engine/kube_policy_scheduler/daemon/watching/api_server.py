@@ -81,12 +81,22 @@ class ApiServer:
                 while self.transport.connections < ASKED_FIRST:  # noqa: ASYNC110 - an event for one start
                     await asyncio.sleep(0.001)
 
-    def attach(self, handler: Callable[[type], Handler[Any]], on_unavailable: Callable[[type, str], None]) -> None:
-        """Send the objects that exist, and all changes from now on, to the handler of each kind.
+    def attach(
+        self,
+        handler: Callable[[type], Handler[Any]],
+        on_unavailable: Callable[[type, str], None],
+        *,
+        but: type | None = None,
+    ) -> None:
+        """Send the objects that exist, and all changes from now on, to the handler of each kind that has none yet.
 
-        on_unavailable: called with a kind and the reason why its objects cannot be read, "" once they can.
+        Args:
+            handler: returns the handler of a kind.
+            on_unavailable: called with a kind and the reason why its objects cannot be read, "" once they can.
+            but: a kind that waits for the next call.
         """
-        attach(self.reflectors, handler, on_unavailable)
+        waiting = [each for each in self.reflectors if not each.is_attached and each.resource.type is not but]
+        attach(waiting, handler, on_unavailable)
 
     def observe(self, observe: Observe) -> None:
         """Call `observe` with every request, also with those before."""
