@@ -104,7 +104,7 @@ class Stage:
         loaded = load([Source("apps.policy", self.rules)], default_schedulers=names)
         assert loaded.policy_set is not None, loaded.diagnostics
         self.scheduler.use_policies(LivePolicies(loaded.policy_set, scheduler_names=names, watched=frozenset()))
-        self.metrics = SchedulerMetrics(version="1")
+        self.metrics = SchedulerMetrics(version=lambda: "1")
         self.extender = Extender(
             self.scheduler,
             binder=self.binder,

@@ -42,7 +42,7 @@ class Daemon:
     def __init__(self, path: Path, url: str) -> None:
         self.activated: list[tuple[Policies, Signals]] = []
         self.records: list[ReloadRecord] = []
-        self.metrics = SchedulerMetrics(version="test")
+        self.metrics = SchedulerMetrics(version=lambda: "test")
         self._more = asyncio.Event()
         self.source = SignalSource(PrometheusEndpoint(url), publish=lambda _: None)
         self.reloader: PolicyReloader[Policies] = PolicyReloader(

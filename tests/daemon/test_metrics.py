@@ -85,7 +85,7 @@ score promql("load") as calm
 """
 
     def __init__(self) -> None:
-        self.metrics = SchedulerMetrics(version="1")
+        self.metrics = SchedulerMetrics(version=lambda: "1")
         self.live: dict[str, Any] = {}
         loaded = load(sources(self.POLICIES))
         assert loaded.policy_set is not None, loaded.diagnostics
@@ -171,7 +171,7 @@ def bound(*, seconds: float = 0.001, attempts: int = 1) -> PodBound:
 
 
 def test_attempts_have_kube_schedulers_names_and_labels() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     metrics.on_bound(bound(seconds=0.003, attempts=3))
     metrics.on_bound(bound(seconds=0.001, attempts=20))
     found = samples(metrics)
@@ -354,7 +354,7 @@ def test_each_metric_follows_what_it_measures(name: str) -> None:
 
 
 def test_a_refused_reload_shows_and_the_success_before_it_stays() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     before = samples(metrics)
     assert before["policy_scheduler_policy_last_reload_successful{owner=}"] == 0
     assert before["policy_scheduler_policy_reloads_total{owner=,result=refused}"] == 0
@@ -368,7 +368,7 @@ def test_a_refused_reload_shows_and_the_success_before_it_stays() -> None:
 
 
 def test_only_the_policies_in_use_have_an_info_line() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=1, at=1.0, hash="one"))
     metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=2, at=2.0, hash="two"))
     lines = [name for name in samples(metrics) if name.startswith("policy_scheduler_policy_info")]
@@ -381,7 +381,7 @@ def test_live_values_are_read_at_each_scrape() -> None:
         SignalRow("cpu", age_seconds=3.0, degraded=False, series=5, missing_nodes=0, fetch_seconds=0.02),
         SignalRow("new", age_seconds=None, degraded=True, series=0, missing_nodes=None, fetch_seconds=0.0),
     ]
-    metrics = SchedulerMetrics(version="1.2")
+    metrics = SchedulerMetrics(version=lambda: "1.2")
     metrics.registry.register(
         LiveMetrics(
             lambda: LiveState(
@@ -411,20 +411,20 @@ def test_live_values_are_read_at_each_scrape() -> None:
 
 
 def test_two_daemons_in_one_process_do_not_share_numbers() -> None:
-    one, other = SchedulerMetrics(version="1"), SchedulerMetrics(version="1")
+    one, other = SchedulerMetrics(version=lambda: "1"), SchedulerMetrics(version=lambda: "1")
     one.preemption_attempts.inc()
     assert samples(one)["scheduler_preemption_attempts_total{}"] == 1
     assert samples(other)["scheduler_preemption_attempts_total{}"] == 0
 
 
 def test_children_are_looked_up_once() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     assert metrics.schedule_attempts.of("scheduled", "x") is metrics.schedule_attempts.of("scheduled", "x")
     assert metrics.schedule_attempts.of("scheduled", "x") is not metrics.schedule_attempts.of("error", "x")
 
 
 def test_creation_times_are_not_exported() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     metrics.on_bound(bound())
     assert not [name for name in samples(metrics) if "_created" in name]
     assert [name for name in samples(metrics) if name.startswith("process_resident_memory_bytes")]
@@ -441,7 +441,7 @@ def test_buckets_are_kube_schedulers() -> None:
 
 
 def test_counting_an_attempt_is_cheap_enough_for_the_hot_path() -> None:
-    metrics = SchedulerMetrics(version="1")
+    metrics = SchedulerMetrics(version=lambda: "1")
     best = min(_timed(metrics) for _ in range(5))
     assert best < 500e-6, "a decision takes 100 µs; counting it took 2 µs when this was written"
 

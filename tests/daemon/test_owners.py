@@ -264,7 +264,7 @@ def test_edits_of_all_owners_together_take_a_small_share_of_the_time(
 
 
 def test_metrics_know_owners() -> None:
-    metrics = SchedulerMetrics(version="test")
+    metrics = SchedulerMetrics(version=lambda: "test")
     metrics.on_reloaded(record("aaaa"))
     metrics.on_reloaded(record("bbbb", "team-a"))
     metrics.on_reloaded(record("cccc", "team-a"))

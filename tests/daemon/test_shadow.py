@@ -53,7 +53,7 @@ class Stage:
     ear: Ear = field(default_factory=Ear)
 
     def __post_init__(self) -> None:
-        self.metrics = SchedulerMetrics(version="1")
+        self.metrics = SchedulerMetrics(version=lambda: "1")
         self.report = ShadowReport(self.metrics.shadow, kept=10, clock=lambda: self.now, names=("default-scheduler",))
         self.log = DecisionLog(DecisionLogSettings(detail_share=1.0), seed=0, replica="r", stopwatch=lambda: 0.0)
         self.cluster = Cluster()

@@ -13,7 +13,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 
 def registry() -> CollectorRegistry:
     """Return the registry of a daemon that has decided nothing."""
-    found = SchedulerMetrics(version="1").registry
+    found = SchedulerMetrics(version=lambda: "1").registry
     found.register(LiveMetrics(LiveState))
     found.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
     Canaries(found, decide=Cycle().decide, stopwatch=lambda: 0.0)

@@ -159,7 +159,7 @@ async def test_a_broken_set_leaves_the_last_good_one() -> None:
 
 def test_labels_of_pods_never_become_labels_of_metrics() -> None:
     stage = Stage(policies("policy web\nfor pods where pod.label.app\nfilter node.name != pod.label.app"), nodes=2)
-    metrics, counts = SchedulerMetrics(version="1"), ClauseCounts()
+    metrics, counts = SchedulerMetrics(version=lambda: "1"), ClauseCounts()
     metrics.registry.register(ClauseMetrics(counts, policies=lambda: stage.policy_set))
     for number in range(50):
         stage.decide(stage.pod(f"name-{number}", cpu="1m", app=f"value-{number}", **{f"key-{number}": "x"}), metrics)

@@ -81,7 +81,7 @@ class Churn:
     def __init__(self) -> None:
         answers: Any = Answers()
         random = Random(1)
-        self.metrics = SchedulerMetrics(version="1")
+        self.metrics = SchedulerMetrics(version=lambda: "1")
         counts = ClauseCounts()
         self.log = DecisionLog(
             DecisionLogSettings(kept=2000, detail_share=0.02),

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable
 from functools import cache
-from importlib import metadata
 from typing import Any, TypeAlias
 
 import msgspec
@@ -91,6 +90,8 @@ class LoadedKernels(msgspec.Struct, frozen=True):
 
 def find_numba() -> Numba:
     """Look for numba without importing it, which takes half a second."""
+    from importlib import metadata  # a start does without
+
     try:
         version = metadata.version("numba")
     except metadata.PackageNotFoundError:

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kube_policy_scheduler.installation import command_for
-
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -68,6 +66,8 @@ class SpanExporter:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError as error:
+            from kube_policy_scheduler.installation import command_for  # reads metadata, which a start does without
+
             raise TracingUnavailable(f"traces need OpenTelemetry: run {command_for('tracing')}") from error
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs an error per batch
         self._ids = _trace_ids()

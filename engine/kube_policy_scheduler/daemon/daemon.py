@@ -85,8 +85,9 @@ QUIET_PATIENCE_SECONDS = 30.0
 """For so long kernels wait until no pod is active or being bound: loading them takes half a second from decisions."""
 QUIET_SECONDS = 0.5
 LOAD_AFTER_SECONDS = 2.0
-IMPORTED_LATER = ("numpy.ma",)
-"""Modules that NumPy imports with the first `np.unique`, in 50 ms; the first bindings do not need them."""
+IMPORTED_LATER = ("numpy.ma", "importlib.metadata")
+"""Modules that the first bindings do not need: NumPy imports its one with the first `np.unique`, in 50 ms, and the
+version of the scheduler is looked up with the first scrape."""
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0
@@ -107,7 +108,7 @@ class Daemon:
         api_server: ApiServer,
         *,
         checker: PolicyChecker,
-        version: str,
+        version: Callable[[], str],
         random: Random,
         loops: Loops,
     ) -> None:
@@ -298,12 +299,12 @@ class Daemon:
             self.observers.add(DecisionTracer(self._spans, share=settings.tracing.sampled_share))
         self.metrics.registry.register(LiveMetrics(self._live_state))
 
-    def _make_spans(self, version: str) -> SpanExporter | None:
+    def _make_spans(self, version: Callable[[], str]) -> SpanExporter | None:
         tracing = self._settings.tracing
         if tracing is None or not tracing.sampled_share:
             return None
         return SpanExporter(
-            tracing.endpoint, service=self._settings.scheduler_names[0], instance=self._identity, version=version
+            tracing.endpoint, service=self._settings.scheduler_names[0], instance=self._identity, version=version()
         )
 
     # --- life ----------------------------------------------------------------------------------------
@@ -498,11 +499,11 @@ class Daemon:
             backlogs.append(f"the past usage of queues is not stored: {past.problem}")
         return Remark("; ".join(backlogs)) if backlogs else None
 
-    def _describe(self, version: str, started: float) -> Replica:
+    def _describe(self, version: Callable[[], str], started: float) -> Replica:
         """Return what the status page tells about this process."""
         checks = (self._lists.problem(), self._check_policies(), self._coordinator.problem())
         return Replica(
-            version=version,
+            version=version(),
             identity=self._identity,
             started=started,
             scheduler_names=self._settings.scheduler_names,

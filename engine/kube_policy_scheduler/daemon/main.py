@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -289,15 +288,20 @@ async def _decide(
 
     try:
         install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
-        daemon = Daemon(
-            settings, api_server, checker=checker, version=version(DISTRIBUTION), random=random, loops=loops
-        )
+        daemon = Daemon(settings, api_server, checker=checker, version=_version, random=random, loops=loops)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
     except (
         CertificateError, ExtenderError, ExtensionError, FileError, OutputError, ServerError, TracingUnavailable
     ) as error:  # fmt: skip
         return _fail(f"policy-scheduler: {error}")
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import version  # 30 ms with what it needs
+
+    return version(DISTRIBUTION)
 
 
 def _announce(url: str, address_file: Path | None) -> None:

@@ -7,12 +7,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import (
@@ -46,10 +49,33 @@ class Children(Generic[MetricT]):
         return child
 
 
+class _BuildInfo(Collector):
+    """`policy_scheduler_build_info`: a start has no time to look for the version."""
+
+    def __init__(self, version: Callable[[], str]) -> None:
+        self._version = version
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metric without a value."""
+        return [self._family()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        family = self._family()
+        family.add_metric([self._version()], 1)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "policy_scheduler_build_info", "Version of the scheduler; always 1.", labels=["version"]
+        )
+
+
 class SchedulerMetrics(Observer):
     """All metrics of one daemon, in a registry of its own. Methods and `Children` may be called from any thread."""
 
-    def __init__(self, *, version: str) -> None:
+    def __init__(self, *, version: Callable[[], str]) -> None:
+        """version: returns that of the scheduler; called with the first scrape."""
         # a `_created` line per child would double the size of every scrape
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
@@ -195,7 +221,7 @@ class SchedulerMetrics(Observer):
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
         self.asked_extenders = AskedExtenderMetrics(registry)
-        gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
+        registry.register(_BuildInfo(version))
         for result in ReloadResult:
             self._reloads.of(result.value, "")  # a counter that is there before its first event can be alerted on
         self._reload_successful.labels("")

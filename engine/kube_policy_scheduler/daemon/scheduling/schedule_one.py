@@ -37,7 +37,7 @@ from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
-from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
+from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
@@ -173,7 +173,7 @@ class Scheduler:
         while True:
             requested.clear()
             if self.leading and not self.view():
-                await asyncio.sleep(STALE_POLL_SECONDS)
+                await asyncio.sleep(LOOP_POLL_SECONDS)
                 continue
             self._keep_queue()
             self.schedule_batch()

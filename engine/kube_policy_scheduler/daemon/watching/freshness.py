@@ -22,7 +22,9 @@ is mostly done by ourselves. Not so where somebody else decided until now (`Refl
 READING_SECONDS = 60.0
 """The same while what there is is being read: mostly that ends soon."""
 STALE_POLL_SECONDS = 0.05
-"""How often it is asked whether the view is current again."""
+"""How often it is asked whether the view is current again: each binding under way does."""
+LOOP_POLL_SECONDS = 0.005
+"""How often the loop that decides asks. At the end of a start nothing else is left to wait for."""
 
 
 class View(Protocol):
