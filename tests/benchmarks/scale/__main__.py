@@ -494,6 +494,7 @@ def _decision_rows(run: Run) -> Iterator[tuple[str, ...]]:
             f"{one.p50_us:,.0f}",
             f"{one.p99_us:,.0f}",
             f"{one.worst_us:,.0f}",
+            f"{one.new_us:,.0f}",
             str(one.checked),
         )
 
@@ -611,7 +612,7 @@ def _show(run: Run, console: Console) -> None:
         ("the table", ROW_TITLES, [row.cells() for row in _table(run)]),
         (
             "decisions",
-            ("workload", "per s", "changes", "p50 µs", "p99 µs", "worst µs", "checked"),
+            ("workload", "per s", "changes", "p50 µs", "p99 µs", "worst µs", "new µs", "checked"),
             list(_decision_rows(run)),
         ),
         (

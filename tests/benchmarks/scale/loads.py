@@ -36,13 +36,24 @@ filter sum(p.request.cpu for p in node.pods where p.label.tenant == pod.label.te
 score 100 - 10 * sum(p.request.cpu for p in node.pods)
 """
 LOADS = (
-    Load("rules", "Kubernetes' default rules, 50 templates in turn", 4_000, 150, _in_turn),
-    Load("card", "four lines with a metric of every node", 3_000, 150, _in_turn, FOUR_LINES, metrics=True),
-    Load("clauses", "20 clauses, five metrics", 1_500, 250, _in_turn, policy_text(20), metrics=True),
+    Load("rules", "Kubernetes' default rules, 50 templates in turn", 4_000, 150, _in_turn, templates=TEMPLATES),
+    Load(
+        "card",
+        "four lines with a metric of every node",
+        3_000,
+        150,
+        _in_turn,
+        FOUR_LINES,
+        metrics=True,
+        templates=TEMPLATES,
+    ),
+    Load(
+        "clauses", "20 clauses, five metrics", 1_500, 250, _in_turn, policy_text(20), metrics=True, templates=TEMPLATES
+    ),
     Load("own", "every pod with requests of its own", 700, 175, named("OwnRequests").make_pod),
     Load("different", "every pod with a template of its own", 400, 110, named("OwnEverything").make_pod),
     Load("preemption", "every pod evicts others", 200, 8, _preempting, preempts=True),
-    Load("sums", "sum(p.request.cpu for p in node.pods …)", 2_000, 35, _in_turn, SUMS),
+    Load("sums", "sum(p.request.cpu for p in node.pods …)", 2_000, 35, _in_turn, SUMS, templates=TEMPLATES),
 )
 AT_5000 = (
     ("SchedulingBasic", 15_000),
