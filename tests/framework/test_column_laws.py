@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
@@ -105,6 +107,18 @@ def test_plugins_that_are_not_asked_about_a_template_have_nothing_to_do(events: 
         if hasattr(weighted.plugin, "may_score") and not weighted.plugin.may_score(frame.template):
             prepared = weighted.plugin.pre_score(frame)
             assert prepared is SKIP or not prepared.adds, weighted.plugin.name
+
+
+@given(EVENTS, VARIANTS)
+def test_plugins_that_are_not_asked_about_volumes_have_nothing_to_do(events: list[Event], variant: int) -> None:
+    cluster, profile = world_after(events).cluster, kubernetes_profile()
+    pod = incoming(cluster, variant)
+    pod.volumes = (msgspec.convert({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, objects.Volume),)
+    asked = profile.volume_filters_of(pod.template)
+    for plugin in kubernetes_filters():
+        if plugin.scope.is_live and plugin.name not in {each.name for each in asked}:
+            assert plugin.pre_filter(Frame(pod, cluster, NOW)) is SKIP, plugin.name
+    assert {"VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits"} <= {each.name for each in asked}
 
 
 @given(EVENTS, VARIANTS)

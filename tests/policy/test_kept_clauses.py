@@ -107,6 +107,18 @@ score least_allocated() + most_allocated(cpu) / 3
 score balanced(cpu, mem) if (promql("memory_usage") ?? 20) < 50
 score 10 * min(node.free.cpu, node.allocatable.cpu * 0.3)
 """,
+    "as Kubernetes": """
+filter fits(cpu, mem)
+filter not label quarantine and fits(mem) and (promql("cpu_usage") ?? 50) < 90
+score least_allocated(cpu, mem) weight 2
+score balanced(mem, cpu) weight 3
+score 100 * (1 - node.used_fraction.cpu)
+""",
+    "by resources": """
+filter not label quarantine and fits(cpu, pods)
+score most_allocated()
+score balanced()
+""",
     "facts of the pod": """
 filter fits(cpu) if pod.priority < 5
 filter count(p in node.pods where p.label.app == pod.label.app) < 90

@@ -77,21 +77,22 @@ def fits(*resources: ResourceWord) -> TruthReader:
         plugin = NodeResourcesFit()
         return lambda frame: _passes(plugin, frame)
 
-    return _Fits(resources)
+    return Fits(resources)
 
 
-class _Fits:
+class Fits:
     """Reads from a frame whether nodes have enough of some resources."""
 
-    __slots__ = ("_resources",)
+    __slots__ = ("resources",)
 
     def __init__(self, resources: tuple[str, ...]) -> None:
-        self._resources = resources
+        self.resources = resources
 
     def __call__(self, frame: Frame) -> BoolArray:
+        """Return `bool[rows]`."""
         nodes, rows, requests = frame.cluster.nodes, frame.rows, frame.template.requests
         result: BoolArray | None = None
-        for resource in self._resources:
+        for resource in self.resources:
             used = nodes.pod_count if resource == "pods" else nodes.requested(resource)
             wanted = 1 if resource == "pods" else requests.get(resource, 0)
             if not wanted and result is not None:
@@ -106,7 +107,7 @@ class _Fits:
     def of_row(self, frame: Frame) -> bool:
         """Return the same of the only row of a frame."""
         nodes, row, requests = frame.cluster.nodes, frame.only_row, frame.template.requests
-        for resource in self._resources:
+        for resource in self.resources:
             wanted = 1 if resource == "pods" else requests.get(resource, 0)
             used = nodes.pod_count if resource == "pods" else nodes.requested(resource)
             if wanted and nodes.allocatable(resource).item(row) - used.item(row) < wanted:
@@ -173,24 +174,25 @@ _ResourceScore: TypeAlias = LeastAllocated | MostAllocated | NodeResourcesBalanc
 
 
 def _by_resource(make: Callable[[Any], _ResourceScore], resources: tuple[str, ...]) -> Callable[[Frame], FloatArray]:
-    return _ScoreReader(make(tuple((resource, 1) for resource in resources or ("cpu", "memory"))))
+    return ScoreReader(make(tuple((resource, 1) for resource in resources or ("cpu", "memory"))))
 
 
-class _ScoreReader:
+class ScoreReader:
     """Reads a score of Kubernetes from a frame."""
 
-    __slots__ = ("_plugin",)
+    __slots__ = ("plugin",)
 
     def __init__(self, plugin: _ResourceScore) -> None:
-        self._plugin = plugin
+        self.plugin = plugin
 
     def __call__(self, frame: Frame) -> FloatArray:
-        return _scored(self._plugin, frame)
+        """Return `float64[rows]`."""
+        return _scored(self.plugin, frame)
 
     def of_row(self, frame: Frame) -> float:
         """Return the score of the only row of a frame."""
-        prepared = self._plugin.pre_score(frame)
-        return self._plugin.score_one(frame, prepared.state, frame.only_row) if isinstance(prepared, Ready) else 0.0
+        prepared = self.plugin.pre_score(frame)
+        return self.plugin.score_one(frame, prepared.state, frame.only_row) if isinstance(prepared, Ready) else 0.0
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")

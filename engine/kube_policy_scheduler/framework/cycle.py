@@ -429,7 +429,7 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     """
     if cache.rejected:
         return np.zeros(frame.size, np.bool_)
-    plugins = profile.whole.live_filters if frame.pod.volumes else cache.live_filters
+    plugins = cache.volume_filters if frame.pod.volumes else cache.live_filters
     live = pre_filter(frame, (*profile.narrowing, *plugins) if profile.narrowing else plugins)
     if live.rejection is not None:
         return np.zeros(frame.size, np.bool_)

@@ -63,13 +63,14 @@ class FusedResources(msgspec.Struct, frozen=True):
         amounts = [requested.pop("cpu", _ANY), requested.pop("memory", _ANY), 0, 0, 0, 0, 0, 0, 0]
         weights, count = [0.0, 0.0], 0
         for plugin, weight, state in scores:
-            if weight <= 0:
+            if weight <= 0 or state is None:
                 break
-            if count == 0 and (strategy := _STRATEGIES.get(type(plugin))) is not None and _can_score(state):
+            kind = type(getattr(plugin, "resource_score", None) or plugin)
+            if count == 0 and (strategy := _STRATEGIES.get(kind)) is not None and _can_score(state):
                 cpu, memory = state if state[0].name == "cpu" else reversed(state)
                 amounts[2:7] = strategy, cpu.amount, memory.amount, cpu.weight, memory.weight
                 weights[0] = weight
-            elif count <= 1 and type(plugin) is NodeResourcesBalancedAllocation and _can_balance(state):
+            elif count <= 1 and kind is NodeResourcesBalancedAllocation and _can_balance(state):
                 cpu_added, memory_added = state if state[0][0] == "cpu" else reversed(state)
                 amounts[7:9] = cpu_added[1], memory_added[1]
                 weights[1] = weight

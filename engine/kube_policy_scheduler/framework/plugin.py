@@ -103,11 +103,26 @@ Templates for which it returns the same value have the same answers on every nod
 change of images; with a score, the same normalized ones. None: it takes all nodes to know."""
 
 
+class EqualsResourceScore(Protocol):
+    """A score that equals one of Kubernetes by resources: the state that PreScore returns is that score's."""
+
+    @property
+    def resource_score(self) -> ScorePlugin | None:
+        """Return that score; None: it equals none, or only for some nodes."""
+        ...
+
+
+WhereItFits: TypeAlias = "tuple[Callable[[Frame], BoolArray], ...] | None"
+"""The optional attribute `where_it_fits` of a filter. On nodes that pass NodeResourcesFit, if it ignores no resource,
+`filter` returns whether all of these hold, `bool[rows]`; None: nothing simpler is known."""
+
+
 MayApply: TypeAlias = Callable[[PodTemplate], bool]
 """The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
 
 `may_filter` returns False if PreFilter skips every pod of the template that has no volumes, whatever the cluster is
-like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them."""
+like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them.
+Nor does it ask about pods with volumes, unless the plugin has the attribute `is_about_volumes`."""
 
 
 class FilterPlugin(Protocol):

@@ -81,8 +81,6 @@ class Profile:
     """By filter name: the events that may help a pod that it rejected; if absent, any event."""
     kept_filters: tuple[FilterPlugin, ...] = field(init=False)
     """The filters whose results are kept."""
-    live_filters: tuple[FilterPlugin, ...] = field(init=False)
-    """The filters that run for each pod."""
     kept_scores: tuple[Weighted, ...] = field(init=False)
     """The scores whose results are kept."""
     live_scores: tuple[Weighted, ...] = field(init=False)
@@ -107,7 +105,6 @@ class Profile:
         derived = {
             "wakes": wakes,
             "kept_filters": tuple(plugin for plugin in self.filters if not plugin.scope.is_live),
-            "live_filters": tuple(plugin for plugin in self.filters if plugin.scope.is_live),
             "kept_scores": tuple(score for score in self.scores if not score.plugin.scope.is_live),
             "live_scores": tuple(live_scores),
             "_may_filter": tuple((p, getattr(p, "may_filter", None)) for p in self.filters if p.scope.is_live),
@@ -119,6 +116,16 @@ class Profile:
     def live_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
         """Return the live filters that may apply to pods of a template without volumes, see `MayApply`."""
         return tuple([plugin for plugin, may in self._may_filter if may is None or may(template)])
+
+    def volume_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
+        """Return the live filters that may apply to pods of a template with volumes."""
+        return tuple(
+            [
+                plugin
+                for plugin, may in self._may_filter
+                if may is None or getattr(plugin, "is_about_volumes", False) or may(template)
+            ]
+        )
 
     def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
         """Return the live scores that may apply to pods of a template, likewise."""

@@ -182,7 +182,7 @@ class KeptRefusals:
         """
         if profile.narrowing or cache.rejected or not cache.is_kept or frame.cluster.nominated:
             return None
-        live = profile.live_filters if frame.pod.volumes else cache.live_filters
+        live = cache.volume_filters if frame.pod.volumes else cache.live_filters
         asked = pre_filter(frame, live)
         if asked.active or asked.rejection is not None:
             return None

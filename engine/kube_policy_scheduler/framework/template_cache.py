@@ -36,6 +36,7 @@ from kube_policy_scheduler.framework.plugin import (
     ScoreOne,
     ScorePlugin,
     Weighted,
+    WhereItFits,
 )
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
@@ -92,6 +93,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Whether PreFilter refuses every pod of the template."""
     live_filters: tuple[FilterPlugin, ...] = ()
     """Those of live scopes that may have something to do for pods of the template without volumes."""
+    volume_filters: tuple[FilterPlugin, ...] = ()
+    """The same for pods with volumes."""
     live_scores: tuple[Weighted, ...] = ()
     """Those of live scopes that may have something to do for pods of the template."""
 
@@ -155,6 +158,7 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
         tuple(filters),
         tuple(scores),
         live_filters=profile.live_filters_of(frame.template),
+        volume_filters=profile.volume_filters_of(frame.template),
         live_scores=profile.live_scores_of(frame.template),
     )
 
@@ -293,7 +297,11 @@ class _Answers:
         else:
             ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
         for plugin, ready in self.filters:
-            if fused is None or ready.state is not fused.wanted:
+            left: WhereItFits = getattr(plugin, "where_it_fits", None) if fused is not None else None
+            if left is not None and not frame.cluster.ignored_resources:
+                for holds in left:
+                    ok &= holds(frame)
+            elif fused is None or ready.state is not fused.wanted:
                 ok &= plugin.filter(frame, ready.state)
             if ready.nodes is not None:
                 ok &= named_nodes(frame, ready.nodes)[rows]
@@ -402,6 +410,8 @@ class TemplateCache:
         self.normalizing = [score for part in parts if part.normalizing for score in part.normalizing]
         self.live_filters = prepared.live_filters
         """Filters of scope CLUSTER that run for each pod without volumes."""
+        self.volume_filters = prepared.volume_filters
+        """Those that run for each pod with volumes."""
         self.live_scores = prepared.live_scores
         """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
         self.live_scores_added = False

@@ -10,6 +10,7 @@ import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, reading_states
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
+from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -17,11 +18,11 @@ from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, ScorePlugin, Skip, WhereItFits
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 from kube_policy_scheduler.lang import typed
-from kube_policy_scheduler.lang.checked import values_of
+from kube_policy_scheduler.lang.checked import Test, values_of
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,
@@ -179,6 +180,36 @@ def _readiness(clause: CompiledClause) -> Callable[[Frame], Ready]:
     return lambda frame: _OWN
 
 
+_IMPLIED = frozenset(("cpu", "memory", "pods"))
+"""Resources of which every node has enough that passes NodeResourcesFit."""
+
+
+def _where_it_fits(clause: CompiledTest) -> WhereItFits:
+    """Return what is left of a filter where NodeResourcesFit lets the pod pass; None: all of it."""
+    checked = clause.checked
+    if not isinstance(checked, Test) or checked.condition is not None:
+        return None
+    if _is_implied(checked.value):
+        return ()
+    left = [operand.holds for operand in clause.operands if not _is_implied(operand.tree)]
+    return tuple(left) if len(left) < len(clause.operands) else None
+
+
+def _is_implied(value: typed.Typed) -> bool:
+    return (
+        isinstance(value, typed.Apply)
+        and isinstance(value.kernel, Fits)
+        and _IMPLIED.issuperset(value.kernel.resources)
+    )
+
+
+def _resource_score(clause: CompiledScore) -> ScorePlugin | None:
+    checked = clause.checked
+    if not isinstance(checked, Test) or checked.condition is not None or not isinstance(checked.value, typed.Apply):
+        return None
+    return checked.value.kernel.plugin if isinstance(checked.value.kernel, ScoreReader) else None
+
+
 class FilterClause:
     """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
 
@@ -190,6 +221,7 @@ class FilterClause:
         self._code = _code(clause.depends)
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
+        self.where_it_fits = _where_it_fits(clause)
         self.filter_one = _filter_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -389,11 +421,16 @@ class ScoreClause:
         self.scope = scope_of(clause)
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
+        self.resource_score = _resource_score(clause)
+        """The score of Kubernetes that it equals, see `EqualsResourceScore`."""
         self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Score always."""
-        return self._ready(frame)
+        ready = self._ready(frame)
+        if self.resource_score is not None and isinstance(prepared := self.resource_score.pre_score(frame), Ready):
+            return Ready(prepared.state, key=ready.key)
+        return ready
 
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`."""

@@ -37,6 +37,8 @@ class NodeVolumeLimits(msgspec.Struct, frozen=True):
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
 
+    is_about_volumes: ClassVar[bool] = True
+
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""
         return False

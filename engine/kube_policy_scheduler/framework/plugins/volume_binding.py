@@ -104,6 +104,8 @@ class VolumeBinding(msgspec.Struct, frozen=True):
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 
+    is_about_volumes: ClassVar[bool] = True
+
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""
         return False
