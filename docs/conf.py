@@ -53,6 +53,7 @@ html_theme_options = {"light_css_variables": _colours(0), "dark_css_variables": 
 pygments_dark_style = "github-dark"
 # quotes only: with dashes, a flag such as --for would lose one of its two
 smartquotes_action = "q"
+exclude_patterns = [".git", ".[!g]*", "build", "engine", "**/node_modules", "tests/[!b]*"]  # not even looked through
 html_title = f"{project} {release}"
 html_copy_source = False
 html_show_sourcelink = False
