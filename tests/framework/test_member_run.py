@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -56,8 +58,8 @@ class Events:
 class Algorithm(ScheduleAlgorithm):
     """Decides by one profile, and counts how many members were decided without a look at all nodes."""
 
-    def __init__(self, cluster: Cluster, profile: Profile) -> None:
-        super().__init__(cluster, Cycle(seed=7), Events(), lambda: NOW)
+    def __init__(self, cluster: Cluster, profile: Profile, accelerator: Accelerator | None = None) -> None:
+        super().__init__(cluster, Cycle(seed=7, accelerator=accelerator), Events(), lambda: NOW)
         self._profile = profile
         self.begun = 0
 
@@ -100,7 +102,8 @@ def test_members_get_the_nodes_that_each_would_get_alone(data: st.DataObject) ->
     for event in data.draw(EVENTS):
         world.happen(event)
     cluster, profile = world.cluster, data.draw(st.sampled_from(PROFILES))
-    algorithm, alone = Algorithm(cluster, profile), Cycle(seed=7)
+    accelerator = Accelerator(compile_kernels().kernels if data.draw(st.booleans()) else None)
+    algorithm, alone = Algorithm(cluster, profile, accelerator), Cycle(seed=7)
     short = data.draw(st.sampled_from(PODS))
     domain: Domain | None = None
     steps = ["member"] * 8 + ["fails", "other", "gone", "node", "domain", "nominated"]

@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choo
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.framework.accelerator import Kernels
+from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.fragmentation import fragmentation
@@ -76,6 +76,15 @@ class TieBreak:
             places = (hashes * factor)[self._by_hash.groups[tied]]
             tied = tied[places == places[places.argmin()]]
         return self._by_name(tied, factor)
+
+    def first_of_best(self, maxima: BlockMaxima, accelerator: Accelerator) -> Choice:
+        """Return the preferred one of the rows with the highest total."""
+        kernels = accelerator.kernels
+        chosen = self.choose(maxima, kernels) if kernels is not None else None
+        if chosen is not None:
+            return chosen
+        tied = maxima.best()
+        return Choice(self.first_of_many(tied), tied.total, len(tied))
 
     def choose(self, maxima: BlockMaxima, kernels: Kernels) -> Choice | None:
         """Return `first_of_many` of the rows with the highest total, by compiled loops; None: they can't tell."""

@@ -236,11 +236,9 @@ class Cycle:
         kept = self._best_kept(frame, cache) if feasible is None else None
         if kept is not None:
             found, constant = kept
-            kernels = self._accelerator.kernels
-            if isinstance(found, BlockMaxima) and tie_break is not None and kernels is not None:
-                chosen = tie_break.choose(found, kernels)
-                if chosen is not None:
-                    return chosen.row, chosen.total + constant, chosen.ties
+            if isinstance(found, BlockMaxima) and tie_break is not None:
+                chosen = tie_break.first_of_best(found, self._accelerator)
+                return chosen.row, chosen.total + constant, chosen.ties
             tied = found.best() if isinstance(found, BlockMaxima) else found
             row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
             return row, tied.total + constant, len(tied)
@@ -289,7 +287,8 @@ class Cycle:
         cache = self._kept.of(frame, profile.whole)
         if not can_run(frame, cache):
             return None
-        return MemberRun(frame, profile, cache, ok=_passes(frame, profile, cache), seed=self._seed)
+        ok = _passes(frame, profile, cache)
+        return MemberRun(frame, profile, cache, ok=ok, seed=self._seed, accelerator=self._accelerator)
 
     def decide_in_run(self, frame: Frame, run: MemberRun) -> Decision | None:
         """Decide a pod as `decide`; None if no node is feasible."""

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.framework.choice import TieBreak, Ties, smallest_name
+from kube_policy_scheduler.framework.accelerator import Accelerator
+from kube_policy_scheduler.framework.block_maxima import BlockMaxima
+from kube_policy_scheduler.framework.choice import Choice, TieBreak, Ties, smallest_name
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -54,7 +56,16 @@ class Pick(NamedTuple):
 class MemberRun:
     """Pods of one template under one profile, from one evaluation of all nodes on."""
 
-    def __init__(self, frame: Frame, profile: Profile, cache: TemplateCache, *, ok: BoolArray, seed: int) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        profile: Profile,
+        cache: TemplateCache,
+        *,
+        ok: BoolArray,
+        seed: int,
+        accelerator: Accelerator,
+    ) -> None:
         """Begin with what is kept of the template.
 
         Args:
@@ -63,21 +74,25 @@ class MemberRun:
             cache: for which `can_run` holds.
             ok: `bool[nodes]`: where all filters pass, `cache.ok` itself if the kept ones are all that count.
             seed: breaks ties.
+            accelerator: has compiled loops.
         """
         nodes = frame.cluster.nodes
         self.template: PodTemplate = frame.template
         self.profile = profile
-        self._cache, self._nodes, self._seed = cache, nodes, seed
+        self._cache, self._nodes, self._seed, self._accelerator = cache, nodes, seed, accelerator
         self._constants = [kept.constant for kept in cache.normalizing if kept.constant is not None]
         self._constant = 0.0
         for constant in self._constants:
             self._constant += constant
         self._is_whole = ok is cache.ok
-        self._rows: IntArray = cache.passing() if self._is_whole else ok.nonzero()[0]
-        totals = cache.maxima.totals(self._rows)
-        self._totals: FloatArray = totals if self._is_whole else self._sum(totals)
-        """`float64[rows]`: what decides, -inf where a filter does not pass any more."""
-        self._feasible = len(self._rows)
+        self._ok = ok.copy()
+        """`bool[nodes]`: where all filters passed at the beginning."""
+        totals = cache.maxima.totals(ALL_ROWS)
+        if not self._is_whole:
+            totals = np.where(ok, self._sum(totals), -np.inf)
+        self._maxima = BlockMaxima(totals, accelerator)
+        """`float64[nodes]`: what decides, -inf where a filter does not pass any more."""
+        self._feasible = int(np.count_nonzero(ok))
         self._static = nodes.static_changes.end, nodes.image_changes.end
         self._read = nodes.dynamic_changes.end
 
@@ -98,32 +113,31 @@ class MemberRun:
             return False
         self._read = nodes.dynamic_changes.end
         for row in set(changed):
-            at = int(self._rows.searchsorted(row))
-            if at == len(self._rows) or self._rows.item(at) != row:
+            if not self._ok.item(row):
                 return False  # it may pass now
-            before, total = self._totals.item(at), self._cache.total_now(frame, row)
+            before, total = self._maxima.total(row), self._cache.total_now(frame, row)
             if total > -np.inf and not self._is_whole:
                 total += 0.0
                 for constant in self._constants:
                     total += constant
             self._feasible += (total > -np.inf) - (before > -np.inf)
-            self._totals[at] = total
+            self._maxima.write_one(row, total)
         return True
 
     def pick(self, frame: Frame) -> Pick | None:
         """Return the node of a pod; None if there is none."""
         if not self._feasible:
             return None
-        highest = self._totals.max()
-        tied = self._rows[self._totals == highest]
         if self._feasible == 1:
-            return Pick(int(tied[0]), None, 1, 1)
+            return Pick(int(self._maxima.best().rows()[0]), None, 1, 1)
         if self.profile.ties is Ties.NAME:
-            row = smallest_name(tied, self._nodes)
+            tied = self._maxima.best()
+            chosen = Choice(smallest_name(tied.rows(), self._nodes), tied.total, len(tied))
         else:
-            row = TieBreak(self._nodes, uid=frame.pod.uid, seed=self._seed).first(tied)
-        score = float(highest)
-        return Pick(row, score + self._constant if self._is_whole else score, self._feasible, len(tied))
+            tie_break = TieBreak(self._nodes, uid=frame.pod.uid, seed=self._seed)
+            chosen = tie_break.first_of_best(self._maxima, self._accelerator)
+        score = chosen.total + self._constant if self._is_whole else chosen.total
+        return Pick(chosen.row, score, self._feasible, chosen.ties)
 
 
 def can_run(frame: Frame, cache: TemplateCache) -> bool:
