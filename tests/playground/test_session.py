@@ -7,9 +7,13 @@ import json
 import random
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
@@ -45,6 +49,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects, waiting
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.run import State
+from tests.lang.test_earlier import EDITS, FIRST, TESTS, edited
 
 NAME = "a.policy"
 START = start_policy()
@@ -492,3 +497,26 @@ def test_findings_that_nobody_waits_for_end_between_two_rules() -> None:
         asked.lint(asked.opened, go_on=go_on)
     assert calls == 5
     assert asked.lint(asked.opened) == session().lint(asked.opened)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(st.sampled_from(TESTS[:-4]), max_size=8).map(lambda tests: [*FIRST, *tests]),
+    st.lists(st.tuples(EDITS, st.sampled_from(PODS)), min_size=1, max_size=5),
+)
+def test_an_answer_after_edits_is_that_of_a_new_session(
+    lines: list[str], edits: list[tuple[tuple[str, int, str], str]]
+) -> None:
+    asked = session()
+    asked.evaluate({NAME: "\n".join(lines)}, PodChoice(key=PODS[0]))
+    for (how, at, line), pod in edits:
+        lines = edited(lines, how, at, line)
+        given_texts, choice = {NAME: "\n".join(lines)}, PodChoice(key=pod)
+        again, afresh = asked.evaluate(given_texts, choice, clause=1), session().evaluate(given_texts, choice, clause=1)
+        assert dumped(again) == dumped(afresh)
+    assert dumped(asked.why(given_texts, choice)) == dumped(session().why(given_texts, choice))
+    assert asked.lint(given_texts) == session().lint(given_texts)
+
+
+def dumped(answer: dict[str, Any]) -> bytes:
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -46,6 +46,8 @@ class Test(msgspec.Struct, frozen=True, eq=False):
     value: Typed
     condition: Typed | None
     weight: float = 1.0
+    origin: object = msgspec.field(default_factory=object)
+    """The same object as that of an equal test elsewhere in a text, whose names mean the same: as that compiled."""
 
 
 COUNTED = ("all", "tainted", "filtered")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import basename, dirname, join, normpath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang import codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
+from kube_policy_scheduler.lang.checking.earlier import Known
 from kube_policy_scheduler.lang.checking.owners import keep_within
 from kube_policy_scheduler.lang.checking.queues import check_queues
 from kube_policy_scheduler.lang.environment import Environment
@@ -126,7 +127,7 @@ def _checked(
             advice = "remove policies; a used file counts for each policy that uses it"
             found.append(codes.TOO_LARGE.at(_start(file.source), message, help=advice))
             return policies
-        policy, diagnostics = memo(_check, gathered, environment)
+        policy, diagnostics, _ = memo.again(_check, file.source.name, gathered, environment)
         found.extend(diagnostics)
         policies.append(policy)
         steps += policy.steps
@@ -182,10 +183,19 @@ def _costly_to_find(policies: Sequence[CheckedPolicy], limit: int) -> Iterator[D
                 return
 
 
-def _check(gathered: _Gathered, environment: Environment) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
+_CheckResult: TypeAlias = tuple[CheckedPolicy, tuple[Diagnostic, ...], Known | None]
+
+
+def _check(gathered: _Gathered, environment: Environment, last: _CheckResult | None) -> _CheckResult:
     source = gathered.sources[0]
-    name = policy_name(source.name)
-    return check(gathered.statements, environment, source=source, name=name, unread_names=gathered.unread_names)
+    return check(
+        gathered.statements,
+        environment,
+        source=source,
+        name=policy_name(source.name),
+        unread_names=gathered.unread_names,
+        known=last[2] if last is not None else None,
+    )
 
 
 def policy_name(path: str) -> str:

@@ -33,3 +33,16 @@ class Memo:
             self.known[key] = self._before[key] if key in self._before else function(*given)
         result: T = self.known[key]
         return result
+
+    def again(self, function: Callable[[*Ts, T | None], T], what: str, *given: *Ts) -> T:
+        """Return `function(*given, last)`, where `last` is its last result for `what`: it saves work, and no more.
+
+        The result must be the same whatever `last` is, and nothing may change with time that `last` refers to.
+        """
+        key = (function, *given)
+        if key not in self.known:
+            before = self._before
+            self.known[key] = before[key] if key in before else function(*given, before.get((function, what)))
+        result: T = self.known[key]
+        self.known[function, what] = result
+        return result

@@ -278,7 +278,8 @@ def load(
     names, memo = names or environment(), memo or Memo()
     with _collector_paused():
         checked = check_sources(sources, names, library=library, memo=memo, owner=owner)
-        policies = [memo(_made, policy, names) for policy in checked.policies] if not checked.failed else []
+        made_of = checked.policies if not checked.failed else ()
+        policies = [memo.again(_made, policy.name, policy, names) for policy in made_of]
         found = lint(checked, memo=memo) if rules else ()
         diagnostics = in_order([*checked.diagnostics, *found])
         if errors(diagnostics):
@@ -313,8 +314,8 @@ def scope_problem(owner: Owner) -> Diagnostic | None:
     return next((each for each in found if each.severity is Severity.ERROR), None)
 
 
-def _made(policy: CheckedPolicy, names: Environment) -> Policy:
-    return make_policy(compile_policy(policy, names))
+def _made(policy: CheckedPolicy, names: Environment, last: Policy | None) -> Policy:
+    return make_policy(compile_policy(policy, names, before=last.compiled if last is not None else None))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import assert_never
 
 import msgspec
@@ -13,7 +14,22 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, c
 from kube_policy_scheduler.lang import checked, codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Definition
 from kube_policy_scheduler.lang.checking import operators
-from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, Scope, constant_of
+from kube_policy_scheduler.lang.checking.earlier import (
+    MOST_CHARACTERS,
+    MOST_NESTED,
+    Earlier,
+    Known,
+    KnownTest,
+    NotKnown,
+)
+from kube_policy_scheduler.lang.checking.inference import (
+    MAX_POLICY_COST,
+    MAX_POLICY_ERRORS,
+    MAX_STEPS,
+    Inference,
+    Scope,
+    constant_of,
+)
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
@@ -59,8 +75,9 @@ def check(
     source: Source,
     name: str,
     unread_names: frozenset[str] = frozenset(),
-) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
-    """Return the policy of the statements, and all its errors.
+    known: Known | None = None,
+) -> tuple[CheckedPolicy, tuple[Diagnostic, ...], Known | None]:
+    """Return the policy of the statements, all its errors, and what helps to check almost the same statements.
 
     Args:
         statements: in order, those of used files included.
@@ -68,16 +85,33 @@ def check(
         source: the policy's own file.
         name: of the policy, if no statement gives another.
         unread_names: names whose definitions could not be read.
+        known: what a check of almost the same statements left: the result is the same without it.
     """
-    checker = _Checker(inference=Inference(environment, unread_names), source=source, name=name)
-    checker.define(statements)
-    for statement in statements:
-        if checker.has_enough(statement):
-            break
-        checker.statement(statement)
-    else:
-        checker.finish()
-    return checker.policy(tuple(statements)), in_order(checker.found)
+
+    def checked_with(known: Known | None) -> _Checker:
+        checker = _Checker(inference=Inference(environment, unread_names), source=source, name=name)
+        checker.define(statements)
+        if known is not None:
+            checker.inference.earlier = Earlier(known, checker.inference.definitions)
+        for statement in statements:
+            if checker.has_enough(statement):
+                break
+            checker.statement(statement)
+        else:
+            checker.finish()
+        return checker
+
+    checker = None
+    if known is not None and known.environment is environment:
+        with suppress(NotKnown):
+            checker = checked_with(known)
+    if checker is None or not checker.leaves_much:
+        checker = checked_with(None)
+    size = sum(len(each.text) for each in {statement.span.source for statement in statements})
+    inference = checker.inference
+    leaves = checker.leaves_much and not unread_names and size <= MOST_CHARACTERS
+    left = Known(environment, inference.definitions, inference.done, checker.tests) if leaves else None
+    return checker.policy(tuple(statements)), in_order(checker.found), left
 
 
 class _Checker(msgspec.Struct, kw_only=True):
@@ -104,6 +138,8 @@ class _Checker(msgspec.Struct, kw_only=True):
     domains: str | None = None
     domain_keys: tuple[tuple[typed.Typed, bool], ...] = ()
     canary: checked.Canary | None = None
+    tests: dict[tuple[type, str], KnownTest] = msgspec.field(default_factory=dict)
+    """For the next check."""
     queues: list[checked.QueueDeclaration] = msgspec.field(default_factory=list)
     reclaims: list[checked.Reclaim] = msgspec.field(default_factory=list)
     rebalances: list[checked.Rebalance] = msgspec.field(default_factory=list)
@@ -142,6 +178,14 @@ class _Checker(msgspec.Struct, kw_only=True):
                 label = Label(earlier, "the other one")
                 advice = "give one of them another name"
                 self.found.append(codes.REDEFINED.at(parameter.span, message, help=advice, labels=[label]))
+
+    @property
+    def leaves_much(self) -> bool:
+        """Return whether there is nothing to report, and no limit is near which depends on the order of the work."""
+        inference = self.inference
+        if self.found or inference.most_nested > MOST_NESTED:
+            return False
+        return inference.steps_so_far <= MAX_STEPS and inference.total <= MAX_POLICY_COST
 
     def has_enough(self, tree: syntax.Statement) -> bool:
         """Return whether to stop, reporting very many errors."""
@@ -210,10 +254,29 @@ class _Checker(msgspec.Struct, kw_only=True):
                 self._range(tree.value, low, high)
             case syntax.Language() | syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
                 pass
+            case syntax.Require() | syntax.Filter() | syntax.Score() | syntax.Hold():
+                self.clauses.append(self._kept_test(tree))
             case _:
-                clause = self.clause(tree)
+                clause = self.clause(tree, self.named(tree, clause_text(tree)))
                 if clause is not None:
                     self.clauses.append(clause)
+
+    def _kept_test(self, tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold) -> checked.Test:
+        """Return a test from the check before if nothing changed for it, and keep it for the next one."""
+        inference, earlier = self.inference, self.inference.earlier
+        work = earlier.work_of(tree) if earlier is not None else None
+        inference.begin()
+        if earlier is not None and work is not None:
+            inference.repeat(work, tree.span)
+            test, text = earlier.test(tree)
+            name = self.named(tree, text)
+            if name != test.name:
+                test = msgspec.structs.replace(test, name=name)
+        else:
+            text = clause_text(tree) if tree.name is None else ""
+            test = self.test(tree, self.named(tree, text))
+        self.tests[type(tree), tree.span.text] = KnownTest(test, text, inference.end())
+        return test
 
     def _range(self, tree: expressions.Expr, low: expressions.Expr, high: expressions.Expr) -> None:
         """Check that a `let` with a range is a number inside the range."""
@@ -451,9 +514,8 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     # --- clauses ---------------------------------------------------------------------------------------
 
-    def clause(self, tree: syntax.Clause) -> checked.Clause | None:
-        """Return the checked clause; None if it is a repetition of what is allowed only once."""
-        name = self.named(tree)
+    def test(self, tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold, name: str) -> checked.Test:
+        """Return the checked test."""
         match tree:
             case syntax.Require(value=value, condition=condition):
                 scope = self.pod_scope("require")
@@ -480,6 +542,16 @@ class _Checker(msgspec.Struct, kw_only=True):
                 clause = self._test(ClauseKind.HOLD, tree, name, held, when)
                 self._answers(clause)
                 return clause
+            case _:
+                assert_never(tree)
+
+    def clause(
+        self,
+        tree: syntax.Order | syntax.Spread | syntax.Pack | syntax.Limit | syntax.Gang | syntax.Preempt,
+        name: str,
+    ) -> checked.Clause | None:
+        """Return any other clause; None if it is a repetition of what is allowed only once."""
+        match tree:
             case syntax.Order():
                 return self._order(tree, name)
             case syntax.Spread() | syntax.Pack():
@@ -900,11 +972,11 @@ class _Checker(msgspec.Struct, kw_only=True):
         self.found.append(codes.REPEATED.at(span, f"`{what}` is used twice", help="remove one of them", labels=[label]))
         return False
 
-    def named(self, tree: syntax.Clause) -> str:
+    def named(self, tree: syntax.Clause, text: str) -> str:
         """Return the name of a clause: the one that it gives, else its text."""
         given: str | None = getattr(tree, "name", None)
         if given is None:
-            return self._numbered(clause_text(tree))
+            return self._numbered(text)
         earlier = self.names.setdefault(given, tree.span)
         if earlier is not tree.span:
             label = Label(earlier, "used here before")

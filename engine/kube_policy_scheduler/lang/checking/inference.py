@@ -6,7 +6,7 @@ The whole recursion over expressions; its helpers are in `scope`, `operators` an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, assert_never
 
@@ -16,6 +16,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span, close
 from kube_policy_scheduler.lang import codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking import operators
+from kube_policy_scheduler.lang.checking.earlier import Earlier, Work
 from kube_policy_scheduler.lang.checking.operators import unknown
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
 from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key, QueryInput, QueryKey
@@ -141,6 +142,13 @@ class Inference(msgspec.Struct):
     is_over: bool = False
     """Whether the policy is too large, or has very many errors: the rest is skipped."""
     known_levels: dict[int, tuple[int, typed.Typed]] = msgspec.field(default_factory=dict)
+    earlier: Earlier | None = None
+    """What the check before found."""
+    works: list[Work] = msgspec.field(default_factory=list)
+    """Of what is being checked: of a statement, and of the definitions that are being expanded."""
+    done: dict[str, Work] = msgspec.field(default_factory=dict)
+    """By name, of definitions that have values."""
+    most_nested: int = 0
 
     def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return the typed expression in a scope."""
@@ -330,14 +338,64 @@ class Inference(msgspec.Struct):
             known = self.known_levels[id(value)] = (found, value)  # the id is the value's as long as that lives
         return known[0]
 
+    @property
+    def steps_so_far(self) -> int:
+        """Return the expressions checked so far."""
+        return self.all_steps + self.steps
+
+    def begin(self) -> None:
+        """Begin to count the work for a statement or a definition."""
+        self.works.append(Work(-self.steps_so_far, -self.total))
+
+    def end(self) -> Work:
+        """Return the work since the last `begin` that did not end yet."""
+        work = self.works.pop()
+        whole = work.steps + self.steps_so_far
+        work.steps, work.cost = whole - work.of_others, work.cost + self.total
+        if self.works:
+            self.works[-1].of_others += whole
+        return work
+
+    def use(self, definition: Definition) -> None:
+        """Note that a definition is used."""
+        definition.used = True
+        if self.works:
+            self.works[-1].names[definition.tree.name] = None
+
+    def read(self, inputs: Iterable[Any]) -> None:
+        """Note what is read from outside."""
+        self.inputs.update(inputs)
+        if self.works:
+            self.works[-1].inputs.update(inputs)
+
+    def repeat(self, work: Work, span: Span) -> None:
+        """Count work that was done before."""
+        for name in work.names:
+            definition = self.definitions[name]
+            if isinstance(definition.tree, syntax.Def):
+                self.use(definition)
+            else:
+                self.value_of(definition, span)
+        self.steps += work.steps
+        self.total += work.cost
+        self.read(work.inputs)
+
     def value_of(self, definition: Definition, span: Span) -> typed.Typed:
         """Return the value of a `let` or `metric`, inferred on first use."""
-        definition.used = True
+        self.use(definition)
         name = definition.tree.name
         if definition.value is not None:
             return definition.value
         if not self.enter(name, span):
             return unknown(span)
+        self.begin()
+        known = self.earlier.work_of_name(name) if self.earlier is not None else None
+        if self.earlier is not None and known is not None:
+            self.repeat(known, span)
+            definition.value, definition.levels = self.earlier.value(name)
+            self.active.pop()
+            self.done[name] = self.end()
+            return definition.value
         level, deepest, self.level, self.deepest = self.level, self.deepest, 0, 0
         try:
             tree = definition.tree
@@ -352,6 +410,7 @@ class Inference(msgspec.Struct):
         finally:
             self.level, self.deepest = level, deepest
             self.active.pop()
+            self.done[name] = self.end()
         return value
 
     def enter(self, name: str, span: Span) -> bool:
@@ -368,6 +427,7 @@ class Inference(msgspec.Struct):
             self.found.append(codes.COSTLY.at(span, message, help="use fewer names inside names"))
             return False
         self.active.append(name)
+        self.most_nested = max(self.most_nested, len(self.active))
         return True
 
     def allowed(self, value: typed.Typed, scope: Scope) -> bool:
@@ -440,7 +500,7 @@ def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> ty
     definition = inference.definitions.get(name)
     if definition is not None:
         if isinstance(definition.tree, syntax.Def):
-            definition.used = True
+            inference.use(definition)
             advice = f"call it: `{name}({', '.join(p.name for p in definition.tree.parameters)})`"
             inference.found.append(codes.WRONG_TYPE.at(expr.span, f"`{name}` is a function", help=advice))
             return unknown(expr.span)
@@ -850,7 +910,7 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
 def _expanded(inference: Inference, definition: Definition, expr: expressions.Call, scope: Scope) -> typed.Typed:
     """Return the body of a `def` with the arguments of one call."""
     tree = definition.tree
-    definition.used = True
+    inference.use(definition)
     if not isinstance(tree, syntax.Def):
         message = f"`{expr.function}` is a value, not a function"
         inference.found.append(codes.WRONG_TYPE.at(expr.name_span, message, help="remove the parentheses"))
@@ -1151,7 +1211,7 @@ class Binding(msgspec.Struct):
             low, high = (low, high) if release is None else (release, release)
         info = Info(result, builtin.shape or shape, maybe, depends | own_depends, low, high, gives.literal)
         reads = tuple(getattr(kernel, "inputs", ()))
-        self.inference.inputs.update(reads)
+        self.inference.read(reads)
         value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads, tuple(self.constants))
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 

@@ -23,7 +23,7 @@ def scope_of(owner: Owner, environment: Environment) -> tuple[typed.Typed | None
         return None, ()
     source = Source(f"pods of owner {owner.name}", f"for pods where {owner.scope}")
     file, found = parse(source)
-    policy, more = check(file.statements, environment, source=source, name=owner.name)
+    policy, more, _ = check(file.statements, environment, source=source, name=owner.name)
     return policy.governs, (*found, *more)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -44,11 +45,21 @@ from kube_policy_scheduler.lang.versions import version_key
 _REFUSES = "node(s) didn't match policy clause"
 
 
-def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledPolicy:
-    """Compile a policy that has no errors."""
+def compile_policy(
+    policy: CheckedPolicy, environment: Environment, *, before: CompiledPolicy | None = None
+) -> CompiledPolicy:
+    """Compile a policy that has no errors.
+
+    before: almost the same one, with the same environment: tests that did not change keep their callables.
+    """
     device_order = _device_order(policy, environment)
     maker = _Maker(Compiler(environment.pods, device_order))
-    clauses = tuple(maker.clause(clause) for clause in policy.clauses)
+    known: dict[object, CompiledTest | CompiledScore] = {}
+    if before is not None and device_order is None and before.devices is None:
+        for each in before.clauses:
+            if isinstance(each, CompiledTest | CompiledScore) and isinstance(each.checked, checked.Test):
+                known[each.checked.origin] = each
+    clauses = tuple(maker.clause_again(clause, known) for clause in policy.clauses)
     of_clauses = (each for clause in clauses for each in clause.inputs)
     return CompiledPolicy(
         name=policy.name,
@@ -196,6 +207,23 @@ class _Maker:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._one_row = OneRow(compiler)
+
+    def clause_again(
+        self, clause: checked.Clause, known: Mapping[object, CompiledTest | CompiledScore]
+    ) -> CompiledClause:
+        """Compile one clause, with the callables of the same test in another text."""
+        if not isinstance(clause, checked.Test):
+            return self.clause(clause)
+        found, span, value = known.get(clause.origin), clause.tree.span, clause.value
+        if found is None or found.name != clause.name:
+            return self.clause(clause)
+        parts = cache(partial(self._parts, values_of(clause)))
+        if isinstance(found, CompiledScore):
+            return replace(found, span=span, checked=clause, parts=parts)
+        trees = value.operands if found.operands and isinstance(value, typed.Logic) else ()
+        pairs = zip(found.operands, trees, strict=True)
+        operands = tuple(Operand(operand.text, tree, operand.evaluate) for operand, tree in pairs)
+        return replace(found, span=span, checked=clause, parts=parts, operands=operands)
 
     def clause(self, clause: checked.Clause) -> CompiledClause:
         """Compile one clause."""
