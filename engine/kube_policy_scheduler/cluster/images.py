@@ -54,19 +54,21 @@ class Image:
         if column is None:
             self._rows.update(rows)
             self.count = len(self._rows)
-            if self.count * _DENSE_SHARE <= capacity or capacity <= _DENSE_SHARE:
-                return
-            column = self.column = bytearray(capacity)
-            rows, self._rows = list(self._rows), set()
-        elif max(rows) >= len(column):
+            if self.count * _DENSE_SHARE > capacity > _DENSE_SHARE:
+                self.column = bytearray(capacity)
+                np.frombuffer(self.column, np.bool_)[list(self._rows)] = True
+                self._rows = set()
+            return
+        if max(rows) >= len(column):
             column.extend(bytes(capacity - len(column)))
         if len(rows) == 1:
             self.count += not column[rows[0]]
             column[rows[0]] = 1
             return
+        different = list(dict.fromkeys(rows))  # a node may list an image twice
         present = np.frombuffer(column, np.bool_)
-        present[rows] = True
-        self.count = int(np.count_nonzero(present))
+        self.count += len(different) - int(np.count_nonzero(present[different]))
+        present[different] = True
 
     def discard(self, row: int) -> None:
         """Note that a row does not have it."""
