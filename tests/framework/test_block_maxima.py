@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
@@ -130,6 +131,54 @@ def test_scores_by_domain_are_added_as_to_each_row(
         if tied.total > -np.inf:
             assert (sorted(tied.rows().tolist()), len(tied)) == (expected.tolist(), len(expected))
             assert tied.among(np.arange(len(rows))).tolist() == expected.tolist()
+
+
+@settings(max_examples=100)
+@given(
+    size=st.integers(40, 90),
+    changes=st.lists(
+        st.tuples(st.integers(-3, 3), st.dictionaries(st.integers(0, 92), st.integers(0, 2), max_size=1)),
+        max_size=12,
+    ),
+    skipped=st.sets(st.integers(0, 11)),
+    block=st.sampled_from([1, 4, 16]),
+)
+def test_blocks_by_domain_follow_nodes_that_come_go_and_move(
+    size: int, changes: list[tuple[int, dict[int, int]]], skipped: set[int], block: int
+) -> None:
+    def topology(index: NDArray[np.intp]) -> Topology:
+        return Topology("zone", object(), 2, index, np.where(index == 2, 3, index), None)
+
+    index = np.arange(size) % 3  # 2: no domain
+    blocks = DomainBlocks(topology(index), block=block)
+    maxima = DomainMaxima(10.0 * index + np.arange(size) % 2, blocks)
+    written = set[int]()
+    for number, (more, moved) in enumerate(changes):
+        before, size = len(index), max(20, len(index) + more)
+        index = np.concatenate((index[:size], np.full(max(0, size - before), 1)))
+        for row, domain in moved.items():
+            index[row % size] = domain
+        followed = blocks.followed(topology(index))
+        blocks = followed if followed is not None else DomainBlocks(topology(index), block=block)
+        assert blocks.row[blocks.place].tolist() == list(range(size))
+        assert blocks.domain[blocks.place // block].tolist() == index.tolist()
+        assert np.count_nonzero(blocks.row >= 0) == size
+        written |= {*range(min(before, size), size), *(row % size for row in moved)}
+        if number in skipped:
+            continue
+        totals = 10.0 * index + np.arange(size) % 2
+        rows = maxima.follow(blocks)
+        if rows is None:
+            maxima = DomainMaxima(totals, blocks)
+        else:
+            changed = np.array([row for row in {*written, *rows} if row < size], np.int64)
+            maxima.write(changed, totals[changed], size=size)
+        written.clear()
+        fresh = DomainMaxima(totals, DomainBlocks(topology(index), block=block))
+        for scores in (np.array([0.0, 9.0, 1.0, 0.0]), np.array([30.0, 0.0, 0.0, 0.0])):
+            assert maxima.best(scores).total == fresh.best(scores).total
+            assert sorted(maxima.best(scores).rows()) == sorted(fresh.best(scores).rows())
+        assert maxima.feasible().tolist() == fresh.feasible().tolist()
 
 
 def table(names: list[str]) -> NodeTable:

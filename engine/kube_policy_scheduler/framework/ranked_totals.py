@@ -25,7 +25,6 @@ from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray,
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
-    DomainBlocks,
     DomainMaxima,
     TiedRows,
     domain_blocks,
@@ -283,7 +282,6 @@ class RankedTotals:
         self._read = -1
         """The position in the journal of the template cache."""
         self._constant = 0.0
-        self._blocks: DomainBlocks | None = None
         self._maxima: BlockMaxima | DomainMaxima
         self._size = -1
         self._is_kept = True
@@ -311,8 +309,11 @@ class RankedTotals:
         if not self._is_kept:
             self._layers = ()
             return None
-        renewed = blocks is not self._blocks or any(rows is None for rows in found)
-        self._blocks = blocks
+        renewed = any(rows is None for rows in found)
+        if not renewed and blocks is not None:
+            assert isinstance(self._maxima, DomainMaxima)
+            found.append(self._maxima.follow(blocks))
+            renewed = found[-1] is None
         if renewed:
             totals = self._totals(cache, ALL_ROWS)
             self._maxima = (
