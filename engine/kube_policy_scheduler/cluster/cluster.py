@@ -314,6 +314,8 @@ class Cluster:
             and known.demand == pod.demand
         ):
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+            if self.queue_usage is not None:
+                self.queue_usage.update(pod)
             if pod.uid in self.on_unknown_nodes:
                 self.on_unknown_nodes[pod.uid] = pod
             else:

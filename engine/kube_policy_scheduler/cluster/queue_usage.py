@@ -346,6 +346,14 @@ class QueueUsage:
         else:
             self._add(queue, self.tree.amounts(pod), 1)
 
+    def update(self, pod: PodInfo) -> None:
+        """Take over a pod that counts, and of which only what does not count has changed: its start, its readiness."""
+        queue = self.queue_of(pod.template)
+        if queue is not None:
+            queue.members[pod.uid] = pod
+            for key in claim_keys(pod) if pod.uid in self._counted else ():
+                self._users[key][pod.uid] = pod
+
     def displace(self, pod: PodInfo) -> None:
         """Count a pod no longer."""
         found = self.tree.find(pod.template)
@@ -831,6 +839,8 @@ class QueueUsage:
                 found.append(f"queue {queue.name} has no pods and is known")
             elif (right.used, right.charged, right.members.keys()) != (queue.used, queue.charged, queue.members.keys()):
                 found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
+            elif any(right.members[uid] is not pod for uid, pod in queue.members.items()):
+                found.append(f"queue {queue.name} knows pods as they were")
         return found + [f"queue {name} is not known" for name in fresh]
 
 

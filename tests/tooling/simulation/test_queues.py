@@ -60,6 +60,22 @@ def test_a_guarantee_is_given_back_after_the_patience_and_the_victims_come_again
     assert {name: use.evicted.mean for name, use in uses(found).items()} == {"a": 4, "b": 0}
 
 
+def test_the_newest_pods_are_evicted_first_and_all_others_end_in_time() -> None:
+    running: list[set[str]] = []
+    newer = [replace(each, name=f"z{each.name}") for each in team("a", 4, at=10)]
+    large = Arrival(60, "large", of_team("b", cpu="2"), 100)
+    found = run(
+        Scenario(NODES, [*team("a", 4), *newer, large]),
+        variant(RECLAIM),
+        seed=0,
+        stopwatch=lambda: 0.0,
+        watch=lambda at, cluster: running.append({pod.name for pod in cluster.pods.values()}),
+    )
+    assert (found.evicted, found.placed, found.left) == (2, 11, 9)
+    stayed = next(names for names in running if "large" in names)
+    assert {name for name in stayed if name.startswith("a")} == {f"a-{number}" for number in range(4)}
+
+
 def test_without_reclaim_the_owner_waits_until_borrowers_end() -> None:
     found = simulated([*team("a", 8), *team("b", 4, at=60, lasts=100)], nodes=NODES, by=QUEUES)
     assert (found.evicted, max(found.wait_seconds)) == (0, 240)
