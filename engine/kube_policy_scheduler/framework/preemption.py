@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue_quota import QUOTA, protects
 from kube_policy_scheduler.framework.standing_refusals import StandingRefusals
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
-from kube_policy_scheduler.framework.trial import Trial
+from kube_policy_scheduler.framework.trial import NO_VICTIMS, Trial
 from kube_policy_scheduler.framework.victims import (
     Budgets,
     Candidates,
@@ -167,8 +167,11 @@ def preempt(
     refusal = _ineligible(frame, rule, diagnosis)
     if refusal:
         return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
-    spares = _all_spared(frame, profile)
     potential = potential_rows(diagnosis) if standing is None else standing.potential
+    if not frame.cluster.priorities.has_below(frame.pod.priority):
+        why_not = Counter({NO_VICTIMS: len(potential)})
+        return Preemption(message=_nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size))
+    spares = _all_spared(frame, profile)
     trial = Trial(
         frame,
         _active(frame, profile, prepared),
@@ -191,13 +194,17 @@ def preempt(
     if found is None:
         return Preemption(is_unfinished=True)
     candidates, why_not = found
-    total = frame.cluster.nodes.size
     if candidates is None:
-        why_not[NOT_HELPFUL] += total - size
-        text = reason_histogram(+why_not)
-        return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
+        return Preemption(message=_nobody(why_not, possible=size, nodes=frame.cluster.nodes.size))
     name, victims = candidates.first()
     return Preemption(name, victims.pods, candidates=candidates)
+
+
+def _nobody(why_not: Counter[str], *, possible: int, nodes: int) -> str:
+    """Return the message if no node is a candidate; why_not: of the possible ones, refused for each reason."""
+    why_not[NOT_HELPFUL] += nodes - possible
+    text = reason_histogram(+why_not)
+    return f"0/{nodes} nodes are available: {text}." if text else ""
 
 
 class EvictionRules:
