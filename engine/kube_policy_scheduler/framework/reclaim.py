@@ -103,7 +103,7 @@ def reclaim(
     queue = usage.queue_of(frame.template)
     if rule is None or queue is None or not request or frame.template.spec.preemption_policy == "Never":
         return Reclaimed()
-    if not _may_gain(usage, queue, request, rule):
+    if not may_gain(usage, queue, request, rule):
         return Reclaimed()
     if frame.now < frame.queued + rule.after_seconds:
         return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
@@ -114,7 +114,7 @@ def reclaim(
         attempt.put_back()
 
 
-def _may_gain(usage: QueueUsage, queue: Queue, request: Amounts, rule: ReclaimRule) -> bool:
+def may_gain(usage: QueueUsage, queue: Queue, request: Amounts, rule: ReclaimRule) -> bool:
     """Return whether some queue could have to give something back to this one, by guarantees alone."""
     return rule.fair or any(
         all(each.used[r] + amount <= each.minimum[r] for r, amount in request) for each in queue.path()
@@ -191,7 +191,15 @@ class _Attempt:
         """Return what is evicted next: the first that may be, of the queue with the largest share that has one."""
         best: tuple[tuple[bool, tuple[float, ...]], Unit] | None = None
         for queue, there in units.items():
-            unit = next((each for each in there if self._may_evict(each, tier)), None)
+            answers: dict[tuple[Amounts, int], bool] = {}  # all that tells the units of one queue apart here
+            unit = None
+            for each in there:
+                alike = each.amounts, each.priority
+                if alike not in answers:
+                    answers[alike] = self._may_evict(each, tier)
+                if answers[alike]:
+                    unit = each
+                    break
             if unit is None:
                 continue
             _, theirs = self.usage.branch(self.queue, queue)
@@ -287,18 +295,25 @@ def units_of(
     asked = _others(usage, queue) if among is None else among
     is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
     gangs: dict[Hashable, list[PodInfo]] = {}
+    found: dict[Queue, list[Unit]] = {}
     together, spared, has_groups = _Together(), set(own), False
+    spares = rule.spares if rule is not None else None
     for other in asked:
+        singles: list[Unit] = []
         for pod in other.members.values():
-            of_pod = Frame(pod, cluster, frame.now)
-            groups = rules.groups_of(of_pod)
-            key: Hashable = groups[0] if groups else pod.uid
-            has_groups = has_groups or bool(groups)
+            groups = rules.groups_of(Frame(pod, cluster, frame.now))
+            if not groups:
+                is_spared = is_in_whole_group is not None and is_in_whole_group(pod)
+                if not is_spared and not (spares is not None and spares(frame, pod)):
+                    singles.append(_unit((pod,), other, usage, budgets, frame.now))
+                continue
+            has_groups = True
             together.join(groups)
-            gangs.setdefault(key, []).append(pod)
-            by_rule = rule is not None and rule.spares is not None and rule.spares(frame, pod)
-            if by_rule or (not groups and is_in_whole_group is not None and is_in_whole_group(pod)):
-                spared.add(key)
+            gangs.setdefault(groups[0], []).append(pod)
+            if spares is not None and spares(frame, pod):
+                spared.add(groups[0])
+        if singles:
+            found[other] = singles
     # a gang with members in the queue that asks, in one that keeps its pods, or in none, stays as a whole
     evictable = frozenset(asked)
     for pod in cluster.pods.values() if has_groups else ():
@@ -310,7 +325,6 @@ def units_of(
     whole: dict[Hashable, list[PodInfo]] = {}
     for key, pods in gangs.items():
         whole.setdefault(together.first(key), []).extend(pods)
-    found: dict[Queue, list[Unit]] = {}
     for key, pods in whole.items():
         queues = {usage.queue_of(pod.template) for pod in pods}
         only = queues.pop()
@@ -350,14 +364,17 @@ class _Together:
 
 
 def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:
-    violating, _ = budgets.split(pods)
+    violating = budgets.covers(pods) and bool(budgets.split(pods)[0])
+    if len(pods) == 1:
+        pod = pods[0]
+        return Unit(tuple(pods), queue, usage.amounts(pod), pod.priority, started(pod, now), violating)
     return Unit(
         tuple(sorted(pods, key=lambda pod: pod.uid)),
         queue,
         request_of(usage, pods),
         max(pod.priority for pod in pods),
         max(started(pod, now) for pod in pods),
-        bool(violating),
+        violating,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue
+from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_room import claimed_kinds
@@ -271,6 +271,43 @@ class WaitingPods(Generic[AssumedT]):
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._with_verdict(decision, verdict), ()
+
+    def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
+        """Return the members of a group that are not decided yet."""
+        return self.trial.siblings((requirement,))
+
+    def has_begun(self, requirement: GangRequirement) -> bool:
+        """Return whether members of a group have a node."""
+        return self._has_places(requirement)
+
+    def others_wait(self, group: Group) -> bool:
+        """Return whether members of other groups hold nodes in wait for the rest of their group."""
+        return any(other != group for other in self.permit.groups())
+
+    def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
+
+        Then the group is refused, for lack of room or quota, as any other of its size and requests is.
+        """
+        group, pod = requirement.group, queued.pod
+        if requirement.levels or requirement.roles or requirement.tree is not None or self._nominated_rows(group):
+            return False
+        if self.pacing.rests(group, self._clock()):
+            return False
+        profile = self._algorithm.profile(pod)
+        return all(
+            other.pod.priority == pod.priority
+            and other.pod.template.requests == pod.template.requests
+            and self._algorithm.profile(other.pod) is profile
+            for other in self._queue.group(group).values()
+            if other.pod.template is not pod.template
+        )
+
+    def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QueueUsage) -> Amounts:
+        """Return what a pod, or all members that its group needs, ask a queue for."""
+        if not requirements:
+            return usage.amounts(queued.pod)
+        return request_of(usage, (member.pod for member in self.trial.needed(queued, requirements[0])))
 
     # --- quotas that lend ----------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ def started(arrivals: list[Arrival], who: PolicyVariant) -> dict[str, float]:
         for one in cluster.pods.values():
             found.setdefault(one.name, at)
         free = (cluster.nodes.allocatable("cpu") - cluster.nodes.requested("cpu")).max() // 1000
-        waiting = [each.name for each in arrivals if each.at <= at and each.name not in found]
+        begun = {name.partition("-")[0] for name in found}  # a gang that gives its places back backs off as a whole
+        waiting = [each.name for each in arrivals if each.at <= at and each.name.partition("-")[0] not in begun]
         assert all(sizes[name] > free for name in waiting), (at, free, waiting)
 
     scenario = Scenario([node("a"), node("b", cpu="3")], arrivals)
@@ -50,6 +51,53 @@ def test_no_pod_waits_that_fits(made: list[tuple[int, int, int]], by: str | None
         for one in SIZES.values():
             alike = [found[each.name] for each in arrivals if each.pod is one]
             assert alike == sorted(alike), "of pods that are alike, who came first starts first"
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(sorted(SIZES)), st.integers(1, 40), st.integers(1, 4)),
+    min_size=1,
+    max_size=12,
+)
+GANG = "gang by pod.label.job size number(pod.label.size) within 24h if pod label job\n"
+SHARES = """queue a for pods where pod.label.team == "a" min cpu 3
+queue b for pods where pod.label.team == "b" min cpu 2
+order by queue.share, pod.queued
+"""
+
+
+def jobs(made: list[tuple[int, int, int, int]]) -> list[Arrival]:
+    """Return single pods and gangs, each with labels of its own."""
+    arrivals = []
+    for number, (at, size, lasts, members) in enumerate(sorted(made)):
+        labels = {"name": f"p{number}", "team": "ab"[number % 2]}
+        gang = {"job": f"j{number}", "size": str(members)} if members > 1 else {}
+        one = pod(cpu=str(1 if gang else size))
+        one.metadata.labels = labels | gang
+        arrivals += [Arrival(float(at), f"p{number}-{member}", one, float(lasts)) for member in range(members)]
+    return arrivals
+
+
+@given(JOBS, st.sampled_from([GANG, GANG + "order by pod.queued desc", GANG + SHARES]))
+def test_no_pod_or_member_waits_that_fits(made: list[tuple[int, int, int, int]], by: str) -> None:
+    arrivals = jobs(made)
+    assert len(started(arrivals, variant(by))) == len(arrivals)
+
+
+@given(JOBS)
+def test_what_is_guaranteed_is_not_waited_for(made: list[tuple[int, int, int, int]]) -> None:
+    arrivals = jobs(made)
+    nodes = [node("a"), node("b", cpu="3")]
+    found = simulated(arrivals, nodes=nodes, by=GANG + SHARES + "reclaim after 30s\n")
+    assert (found.placed - found.evicted, found.left, found.unplaced) == (len(arrivals), len(arrivals), 0)
+
+
+def test_pods_and_gangs_with_labels_of_their_own_cost_no_decision_where_nothing_has_room() -> None:
+    large = [Arrival(0, "large", pod(cpu="4"), 2000.0)]
+    ending = [Arrival(0, f"small-{each}", pod(cpu="500m"), 10.0 * each + 10) for each in range(100)]
+    waiting = jobs([(each % 30, 3, 10, 1 + each % 2 * 3) for each in range(40)])
+    found = simulated([*large, *ending, *waiting], nodes=[node("a"), node("b", cpu="500m")], by=GANG + SHARES)
+    assert found.left == len([*large, *ending, *waiting])
+    assert found.decisions < 5 * len([*large, *ending, *waiting])
 
 
 @pytest.mark.parametrize("by", [None, "order by pod.queued", QUEUES])

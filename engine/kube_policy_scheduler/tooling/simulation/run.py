@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
@@ -318,6 +319,8 @@ class SimulatedCluster:
         self.tally = Tally()
         self.changes = 0
         """How often something happened to the cluster."""
+        self.room_changed: Callable[[], None] = lambda: None
+        """Called when nodes may have more room."""
         rules = Rules(variant, preempts=not scenario.drops)
         signals = variant.signals.held(at=scenario.starts_at)
         self.playback: Playback | None = None
@@ -363,6 +366,8 @@ class SimulatedCluster:
     def move_on_event(self, event: ClusterEvent) -> None:
         """Move the pods that an event may help."""
         self.changes += 1
+        if event in NodeResourcesFit.events:
+            self.room_changed()
         self.queue.move_on_event(event, self.now)
 
     def read_metrics(self) -> None:
@@ -514,8 +519,14 @@ class Waiting:
         self._stand_ins = StandIns(
             self._queue,
             lambda queued: rules.turn(queued, algorithm.frame),
+            simulated.cluster,
+            members_are_alike=self._waiting_pods.are_alike,
+            has_begun=self._waiting_pods.has_begun,
+            others_wait=self._waiting_pods.others_wait,
+            request=self._waiting_pods.quota_request,
             each_reason=simulated.scenario.autoscaling is not None,
         )
+        simulated.room_changed = lambda: self._stand_ins.room_changed(simulated.now)
         self._departures: list[tuple[float, int, PodInfo]] = []
         self._tickets = count()
         self._lasts: dict[str, float | None] = {}
@@ -810,6 +821,7 @@ class Waiting:
         if requirements and waiting_pods.rests(queued, requirements) is not None:
             self._drop_nomination(queued)
             queued.reported_reason = GANG_INCOMPLETE
+            self._stand_ins.settled(queued, now)
             self._queue.rejected(queued, frozenset((RESTS,)), now, wakes=NOTHING_WAKES)
             return
         decision, others = (
@@ -822,6 +834,8 @@ class Waiting:
             return
         assumed = self._simulated.assume(queued, decision, requirements)
         self._settled(queued)
+        for requirement in requirements:
+            self._stand_ins.began(waiting_pods.siblings(requirement), now)
         self._pods_changed(assumed.host)
         for each in waiting_pods.arrive(assumed) if requirements else (assumed,):
             self._bind(each)
@@ -842,7 +856,7 @@ class Waiting:
         if profile is None:
             self._queue.rejected(queued, frozenset((NO_POLICY,)), self._simulated.now, wakes=NOTHING_WAKES)
             return
-        self._stand_ins.refused(queued, profile, decision, self._simulated.now)
+        self._stand_ins.refused(queued, requirements, profile, decision, self._simulated.now)
         self._look_later(queued)
 
     def _drop_nomination(self, queued: QueuedPod) -> None:
