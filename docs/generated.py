@@ -66,11 +66,13 @@ def index(app: Sphinx, tree: nodes.document) -> None:
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Write the first page, and llms.txt: each page with its address and what it begins with (https://llmstxt.org)."""
+    """Write the first page, each page as Markdown, and llms.txt: what each begins with (https://llmstxt.org)."""
     if error is not None:
         return
     first_page = f'<!doctype html><meta http-equiv="refresh" content="0; url={app.config.root_doc}.html">\n'
     Path(app.outdir, "index.html").write_text(first_page, encoding="utf-8")
+    for name in app.env.found_docs:
+        Path(app.outdir, f"{name}.md").write_bytes(Path(app.env.doc2path(name)).read_bytes())
     lines = [
         f"# {app.config.project}",
         "",
@@ -89,4 +91,4 @@ def _line(app: Sphinx, name: str) -> str:
     paragraphs = [each for each in source.split("\n\n") if re.match(r"[\w`*]", each)]
     words = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(paragraphs[0].split())) if paragraphs else ""
     first = re.split(r"(?<=\w)[.:](?: |$)", words)[0]
-    return f"- [{title[1] if title else name}]({name}.html)" + (f": {first}" if first else "")
+    return f"- [{title[1] if title else name}]({name}.md)" + (f": {first}" if first else "")

@@ -143,8 +143,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_site_has_every_page_and_needs_no_network(site: Path) -> None:
     listed = (site / "llms.txt").read_text(encoding="utf-8")
     for page in PAGES:
-        address = name(page).removesuffix(".md") + ".html"
-        assert (site / address).exists()
+        address = name(page)
+        assert (site / address).with_suffix(".html").exists()
+        assert (site / address).read_bytes() == page.read_bytes()
         assert f"({address})" in listed
     assert re.findall(r"(?m)^## (.*)$", listed) == [
         "Tutorial",
