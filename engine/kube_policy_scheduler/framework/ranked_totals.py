@@ -52,6 +52,8 @@ _RECENT = 4
 templates, each would be dropped before it is used again."""
 _FEW_ROWS = 8
 """So few rows are faster ranked one by one."""
+_FEW_COUNTS = 32
+"""So few rows are faster counted one by one: those of a round in which ten templates take turns."""
 _NOT_FEASIBLE = -1
 Number = TypeVar("Number", bound=np.generic)
 
@@ -62,7 +64,7 @@ class _Layer(Protocol):
     is_kept: bool
     """False if it turned out that the score cannot be kept."""
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
         """Catch up with everything; return the rows with another score, None if that may be all of them.
 
         changed: the rows whose kept total or verdict changed, some more than once; None if that may be all.
@@ -101,7 +103,7 @@ class _ByCount:
     def bytes(self) -> int:
         return self._counts.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
         self._read = self._counter.version
         if changed is None or counted is None:
@@ -113,7 +115,11 @@ class _ByCount:
         if (len(changed) + len(rows)) * _REBUILD_SHARE > len(cache.ok):
             self._count_all(cache)
             return None
-        self._recount(cache, np.concatenate((changed, np.array(rows, np.int64))) if rows else changed)
+        every = {*changed, *rows}
+        if len(every) > _FEW_COUNTS:
+            self._recount(cache, np.fromiter(every, np.int64, len(every)))
+        else:
+            self._recount_few(cache, every)
         if self._extremes != self._find_extremes():
             self._score_again()
             return None
@@ -143,7 +149,16 @@ class _ByCount:
         others = (counts != self._counts[rows]).nonzero()[0]
         for row, now in zip(rows[others].tolist(), counts[others].tolist(), strict=True):
             before = self._counts.item(row)
-            if now != before:  # otherwise the row is there twice
+            self._counts[row] = now
+            self._count_one(now, 1)
+            self._count_one(before, -1)
+
+    def _recount_few(self, cache: TemplateCache, rows: set[int]) -> None:
+        """Do the same with Python's numbers: a placement changes one row."""
+        per_node = self._counter.per_node()
+        for row in rows:
+            before, now = self._counts.item(row), per_node.item(row) if cache.ok.item(row) else _NOT_FEASIBLE
+            if now != before:
                 self._counts[row] = now
                 self._count_one(now, 1)
                 self._count_one(before, -1)
@@ -187,7 +202,7 @@ class _Compared:
     def bytes(self) -> int:
         return self._scores.nbytes + self._flags.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: IntArray | None) -> Sequence[int] | None:
+    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
         before, self._readings = self._readings, cast("ReadsMetrics", self._plugin).readings(frame)
         if changed is not None and all(now is then for now, then in zip(self._readings, before, strict=True)):
             compared = self._compare(frame, cache, changed)
@@ -206,7 +221,7 @@ class _Compared:
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)
 
-    def _compare(self, frame: Frame, cache: TemplateCache, changed: IntArray) -> Sequence[int] | None:
+    def _compare(self, frame: Frame, cache: TemplateCache, changed: Sequence[int]) -> Sequence[int] | None:
         """Compare the changed rows with the known extremes; return them, None if these are no longer the extremes.
 
         changed: see `refresh`. Most of them changed because of their pods, which a comparison does not depend on.
@@ -216,10 +231,14 @@ class _Compared:
             return None
         if len(self._ok) != len(cache.ok):
             self._resize(len(cache.ok))
-        other = cache.ok[changed] != self._ok[changed]
-        if not static and not other.any():
+        if len(changed) > _FEW_ROWS:
+            many = np.array(changed, np.int64)
+            other = many[cache.ok[many] != self._ok[many]].tolist()
+        else:
+            other = [row for row in changed if cache.ok.item(row) is not self._ok.item(row)]
+        if not static and not other:
             return ()
-        every = list(dict.fromkeys([*static, *changed[other].tolist()]))
+        every = list(dict.fromkeys([*static, *other]))
         rows: list[int] = []
         for row in every:
             flags, is_feasible = self._flags.item(row), cache.ok.item(row)
@@ -331,17 +350,16 @@ class RankedTotals:
         plugin, weight = self._by_domain
         return self._maxima.best(plugin.of_domains(frame, domains, counts, self._maxima.feasible()) * weight)
 
-    def _changed(self, cache: TemplateCache, *, constant: float) -> IntArray | None:
+    def _changed(self, cache: TemplateCache, *, constant: float) -> Sequence[int] | None:
         changed = cache.changes.since(self._read)
         self._read = cache.changes.end
         is_known, self._size, self._constant = constant == self._constant and self._size >= 0, len(cache.ok), constant
         if changed is None or not is_known or len(changed) * _REBUILD_SHARE > self._size:
             return None
-        rows = np.array(changed, np.int64)
-        return rows[rows < self._size]
+        return changed if max(changed, default=0) < self._size else [row for row in changed if row < self._size]
 
-    def _write(self, cache: TemplateCache, found: Sequence[Sequence[int] | IntArray | None], *, resized: bool) -> None:
-        rows = [row for each in found if each is not None for row in each]
+    def _write(self, cache: TemplateCache, found: Sequence[Sequence[int] | None], *, resized: bool) -> None:
+        rows = list(dict.fromkeys([row for each in found if each is not None for row in each]))
         if resized or len(rows) > _FEW_ROWS:
             changed = np.array(rows, np.int64)
             self._maxima.write(changed, self._totals(cache, changed), size=self._size)
