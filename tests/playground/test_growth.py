@@ -47,9 +47,21 @@ def files(n: int) -> Files:
     return {f"p{at}.policy": f'policy p{at}\nfor pods where pod.label.app == "a{at}"\n{ALL}' for at in range(n)}
 
 
+def used(n: int) -> Files:
+    uses = "".join(f'use "p{at}.policy"\n' for at in range(n))
+    return {"a.policy": uses + ALL} | {f"p{at}.policy": f"let w{at} = {at}\nscore w{at}\n" for at in range(n)}
+
+
+def metrics(n: int) -> Files:
+    read = "".join(f'metric m{at} = promql("load{at}") default 0\nscore m{at}\n' for at in range(n))
+    return {"a.policy": ALL + read}
+
+
 AXES: dict[str, tuple[Callable[[int], Files], Callable[[int], OpenedCluster]]] = {
     "lines": (lines, lambda n: cluster()),
     "files": (lambda n: files(n // 2), lambda n: cluster()),
+    "used files": (lambda n: used(n // 2), lambda n: cluster()),
+    "metrics": (metrics, lambda n: cluster()),
     "broken lines": (lambda n: {"a.policy": "filtr node.ready\n" * n}, lambda n: cluster()),
     "names": (lambda n: {"a.policy": f"let {'x' * n} = 1\nscore {'x' * n}\n"}, lambda n: cluster()),
     "nodes": (lambda n: {"a.policy": ALL}, lambda n: cluster(nodes=n)),
@@ -75,6 +87,9 @@ def measured(texts: Files, made: OpenedCluster, meter: Meter) -> dict[str, float
     meter.step("open", lambda: found.append(Session(texts, made)))
     asked = found[0]
     meter.step("evaluate", lambda: asked.evaluate(texts, POD))
+    edit = {name: f"# an edit\n{text}" for name, text in texts.items()}
+    meter.step("edit", lambda: asked.evaluate(edit, POD))
+    asked.evaluate(texts, POD)
     meter.step("lint", lambda: asked.lint(texts))
     meter.step("why", lambda: asked.why(texts, POD))
     meter.step("state", asked.state)

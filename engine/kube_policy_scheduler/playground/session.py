@@ -38,9 +38,12 @@ from kube_policy_scheduler.framework.gang_domains import Shortfall, domains_of
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
+from kube_policy_scheduler.lang.compiling.expressions import Evaluate
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules, unbound
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
@@ -167,6 +170,18 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """What filters and scores said about each node; who has the same callable says the same of the same pod."""
+
+    of: Any
+    """The pod and the cluster."""
+    feasible: IntArray
+    passing: Mapping[Evaluate, FloatArray]
+    scores: Mapping[tuple[Evaluate, float], FloatArray | IntArray]
+    """By callable and weight, of the feasible nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
     """What policies say about a pod on every node."""
 
@@ -209,6 +224,7 @@ class Session:
         self._looks: dict[str, _Look] = {}
         self._pods: dict[tuple[str, str], objects.Pod] = {}
         self._verdicts: dict[str, tuple[tuple[Any, ...], Verdict]] = {}
+        self._columns: dict[str, _Columns] = {}
         self._version = 0
         self.open(cluster)
 
@@ -221,6 +237,7 @@ class Session:
         self._state = cluster_state(cluster.things)
         self._version += 1
         self._verdicts.clear()
+        self._columns.clear()
         self._pods.clear()
         self._words = _words(cluster)
 
@@ -403,7 +420,7 @@ class Session:
         if known is not None and known[0] == key:
             return known[1]
         with self._inputs(look, pod) as (inputs, _):
-            made = self._decide(inputs, go_on)
+            made = self._decide(side, pod, inputs, go_on)
         self._verdicts[side] = key, made
         return made
 
@@ -492,7 +509,7 @@ class Session:
 
         return Rules(policy.profile, policy, sources, recompile)
 
-    def _decide(self, inputs: DecisionInputs | None, go_on: Checkpoint) -> Verdict:
+    def _decide(self, side: str, pod: PodChoice, inputs: DecisionInputs | None, go_on: Checkpoint) -> Verdict:
         size = self._nodes.size
         nothing = np.full(size, np.nan)
         if inputs is None:
@@ -501,7 +518,10 @@ class Session:
         inputs, short = in_domain(inputs)
         gang = self._gang(inputs, short)
         frame, profile, cycle = inputs.frame(), inputs.profile, Cycle(seed=self._seed)
-        rows, feasible = _rows(inputs, frame, cycle, go_on)
+        of = pod, inputs.pod.scheduler_name
+        before = self._columns.get(side)
+        rows, columns = _rows(inputs, frame, cycle, go_on, of=of, before=before)
+        self._columns[side], feasible = columns, columns.feasible
         refused_by = np.full(size, -1)
         for index in range(len(rows) - 1, -1, -1):
             row = rows[index]
@@ -880,38 +900,68 @@ def _note(row: _Row) -> str:
     return f"{signed(row.average)} on average" if row.average is not None else ""
 
 
-def _rows(inputs: DecisionInputs, frame: Frame, cycle: Cycle, go_on: Checkpoint) -> tuple[tuple[_Row, ...], IntArray]:
-    """Return what each clause and rule says, and the rows of the nodes that pass all filters.
+def _rows(
+    inputs: DecisionInputs, frame: Frame, cycle: Cycle, go_on: Checkpoint, *, of: Any, before: _Columns | None
+) -> tuple[tuple[_Row, ...], _Columns]:
+    """Return what each clause and rule says, with what the next verdict can take over.
 
     Filters come first, in the order in which they are asked; what says nothing about nodes comes last.
+
+    Args:
+        inputs: of the decision.
+        frame: of the decision.
+        cycle: decides.
+        go_on: called between clauses.
+        of: the pod.
+        before: of the verdict before this one, on the same cluster.
     """
     profile, size = inputs.profile, frame.size
+    if before is not None and before.of != of:
+        before = None
     done: list[_Row] = []
+    passing: dict[Evaluate, FloatArray] = {}
+    scores: dict[tuple[Evaluate, float], FloatArray | IntArray] = {}
     for plugin in profile.filters:
         clause = getattr(plugin, "clause", None)
-        passes = probe(frame, plugin).passes()
-        refuses = size - int(np.count_nonzero(passes))
+        evaluate = plugin.clause.evaluate if isinstance(plugin, FilterClause) and _is_settled(plugin.clause) else None
+        values = before.passing.get(evaluate) if before is not None and evaluate is not None else None
+        if values is None:
+            values = probe(frame, plugin).passes().astype(np.float64)
+        if evaluate is not None:
+            passing[evaluate] = values
+        refuses = size - int(np.count_nonzero(values))
         if clause is not None or refuses:
-            kind = "filter" if clause is not None else "rule"
-            done.append(_Row(clause, kind, plugin.name, passes.astype(np.float64), refuses))
+            done.append(_Row(clause, "filter" if clause is not None else "rule", plugin.name, values, refuses))
         go_on()
     feasible = np.flatnonzero(cycle.passing(frame, profile))
+    if before is not None and not np.array_equal(before.feasible, feasible):
+        before = None
     for weighted in profile.scores:
-        clause = getattr(weighted.plugin, "clause", None)
-        name = " ".join(clause.text.split()) if clause is not None else weighted.plugin.name
-        alone = score(frame, Profile(weighted.plugin.name, scores=(weighted,)), feasible) if len(feasible) else {}
-        for found in alone.values():
+        scorer, clause = weighted.plugin, getattr(weighted.plugin, "clause", None)
+        name = " ".join(clause.text.split()) if clause is not None else scorer.name
+        evaluate = scorer.clause.evaluate if isinstance(scorer, ScoreClause) and _is_settled(scorer.clause) else None
+        found = before.scores.get((evaluate, weighted.weight)) if before is not None and evaluate is not None else None
+        if found is None and len(feasible):
+            found = next(iter(score(frame, Profile(scorer.name, scores=(weighted,)), feasible).values()), None)
+        if found is not None:
+            if evaluate is not None:
+                scores[evaluate, weighted.weight] = found
             values = np.full(size, np.nan)
             values[feasible] = found
             done.append(_Row(clause, "score", name, values, None, float(np.mean(found))))
-        if not alone and clause is not None:
+        elif clause is not None:
             done.append(_Row(clause, "score", name))
         go_on()
     policy = inputs.rules.policy
     known = {id(row.clause) for row in done}
     others = (clause for clause in policy.clauses if id(clause) not in known) if policy is not None else ()
     done += [_Row(clause, "rule", clause.text) for clause in others]
-    return tuple(done), feasible
+    return tuple(done), _Columns(of, feasible, passing, scores)
+
+
+def _is_settled(clause: CompiledClause) -> bool:
+    """Return whether a clause says the same of a pod and a cluster whatever metrics and queues are."""
+    return not clause.inputs and not clause.depends & (Depends.SIGNAL | Depends.QUEUE)
 
 
 def _words(cluster: OpenedCluster) -> ClusterWords:

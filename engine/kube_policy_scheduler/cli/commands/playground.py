@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import shlex
@@ -98,6 +99,7 @@ def command(
         return 2
     except RequestError as error:
         raise click.ClickException(str(error)) from error
+    gc.freeze()  # the cluster is not looked through for garbage between two keys
     asyncio.run(_serve(session, FileDoors(Path.cwd(), given.paths, sources), port=port, opens=not no_open))
     return 0
 
