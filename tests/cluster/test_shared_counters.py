@@ -49,6 +49,17 @@ def shown(pool: Pool) -> tuple[Any, ...]:
     return pool.id, pool.incomplete, pool.invalid, *devices, sorted(pool.counters)
 
 
+@given(st.permutations([("s0", 2), ("s1", 1), ("s2", 3)]), st.integers(1, 3))
+def test_slices_that_contradict_each_other_count_the_same_in_any_order(slices: list[tuple[str, int]], n: int) -> None:
+    seen = []
+    for order in (slices, sorted(slices)):
+        made = cluster()
+        for name, count in [each for each in order if each[0] < f"s{n}"]:
+            made.set_object(slice_of(name, "p", node="a", generation=1, count=count, set_name="parts"))
+        seen.append(view(made, "a"))
+    assert seen[0] == seen[1]
+
+
 SLICES = st.builds(
     slice_of,
     st.sampled_from([f"s{number}" for number in range(5)]),

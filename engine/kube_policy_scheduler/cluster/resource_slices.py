@@ -338,7 +338,12 @@ class ResourceSlices:
         return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
-        """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere."""
+        """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere.
+
+        If slices contradict each other about how many there are, the first one by name counts. kube-scheduler takes
+        the one that its cache happens to list first.
+        """
+        slices = sorted(slices, key=lambda info: info.name.encode())
         count, generation = slices[0].slice.spec.pool.resource_slice_count, slices[0].generation
         everywhere: list[SliceInfo] | None = None
         if len(slices) != count:
@@ -348,7 +353,6 @@ class ResourceSlices:
             everywhere = [info for info in others if info.generation == generation]
             if len(everywhere) != count:
                 return Pool(identity, incomplete=True)
-        slices = sorted(slices, key=lambda info: info.name.encode())
         offering = [info for info in slices if not info.has_counters]
         devices = tuple(device for info in offering for device in info.devices)
         names = {device.device.name for device in devices}

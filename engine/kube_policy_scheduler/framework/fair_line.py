@@ -1,17 +1,17 @@
-"""Pods of one `order by queue.share`: a heap for each queue, and a tournament of their first pods.
+"""Pods of one `order by queue.share`: a heap for each queue, and tournaments of their first pods up the tree.
 
-The share of a queue changes with each pod that gets a node, and is the same for all pods of the queue. So the order
-within a queue stays as it is, and only the heaps below queues whose usage changed take part in the tournament again.
-What they have in common, the shares of the queues above them, is computed once.
+The share of a queue changes with each pod that gets a node, and is the same for all pods in it and below it that
+request the same. So the order of these stays as it is: a change costs one entry for each queue on the way to the top,
+however many queues there are beside it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kube_policy_scheduler.cluster.queue_usage import Amounts, QueueUsage, Share, Touched
+from kube_policy_scheduler.cluster.queue_usage import Amounts, QueueUsage, Touched
 from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition
 
 Entry = tuple[Any, int, QueuedPod]
@@ -19,6 +19,38 @@ _NO_QUEUE = ""
 """The name of the heap of pods that belong to no queue."""
 _MOST_SHARES = 16
 """Shares that are kept of one queue: one for each request of the first pods below it."""
+_Place = tuple[str, Amounts]
+"""A queue, and what the first pods request that see the same share of it."""
+_Who = str | _Place
+"""A heap by name, or the tournament of a child."""
+_TOP: _Place = ("", ())
+
+
+class _Tournament:
+    """The first pods of a queue, and of the queues below it, that request the same."""
+
+    __slots__ = ("entries", "stamps")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, int, int, _Who]] = []
+        """Keys with the shares of the queues below this one, numbers of pods, stamps, and who takes part; stale if the
+        stamp is older."""
+        self.stamps: dict[_Who, int] = {}
+
+    def first(self) -> tuple[Any, int, int, _Who] | None:
+        """Return the entry that is next."""
+        entries, stamps = self.entries, self.stamps
+        while entries and stamps.get(entries[0][3]) != entries[0][2]:
+            heapq.heappop(entries)
+        return entries[0] if entries else None
+
+    def enter(self, key: Any, number: int, stamp: int, who: _Who) -> None:
+        """Let somebody take part with a first pod."""
+        self.stamps[who] = stamp
+        heapq.heappush(self.entries, (key, number, stamp, who))
+        if len(self.entries) > 16 + 4 * len(self.stamps):
+            self.entries = [entry for entry in self.entries if self.stamps.get(entry[3]) == entry[2]]
+            heapq.heapify(self.entries)
 
 
 class FairLine:
@@ -29,12 +61,14 @@ class FairLine:
         self._place = turn.place
         self._is_stale = is_stale
         self._heaps: dict[str, list[Entry]] = {}
-        self._below: dict[str, set[str]] = {}
-        """By queue: the heaps of it and of the queues below it."""
         self._paths: dict[str, tuple[str, ...]] = {}
-        self._tournament: list[tuple[Any, int, int, str]] = []
-        """Keys with the present shares, numbers of the first pods, stamps, and heaps; stale if the stamp is older."""
-        self._stamps: dict[str, int] = {}
+        """By heap: its queue and those above it, from the top."""
+        self._entered: dict[str, Amounts] = {}
+        """By heap: what the pod requests with which it takes part."""
+        self._tournaments: dict[_Place, _Tournament] = {_TOP: _Tournament()}
+        self._requests: dict[str, set[Amounts]] = {}
+        """By queue: what the tournaments are for that it has."""
+        self._above: dict[str, str] = {}
         self._stamp = 0
         self._shares: dict[str, dict[Amounts, float]] = {}
         """By queue and by what the next pod requests, since its usage changed."""
@@ -58,8 +92,7 @@ class FairLine:
             heap = self._heaps[name] = []
             path = tuple(each.name for each in queue.path()) if queue is not None else ()
             self._paths[name] = path = path[::-1][self.usage.common_levels :]
-            for each in path:
-                self._below.setdefault(each, set()).add(name)
+            self._above.update(zip(path, (_TOP[0], *path), strict=False))
         heapq.heappush(heap, (turn.key, queued.ticket, queued))
         if heap[0][1] == queued.ticket:
             self._enter(name)
@@ -69,97 +102,130 @@ class FairLine:
 
     def head(self, now: float) -> Entry | None:
         """Return the entry of the pod that is next."""
-        self._catch_up(now)
-        tournament = self._tournament
-        while tournament:
-            _, number, stamp, name = tournament[0]
-            heap = self._heaps.get(name)
-            if heap is None or self._stamps.get(name) != stamp:
-                heapq.heappop(tournament)
-                continue
-            while heap and self._is_stale(heap[0]):
-                heapq.heappop(heap)
-            if not heap:
-                self._leave(name)
-            elif heap[0][1] != number:
-                self._enter(name)
-            else:
-                return heap[0]
-        return None
+        name = self._first(now)
+        return self._heaps[name][0] if name is not None else None
 
     def pop(self, now: float) -> QueuedPod | None:
         """Take the pod that is next."""
-        entry = self.head(now)
-        if entry is None:
+        name = self._first(now)
+        if name is None:
             return None
-        name = self._tournament[0][3]
-        heap = self._heaps[name]
-        heapq.heappop(heap)
-        if heap:
-            self._enter(name)
-        else:
-            self._leave(name)
+        entry = heapq.heappop(self._heaps[name])
+        self._enter(name)
         return entry[2]
 
+    def _first(self, now: float) -> str | None:
+        """Return the heap whose first pod is next."""
+        self._catch_up(now)
+        while (found := self._tournaments[_TOP].first()) is not None:
+            name = self._heap_of(found)
+            heap = self._heaps[name]
+            while heap and self._is_stale(heap[0]):
+                heapq.heappop(heap)
+            if heap and heap[0][1] == found[1]:
+                return name
+            self._enter(name)
+        return None
+
+    def _heap_of(self, entry: tuple[Any, int, int, _Who]) -> str:
+        """Return the heap that an entry stands for."""
+        who = entry[3]
+        while not isinstance(who, str):
+            found = self._tournaments[who].first()
+            assert found is not None
+            who = found[3]
+        return who
+
     def _catch_up(self, now: float) -> None:
-        """Let the heaps take part again whose shares may have changed."""
+        """Let those take part again whose shares may have changed."""
         touched = self._touched
         if self.usage.remember(now) or touched.all:
-            again = set(self._heaps)
+            touched.clear()
             self._shares.clear()
+            self._tournaments = {_TOP: _Tournament()}
+            self._requests.clear()
+            self._entered.clear()
+            for name in list(self._heaps):
+                self._enter(name)
         elif touched.queues:
             common = self.usage.common_levels
-            nodes = {each.name for queue in touched.queues for each in queue.path() if each.depth > common}
-            again = set().union(*(self._below.get(each, ()) for each in nodes))
-            for each in nodes:
-                self._shares.pop(each, None)
-        else:
-            return
-        touched.clear()
-        for name in again:
-            if name in self._heaps:
-                self._enter(name)
+            changed = {each.name: each.depth for queue in touched.queues for each in queue.path()}
+            touched.clear()
+            for name, depth in sorted(changed.items(), key=lambda each: -each[1]):
+                if depth > common:
+                    self._shares.pop(name, None)
+                    for more in tuple(self._requests.get(name, ())):
+                        self._rise((name, more))
 
     def _enter(self, name: str) -> None:
-        """Let a heap that is not empty take part with its first pod and its present share."""
-        key, number, queued = self._heaps[name][0]
-        parts = (*key[0][: self._place], self._share(name, queued), *key[0][self._place + 1 :])
+        """Let a heap take part with its first pod, if it has one."""
+        heap, path = self._heaps[name], self._paths[name]
+        before = self._entered.get(name)
+        if not heap:
+            self._withdraw(name, path, before)
+            del self._heaps[name], self._paths[name]
+            return
+        key, number, queued = heap[0]
+        more = self.usage.amounts(queued.pod) if path else ()
+        if before != more:
+            self._withdraw(name, path, before)
+            self._entered[name] = more
+            for each in path:
+                self._requests.setdefault(each, set()).add(more)
+                self._tournaments.setdefault((each, more), _Tournament())
+        parts = (*key[0][: self._place], (), *key[0][self._place + 1 :])
         self._stamp += 1
-        self._stamps[name] = self._stamp
-        heapq.heappush(self._tournament, ((parts, *key[1:]), number, self._stamp, name))
-        if len(self._tournament) > 64 + 4 * len(self._heaps):
-            self._tournament = [entry for entry in self._tournament if self._stamps.get(entry[3]) == entry[2]]
-            heapq.heapify(self._tournament)
+        last = (path[-1], more) if path else _TOP
+        self._tournaments[last].enter((parts, *key[1:]), number, self._stamp, name)
+        self._rise_all(path, more)
 
-    def _share(self, name: str, queued: QueuedPod) -> Share:
-        """Return the present shares of a heap's queue and of those above it, with its first pod."""
-        path = self._paths[name]
-        if not path:
-            return ()
-        more, shares = self.usage.amounts(queued.pod), self._shares
-        try:
-            return tuple([shares[each][more] for each in path])
-        except KeyError:  # at least one has changed
-            self._compute_shares(queued, more)
-        return tuple([shares[each][more] for each in path])
+    def _withdraw(self, name: str, path: Sequence[str], more: Amounts | None) -> None:
+        """Let a heap take part no more."""
+        if more is None:
+            return
+        del self._entered[name]
+        last = (path[-1], more) if path else _TOP
+        self._tournaments[last].stamps.pop(name, None)
+        self._rise_all(path, more)
 
-    def _compute_shares(self, queued: QueuedPod, more: Amounts) -> None:
-        queue = self.usage.queue_of(queued.pod.template)
+    def _rise_all(self, path: Sequence[str], more: Amounts) -> None:
+        for each in reversed(path):
+            self._rise((each, more))
+
+    def _rise(self, place: _Place) -> None:
+        """Let the first pod of a tournament take part in the one above, with the present share."""
+        name, more = place
+        above = self._above[name]
+        parent = self._tournaments[(above, more) if above else _TOP]
+        found = self._tournaments[place].first()
+        if found is None:
+            parent.stamps.pop(place, None)
+            del self._tournaments[place]
+            self._requests[name].discard(more)
+            if not self._requests[name]:
+                del self._requests[name]
+            return
+        key, number, _, _ = found
+        parts, at = key[0], self._place
+        parts = (*parts[:at], (self._share(place, found), *parts[at]), *parts[at + 1 :])
+        self._stamp += 1
+        parent.enter((parts, *key[1:]), number, self._stamp, place)
+
+    def _share(self, place: _Place, found: tuple[Any, int, int, _Who]) -> float:
+        """Return the present share of a queue for pods of one request."""
+        name, more = place
+        share = self._shares.get(name, _NONE).get(more)
+        if share is not None:
+            return share
+        queue = self.usage.queue_of(self._heaps[self._heap_of(found)][0][2].pod.template)
+        while queue is not None and queue.name != name:
+            queue = queue.parent
         assert queue is not None
-        for above in queue.path():
-            if above.depth > self.usage.common_levels:
-                kept = self._shares.setdefault(above.name, {})
-                if more not in kept:
-                    if len(kept) >= _MOST_SHARES:
-                        kept.clear()
-                    kept[more] = self.usage.order_share(above, more)
+        kept = self._shares.setdefault(name, {})
+        if len(kept) >= _MOST_SHARES:
+            kept.clear()
+        kept[more] = share = self.usage.order_share(queue, more)
+        return share
 
-    def _leave(self, name: str) -> None:
-        """Forget a heap that is empty."""
-        del self._heaps[name]
-        self._stamps.pop(name, None)
-        for each in self._paths.pop(name):
-            below = self._below[each]
-            below.discard(name)
-            if not below:
-                del self._below[each]
+
+_NONE: dict[Amounts, float] = {}

@@ -1,0 +1,123 @@
+"""The fair order: the pod that is taken next is the first one by the shares as they are, whatever happened before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.fair_line import FairLine
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
+from kube_policy_scheduler.policy.policy_set import load
+
+ORDERS = ["queue.share, pod.priority desc, pod.queued", "pod.priority desc, queue.share, pod.queued", "queue.share"]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "pop", "pop", "end", "delete", "resize"]),
+        st.integers(0, 3),
+        st.integers(0, 3),
+        st.sampled_from("ab"),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+def tree(*, below: str, departments: int, teams: int, by_key: bool) -> str:
+    """Return queues on up to four levels."""
+    lines = [f"queue {below} max cpu 400"] if below else []
+    for one in range(departments):
+        of = f" of {below}" if below else ""
+        lines.append(f'queue d{one}{of} for pods where pod.label.d == "{one}" min cpu {one}')
+        for team in range(teams):
+            lines.append(f'queue d{one}t{team} of d{one} for pods where pod.label.t == "{team}" weight {team + 1}')
+            lines += [f"queue d{one}t{team}k of d{one}t{team} by pod.label.k"] if by_key else []
+    return "\n".join(lines)
+
+
+def node(cpu: int) -> objects.Node:
+    offered = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+    return msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": offered}}, objects.Node)
+
+
+@given(
+    STEPS,
+    st.builds(
+        tree,
+        below=st.sampled_from(["", "all"]),
+        departments=st.integers(1, 3),
+        teams=st.integers(0, 3),
+        by_key=st.booleans(),
+    ),
+    st.sampled_from(ORDERS),
+)
+def test_the_next_pod_is_the_first_one_by_the_present_shares(
+    steps: list[tuple[str, int, int, str, int, bool]], queues: str, order: str
+) -> None:
+    loaded = load([Source("test.policy", f"{queues}\norder by {order}\n")])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    policies, cluster, running = loaded.policy_set, Cluster(), []
+    cluster.set_node(node(100))
+    waiting: dict[int, tuple[QueuedPod, QueuePosition]] = {}
+    line: FairLine | None = None
+
+    def place(ticket: int) -> Any:
+        """Return what orders the first pods of all queues."""
+        queued, turn = waiting[ticket]
+        assert turn.fair is not None
+        usage, queue, parts = turn.fair.usage, turn.fair.queue, list(turn.key[0])
+        share = usage.order(queue, usage.amounts(queued.pod))[usage.common_levels :] if queue is not None else ()
+        parts[turn.fair.place] = share
+        return tuple(parts), *turn.key[1:], ticket
+
+    def plain() -> int | None:
+        """Return the pod that is next: the first one of its queue, and of these the first by the present shares."""
+        firsts: dict[str, int] = {}
+        for ticket in sorted(waiting, key=lambda ticket: (waiting[ticket][1].key, ticket)):
+            fair = waiting[ticket][1].fair
+            firsts.setdefault(fair.queue.name if fair is not None and fair.queue is not None else "", ticket)
+        return min(firsts.values(), key=place, default=None)
+
+    for number, (step, department, team, key, cpu, important) in enumerate(steps, 1):
+        match step:
+            case "add":
+                labels = {"d": str(department), "t": str(team), "k": key}
+                requests = {"requests": {"cpu": str(cpu)}}
+                body = {
+                    "metadata": {"name": f"p{number}", "namespace": "x", "uid": f"p{number}", "labels": labels},
+                    "spec": {
+                        "schedulerName": "policy-scheduler",
+                        "priority": int(important),
+                        "containers": [{"name": "c", "resources": requests}],
+                    },
+                }
+                pod = cluster.templates.pod(msgspec.convert(body, objects.Pod))
+                queued = QueuedPod(pod, queued=1000.0 + department, timestamp=1000.0)
+                queued.ticket = number
+                turn = policies.turn(queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued))
+                assert turn.fair is not None
+                line = line or FairLine(turn.fair, lambda entry: entry[1] != entry[2].ticket)
+                waiting[number] = queued, turn
+                line.push(queued, turn)
+            case "pop" if line is not None:
+                first = plain()
+                found = line.pop(2000.0)
+                assert (found.ticket if found is not None else None) == first
+                if found is not None:
+                    del waiting[found.ticket]
+                    cluster.place(found.pod, "n")
+                    running.append(found.pod)
+            case "end" if running:
+                cluster.displace(running.pop(department % len(running)).uid)
+            case "delete" if waiting:
+                ticket = list(waiting)[department % len(waiting)]
+                waiting.pop(ticket)[0].ticket = 0
+            case "resize":
+                cluster.set_node(node(90 + cpu))
