@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 
@@ -69,10 +70,19 @@ class Stage:
         metadata = {"name": name or f"p{number}", "namespace": "shop", "uid": f"u{number}", "labels": labels}
         return self.cluster.templates.pod(msgspec.convert({"metadata": metadata, "spec": spec}, objects.Pod))
 
-    def decide(self, pod: PodInfo, *observers: Observer, attempts: int = 1, waits: str = "") -> Decision:
+    def decide(
+        self,
+        pod: PodInfo,
+        *observers: Observer,
+        attempts: int = 1,
+        waits: str = "",
+        verdict: ExtenderVerdict | None = None,
+    ) -> Decision:
         policy = self.policy_set.governing(pod)
         frame = Frame(pod, self.cluster, self.now, signals=self.signals)
-        decision = self.cycle.decide(frame, policy.profile) if policy is not None else Decision(pod, None, message="-")
+        decision = Decision(pod, None, message="-")
+        if policy is not None:
+            decision = self.cycle.decide(frame, policy.profile, verdict=verdict)
         told = Decided(
             decision=decision,
             policy=policy.name if policy is not None else None,

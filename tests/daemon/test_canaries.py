@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.daemon.observing.observers import PodBound
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources
@@ -30,6 +31,9 @@ class Scene:
 
     def decide(self, **pod: str) -> None:
         self.stage.decide(self.stage.pod(**pod), self.canaries)
+
+    def decide_allowed(self, verdict: ExtenderVerdict) -> None:
+        self.stage.decide(self.stage.pod(), self.canaries, verdict=verdict)
 
     def compared(self) -> dict[str, float]:
         """Return the results that were counted."""
@@ -68,6 +72,27 @@ def test_pods_that_stay_with_the_stable_policy_are_not_compared() -> None:
     scene.decide(tier="gold")
 
     assert scene.compared() == {"same_node": 1}
+
+
+@pytest.mark.parametrize(
+    ("passed", "refused", "expected"),
+    [
+        ({"n0": 0.0, "n1": 0.0}, ["n2", "n3"], {"other_node": 1}),
+        ({"n1": 0.0}, ["n0", "n2", "n3"], {"same_node": 1}),
+        ({"n0": 0.0, "n1": 200.0}, [], {"same_node": 1}),
+        ({}, ["n0", "n1", "n2", "n3"], {"neither": 1}),
+        ({"n1": 0.0}, ["n2"], {}),
+    ],
+)
+def test_what_extenders_said_holds_for_the_stable_policy_too(
+    passed: dict[str, float], refused: list[str], expected: dict[str, float]
+) -> None:
+    """The stable policy wants n0. If extenders said nothing about it, nobody knows what it would have got."""
+    scene = Scene('canary of web for 100%\nscore if node.name == "n1" then 100 else 0')
+
+    scene.decide_allowed(ExtenderVerdict(passed, dict.fromkeys(refused, "no device")))
+
+    assert scene.compared() == expected
 
 
 def test_comparing_takes_no_more_time_than_its_share() -> None:

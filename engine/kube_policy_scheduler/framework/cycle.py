@@ -76,6 +76,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Rejectors besides the plugins of the diagnosis."""
     asks_again: bool = False
     """Whether extenders must be asked once more: no node that they allowed is left, but there are others by now."""
+    verdict: ExtenderVerdict | None = None
+    """What extenders said, if they were asked."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -141,9 +143,10 @@ class Cycle:
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
         if verdict is not None:
-            return self._decide_allowed(
+            decision = self._decide_allowed(
                 frame, profile, cache, ok, verdict, preempts=preempts and profile.preempts, most_trials=most_trials
             )
+            return msgspec.structs.replace(decision, verdict=verdict)
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:

@@ -2,6 +2,9 @@
 
 For a share of the canary's decisions the stable policy decides too, over what the canary saw. It costs as much as a
 decision, so as many are compared as a share of the time allows, which in a quiet cluster is every one.
+
+Extenders are not asked again: some of them hand out devices when they are asked. What they said about nodes for the
+canary holds for the stable policy, too. If it wants a node about which they said nothing, nothing is compared.
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -25,7 +29,12 @@ TIME_SHARE = 0.02
 MOST_CREDIT_SECONDS = 0.02
 """Saved up while nothing was decided: the first pods of a burst are compared."""
 
-Decide: TypeAlias = Callable[[Frame, Profile], Decision]
+
+class Decide(Protocol):
+    """Decides a pod under a profile; changes nothing."""
+
+    def __call__(self, frame: Frame, profile: Profile, *, verdict: ExtenderVerdict | None = None) -> Decision:
+        """Return the decision. verdict: what extenders said; None: nothing."""
 
 
 class Comparison(Enum):
@@ -96,10 +105,22 @@ class Canaries(Observer):
         if stable is None or not self._has_time():
             return
         began = self._stopwatch()
-        theirs = self._decide(decided.frame, stable).host
+        theirs = self._of_stable(decided, stable)
         self._credit -= self._stopwatch() - began
-        result = compared(canary=decided.decision.host, stable=theirs)
+        if theirs is None:
+            return
+        result = compared(canary=decided.decision.host, stable=theirs.host)
         self._comparisons.labels(decided.policy, stable.name, result.value).inc()
+
+    def _of_stable(self, decided: Decided, stable: Profile) -> Decision | None:
+        """Return what the stable policy decides; None if extenders were not asked about the node that it wants."""
+        theirs, verdict = self._decide(decided.frame, stable), decided.decision.verdict
+        if verdict is None or theirs.host is None:
+            return theirs
+        if theirs.host not in verdict.passed and theirs.host not in verdict.refused:
+            return None
+        theirs = self._decide(decided.frame, stable, verdict=verdict)
+        return None if theirs.asks_again else theirs
 
     def on_bound(self, bound: PodBound) -> None:
         """Time a pod that got its node."""

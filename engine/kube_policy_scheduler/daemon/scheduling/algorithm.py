@@ -14,6 +14,7 @@ from kube_policy_scheduler.daemon.observing.observers import Decided
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.member_run import MemberRun
 from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
@@ -111,13 +112,13 @@ class Algorithm(ScheduleAlgorithm):
             passing = passing & self._sharding.own_nodes(self._cluster.nodes)
         return passing
 
-    def would_decide(self, frame: Frame, profile: Profile) -> Decision:
+    def would_decide(self, frame: Frame, profile: Profile, *, verdict: ExtenderVerdict | None = None) -> Decision:
         """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
         sharding = self._sharding
         if sharding is None or sharding.is_alone:
-            return self.cycle.decide(frame, profile)
-        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))
-        return decision if decision.host is not None else self.cycle.decide(frame, profile)
+            return self.cycle.decide(frame, profile, verdict=verdict)
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False), verdict=verdict)
+        return decision if decision.host is not None else self.cycle.decide(frame, profile, verdict=verdict)
 
     def with_new_nodes(
         self, queued: QueuedPod, decision: Decision, requirements: Iterable[GangRequirement]
