@@ -20,6 +20,7 @@ _NAMESPACE = "namespace-of-the-release"
 COMPONENTS = {
     "high-availability": "gt (int .Values.replicas) 1",
     "monitoring": ".Values.monitoring.enabled",
+    "rebalancing": ".Values.rebalancing.enabled",
     "sharding": ".Values.sharding.enabled",
     "scheduling-policies": ".Values.schedulingPolicies.enabled",
     "webhook-self-managed": ".Values.webhook.enabled",

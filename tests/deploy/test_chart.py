@@ -25,6 +25,7 @@ HEAD: Json = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf
 HELM = shutil.which("helm")
 EVERYTHING: Json = {
     "monitoring": {"enabled": True},
+    "rebalancing": {"enabled": True},
     "sharding": {"enabled": True},
     "schedulingPolicies": {"enabled": True},
     "webhook": {"enabled": True},

@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
-from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage
+from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage, to_move_pods
 from kube_policy_scheduler.tooling.doctor.examine import examine, is_found, meant_key
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from tests.deploy.test_permissions import allowed
@@ -350,6 +350,20 @@ def test_an_account_that_may_not_store_the_past_usage_of_queues_is_a_warning_of_
             "may not get/update leases.coordination.k8s.io policy-scheduler/policy-scheduler-queues: the past usage of"
             " queues (`remember`) is lost at a restart",
         )
+    ]
+
+
+def test_an_account_that_may_not_move_pods_or_keep_what_it_moved_is_a_warning_of_its_own() -> None:
+    asked = to_move_pods("policy-scheduler", "policy-scheduler-moves")
+    answers: dict[Any, bool | str] = dict.fromkeys(NEEDED, True) | {each: each.verb == "get" for each in asked}
+    assert access(examine(inspection("filter node.ready\n"), access=Access(answers, 0.3)), "permissions") == [
+        (Status.WARNING, "may not create pods/eviction: moves (`rebalance`) are planned only"),
+        (
+            Status.WARNING,
+            "may not create leases.coordination.k8s.io, update leases.coordination.k8s.io"
+            " policy-scheduler/policy-scheduler-moves: what was moved (`rebalance`) is lost at a restart, so that"
+            " workloads do not rest",
+        ),
     ]
 
 

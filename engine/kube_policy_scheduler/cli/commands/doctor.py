@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "policy-scheduler"
 PAST_USAGE_LEASE = "policy-scheduler-queues"
+MOVES_LEASE = "policy-scheduler-moves"
 """As deploy/ names them."""
 EPILOG = """
 \b
@@ -150,11 +151,13 @@ def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet)
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
     from kube_policy_scheduler.adapters.kube.credentials import own_namespace
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage
+    from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage, to_move_pods
 
     needed, rules = NEEDED, policy_set.queues
     if rules is not None and rules.tree.half_life_seconds is not None:
         needed += to_keep_past_usage(own_namespace() or DEFAULT_NAMESPACE, PAST_USAGE_LEASE)
+    if any(policy.compiled.rebalances for policy in policy_set.policies):
+        needed += to_move_pods(own_namespace() or DEFAULT_NAMESPACE, MOVES_LEASE)
     given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context}
     wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in needed}
 

@@ -37,6 +37,8 @@ class Permission:
     """Empty: all of them."""
     name: str = ""
     """Empty: any."""
+    otherwise: str = ""
+    """What the scheduler does without it; empty: it does not work."""
 
     def __str__(self) -> str:
         what = f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
@@ -67,9 +69,20 @@ LEASES = "coordination.k8s.io"
 
 def to_keep_past_usage(namespace: str, lease: str) -> tuple[Permission, ...]:
     """Return what the daemon needs, too, where queues remember past usage. lease: the one that it is stored in."""
+    return _to_keep(namespace, lease, "the past usage of queues (`remember`) is lost at a restart")
+
+
+def to_move_pods(namespace: str, lease: str) -> tuple[Permission, ...]:
+    """Return what the daemon needs, too, where policies say `rebalance`. lease: what was moved is stored in it."""
+    lost = "what was moved (`rebalance`) is lost at a restart, so that workloads do not rest"
+    evicts = Permission("", "pods/eviction", "create", otherwise="moves (`rebalance`) are planned only")
+    return evicts, *_to_keep(namespace, lease, lost)
+
+
+def _to_keep(namespace: str, lease: str, otherwise: str) -> tuple[Permission, ...]:
     return (
-        Permission(LEASES, "leases", "create", namespace),
-        *(Permission(LEASES, "leases", verb, namespace, lease) for verb in ("get", "update")),
+        Permission(LEASES, "leases", "create", namespace, otherwise=otherwise),
+        *(Permission(LEASES, "leases", verb, namespace, lease, otherwise) for verb in ("get", "update")),
     )
 
 
@@ -91,15 +104,14 @@ def access_findings(access: Access | None) -> Iterator[Finding]:
         yield Finding("clocks", "API server", Status.UNCHECKED, text)
         return
     refused = [what for what, answer in access.answers.items() if answer is False]
-    denied = [what for what in refused if what.group != LEASES]
-    leases = [what for what in refused if what.group == LEASES]
+    denied = [what for what in refused if not what.otherwise]
     unknown = {answer: what for what, answer in access.answers.items() if isinstance(answer, str)}
     if denied:
         text = f"may not {', '.join(_folded(denied))}"
         advice = "a scheduler with this service account would not work: apply the ClusterRole in deploy/"
         yield Finding("permissions", "this account", Status.PROBLEM, text, advice=advice)
-    if leases:
-        text = f"may not {', '.join(_folded(leases))}: the past usage of queues (`remember`) is lost at a restart"
+    for otherwise in dict.fromkeys(what.otherwise for what in refused if what.otherwise):
+        text = f"may not {', '.join(_folded(what for what in refused if what.otherwise == otherwise))}: {otherwise}"
         advice = "apply the Roles in deploy/; if the scheduler is in another namespace, check its account there"
         yield Finding("permissions", "this account", Status.WARNING, text, advice=advice)
     for reason, what in unknown.items():
