@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,34 @@ def test_a_cluster_that_is_too_large_is_searched_greedily(monkeypatch: pytest.Mo
     nodes, pods = [node("a", 9), node("b", 4)], [on("a", 4, "x"), on("a", 2, "y"), on("a", 2, "z"), waits(5)]
     found = planned(world(nodes, pods), solve=solver())
     assert (len(found.moves), found.not_exact) == (2, TOO_LARGE)
+
+
+def test_what_cannot_matter_keeps_no_large_cluster_from_the_exact_search() -> None:
+    """300 workloads of three sizes and 600 nodes: a variable for each pair alone would be 540,000."""
+    nodes = [node(f"a{at}", 9) for at in range(300)] + [node(f"b{at}") for at in range(300)]
+    pods = [on(f"a{at}", cpu, f"w{at}-{cpu}-{each}") for at in range(300) for each, cpu in enumerate((4, 2, 2))]
+    found = planned(world(nodes, [*pods, waits(5), waits(5)]), solve=solver())
+    assert (len(found.moves), found.search, found.at_least, found.not_exact) == (2, "exact", 2, "")
+    assert {move.target[0] for move in found.moves} == {"b"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=crowded(), budgets=st.sampled_from([PLENTY, MoveBudgets(2, 1, 1, 2)]))
+def test_no_choice_of_fewer_pods_than_the_bound_makes_as_much_room(
+    made: tuple[list[Json], list[Json]], budgets: MoveBudgets
+) -> None:
+    there = world(*made)
+    found = planned(there, budgets=budgets, solve=solver())
+    running = [pod for pod in there.cluster.pods.values() if there.cluster.node_of(pod.uid)]
+    seats = Seats(there, ruleset("a", FITTING), now=1000.0)
+    for few in chain.from_iterable(combinations(running, count) for count in range(min(3, found.at_least))):
+        mark = seats.mark()
+        arrived = [seats.seat(replacement_of(pod, 1000.0)).host for pod in few]
+        for pod in few:
+            seats.take_off(pod)
+        placed = seats.seat_all(in_turn(there.pending())).placed
+        seats.undo_to(mark)
+        assert None in arrived or len(placed) < found.placed
 
 
 def test_a_pending_pod_that_is_not_asked_for_is_not_moved() -> None:

@@ -24,7 +24,7 @@ class Minimum:
     values: FloatArray | None
     """Of the best solution, `float64[variables]`; None if none was found."""
     bound: float
-    """No solution costs less; -inf if that is not known."""
+    """No solution costs less; -inf if that is not known, inf if there is no solution."""
     duals: FloatArray | None = None
     """`float64[rows]`: what one more unit of each row costs; only without integral variables."""
 
@@ -100,5 +100,7 @@ def minimize(
         bound = float(info.mip_dual_bound) if status in _SOLVED else -np.inf
     else:
         bound = float(info.objective_function_value) if status == "kOptimal" else -np.inf
+    if status == "kInfeasible":
+        bound = np.inf
     duals = np.asarray(solution.row_dual, np.float64) if status == "kOptimal" and not is_mixed else None
     return Minimum(values, bound, duals)

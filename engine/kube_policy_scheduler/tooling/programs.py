@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ class Solution:
     values: FloatArray | None
     """`float64[variables]`; None if none was found."""
     bound: float
-    """No solution costs less; -inf if that is not known."""
+    """No solution costs less; -inf if that is not known, inf if there is no solution."""
     duals: FloatArray | None = None
     """`float64[rows]`: what one more unit of each row costs; only without integral variables."""
 
@@ -48,12 +48,19 @@ class Program:
         self._integral.append(integral)
         return len(self._cost) - 1
 
-    def add_cost(self, variable: int, more: float) -> None:
-        """Make a variable cost more."""
-        self._cost[variable] += more
+    def price(self, costs: Mapping[int, float]) -> None:
+        """Let these variables cost so much, and the others nothing."""
+        self._cost = [costs.get(variable, 0.0) for variable in range(len(self._cost))]
 
-    def row(self, terms: Iterable[tuple[int, float]], *, least: float = -math.inf, most: float = math.inf) -> None:
-        """Demand that a sum of variables with coefficients is within limits."""
+    def limit(self, row: int, *, least: float = -math.inf, most: float = math.inf) -> None:
+        """Demand other limits of a row."""
+        self._rows[row] = least, most
+
+    def row(self, terms: Iterable[tuple[int, float]], *, least: float = -math.inf, most: float = math.inf) -> int:
+        """Demand that a sum of variables with coefficients is within limits, and return the number of the row.
+
+        -1 if there is nothing to demand.
+        """
         start = len(self._columns)
         for column, coefficient in terms:
             if coefficient:
@@ -62,6 +69,8 @@ class Program:
         if len(self._columns) > start or least > 0 or most < 0:
             self._starts.append(start)
             self._rows.append((least, most))
+            return len(self._rows) - 1
+        return -1
 
     @property
     def size(self) -> int:

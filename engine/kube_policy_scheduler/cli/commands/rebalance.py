@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _MARGIN = 10.0
 _REST_SECONDS = 600.0
+_SOLVER_SECONDS = 20.0
+"""One program of --for and --pending: the bound is one, and each choice of pods one or two."""
 
 EPILOG = """
 \b
@@ -227,7 +229,9 @@ def _make_room(
         raise click.UsageError("a pod that --for names has a node already")
     with interruptible() as stop:
         with status_line() as show:
-            found = plan_room(there, options, pods, solve=solver(stop), stop=stop, progress=show)
+            found = plan_room(
+                there, options, pods, solve=solver(stop, seconds=_SOLVER_SECONDS), stop=stop, progress=show
+            )
         outcomes = _evicted(found.moves, *apply, stop) if apply is not None else None
         interrupted = stop()
     if form == "json":

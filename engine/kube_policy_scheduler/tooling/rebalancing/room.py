@@ -16,17 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.room import SLOTS, requests_of
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.programs import Solver
-from kube_policy_scheduler.tooling.rebalancing.cheapest import RoomProgram
+from kube_policy_scheduler.tooling.rebalancing.cheapest import Hosts, RoomProgram, Unit, least_leaving
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveRule, replacement_of, workload_of
 from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, SpentBudgets
 from kube_policy_scheduler.tooling.staying import Staying
@@ -40,7 +37,8 @@ NO_SOLVER = "the extra `exact` is not installed"
 TOO_LARGE = "the cluster is too large for the exact search"
 NOT_PROVED = "the scheduling cycle rejected a move of the exact search"
 TIMED_OUT = "the exact search found no plan in time"
-_ROUNDS = 3
+_RULE = MoveRule(None)
+_ROUNDS = 4
 """So many choices of the solver are proved; after that, the greedy plan is the answer."""
 MOST_NODES = 200
 """Nodes that are tried for one pod, those first where the fewest pods must go."""
@@ -135,9 +133,8 @@ def plan_room(
         if solve is None:
             found = replace(found, not_exact=NO_SOLVER)
         else:
-            progress("searching for the fewest moves")
             exact = _Search(seats, options, staying=seated.placed, stop=stop)
-            found = exact.better(found, list(units.values()), solve)
+            found = exact.better(found, list(units.values()), solve, progress=progress)
     seats.undo_to(start)
     return found
 
@@ -179,6 +176,14 @@ class _Search:
         self.moves: list[RoomMove] = []
         self._fresh: set[str] = set(staying)
         """Replacements and pods that were seated: they do not move once more."""
+        self._movables: dict[str, list[PodInfo]] = {}
+        """By node, as long as none of its pods has moved."""
+        self._tried: dict[PodTemplate, dict[str, int]] = {}
+        """By template and node: how many pods gave way when it was tried last; the node is as it was."""
+        self._failed: dict[PodTemplate, Seat] = {}
+        """What became of the last pod of a template, if nothing has moved since."""
+        self._is_short = False
+        """Whether a budget that is spent keeps pods where they are."""
 
     def greedy(self, units: Sequence[Sequence[PodInfo]], *, progress: Callable[[str], None]) -> RoomPlan:
         """Return the plan that seats one pod after the other; the cluster is as before in the end."""
@@ -194,29 +199,56 @@ class _Search:
         complete = complete and not self._stop()
         self._seats.undo_to(start)
         self._fresh -= {pod.uid for unit in units for pod in unit}
-        moved_for = {move.room_for for move in self.moves}
-        least: dict[PodTemplate, int] = {}
-        for pod in (pod for unit in units for pod in unit if pod.key in moved_for):
-            if pod.template not in least:
-                bounds = self._bounds(pod)
-                least[pod.template] = bounds[0][0] if bounds else 0
-        return RoomPlan(tuple(self.moves), tuple(found), max(least.values(), default=0), "greedy", "", complete)
+        self._movables.clear()
+        placed = {seat.pod for seat in found if seat.node}
+        least = 0
+        if self.moves:
+            having = [pod for unit in units for pod in unit if pod.key in placed]
+            least = self._hosts(self._movable_by_node(), [(having, None)]).least(having)
+        return RoomPlan(tuple(self.moves), tuple(found), least, "greedy", "", complete)
 
-    def better(self, known: RoomPlan, units: Sequence[Sequence[PodInfo]], solve: Solver) -> RoomPlan:
+    def _movable_by_node(self) -> dict[str, list[PodInfo]]:
+        return {info.name: self._movable(info.name) for info in self._seats.cluster.nodes.infos}
+
+    def _hosts(self, movable: Mapping[str, list[PodInfo]], units: Sequence[Unit], most: int | None = None) -> Hosts:
+        budgets = self._options.budgets
+        leaving = min(budgets.node, budgets.total if most is None else most)
+        return Hosts(self._seats.cluster, units, movable, leaving=leaving)
+
+    def better(
+        self,
+        known: RoomPlan,
+        units: Sequence[Sequence[PodInfo]],
+        solve: Solver,
+        *,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> RoomPlan:
         """Return the plan of the integer program if it is better than a known one and holds; else that one."""
-        seats = self._seats
+        seats, budgets = self._seats, self._options.budgets
         gangs = [(pods, next(iter(seats.gangs(pods[0])), None)) for pods in units]
-        nodes = seats.cluster.nodes.infos
-        movable = {info.name: self._movable(info.name) for info in nodes}
-        bounding = RoomProgram(seats.cluster, gangs, movable, self._options.budgets)
+        movable = self._movable_by_node()
+        seats_all = known.placed == len(known.seats)
+        most = len(known.moves) - 1 if seats_all else budgets.total  # what is no better need not be found
+        hosts = self._hosts(movable, gangs, most)
+        progress("searching for a bound")
+        bounding = RoomProgram(seats.cluster, gangs, movable, budgets, hosts, most=most)
         if bounding.is_too_large:
             return replace(known, not_exact=TOO_LARGE)
         least = bounding.least_moves(solve, known.placed)  # for as many places, whoever gets them
-        known = replace(known, at_least=max(known.at_least, least))
-        program = self._program(gangs, movable)
+        known = replace(known, at_least=min(len(known.moves), max(known.at_least, least)))
+        if seats_all and known.at_least == len(known.moves):
+            return known
+        progress("searching for the fewest moves")
+        taking, targets = self._taking(gangs, movable, hosts), dict[PodTemplate, frozenset[str]]()
+        avoided: list[set[str]] = []
         why = ""
         for _ in range(_ROUNDS):
-            choice = program.choose(solve) if not self._stop() else None
+            program = RoomProgram(
+                seats.cluster, gangs, movable, budgets, hosts, most=most, targets=targets, taking=taking
+            )  # fmt: skip
+            for uids in avoided:
+                program.avoid(uids)
+            choice = program.choose(solve, placed=known.placed if seats_all else None) if not self._stop() else None
             if choice is None:
                 why = TIMED_OUT
                 break
@@ -230,37 +262,30 @@ class _Search:
                 elif found.placed != known.placed:
                     least = bounding.least_moves(solve, found.placed)
                 return replace(found, at_least=least)
-            program.avoid(choice[1])
+            unknown = {pod.template: pod for _, pod in choice[1] if pod.template not in targets}
+            targets |= {
+                template: self._taken_by(replacement_of(pod, self._options.now)) for template, pod in unknown.items()
+            }
+            avoided.append({pod.uid for _, pod in choice[1]})
             why = NOT_PROVED
         return replace(known, not_exact=why)
 
-    def _program(
-        self, gangs: Sequence[tuple[Sequence[PodInfo], GangRequirement | None]], movable: Mapping[str, list[PodInfo]]
-    ) -> RoomProgram:
-        """Return the program of plans that the filters seem to allow."""
-        seats = self._seats
-        names = [info.name for info in seats.cluster.nodes.infos]
+    def _taken_by(self, pod: PodInfo) -> frozenset[str]:
+        infos = self._seats.cluster.nodes.infos
+        return frozenset(infos[row].name for row in self._seats.ranked(pod)[0].tolist())
 
-        def taken_by(pod: PodInfo) -> frozenset[str]:
-            return frozenset(names[row] for row in seats.ranked(pod)[0].tolist())
-
-        def targets(template: PodTemplate, pod: PodInfo) -> frozenset[str]:
-            return taken_by(replacement_of(pod, self._options.now))
-
-        hosts: dict[PodTemplate, frozenset[str]] = {}
-        mark = seats.mark()
-        for leaving in movable.values():
-            for pod in leaving:
+    def _taking(
+        self, units: Sequence[Unit], movable: Mapping[str, list[PodInfo]], hosts: Hosts
+    ) -> dict[PodTemplate, frozenset[str]]:
+        """Return by template the nodes that take a pending pod if every movable pod is gone."""
+        seats, mark = self._seats, self._seats.mark()
+        for name in hosts.names:
+            for pod in movable[name]:
                 seats.take_off(pod)
-        for pods, _ in gangs:
-            for pod in pods:
-                if pod.template not in hosts:
-                    hosts[pod.template] = taken_by(pod)
+        pending = {pod.template: pod for pods, _ in units for pod in pods}
+        found = {template: self._taken_by(pod) for template, pod in pending.items()}
         seats.undo_to(mark)
-        return RoomProgram(
-            seats.cluster, gangs, movable, self._options.budgets,
-            targets=targets, hosts=lambda pod: hosts[pod.template],
-        )  # fmt: skip
+        return found
 
     def _proved(
         self, chosen: Sequence[tuple[str, PodInfo]], units: Sequence[Sequence[PodInfo]], known: RoomPlan
@@ -324,24 +349,45 @@ class _Search:
 
     def seat(self, pod: PodInfo) -> Seat:
         """Return the place of a pod, with the fewest moves that are found; the moves are carried out."""
+        alike = self._seats.is_alike(pod)
+        known = self._failed.get(pod.template) if alike else None
+        if known is not None:
+            return replace(known, pod=pod.key)
+        found = self._seat(pod)
+        if found.node:
+            self._failed.clear()
+        elif alike:
+            self._failed[pod.template] = found
+        return found
+
+    def _seat(self, pod: PodInfo) -> Seat:
         decision = self._seats.seat(pod)
         if decision.host is not None:
             self._fresh.add(pod.uid)
+            self._changed([decision.host])
             return Seat(pod.key, decision.host, 0, FITS)
-        if len(self.moves) >= self._options.budgets.total:
+        budgets = self._options.budgets
+        if len(self.moves) >= budgets.total:
             return Seat(pod.key, "", 0, BUDGET)
-        bounds = self._bounds(pod)
+        allowed = min(budgets.node, budgets.total - len(self.moves))
         best: tuple[str, list[PodInfo]] | None = None
-        why = NO_NODE
-        for bound, name in bounds[:MOST_NODES]:
-            if best is not None and bound >= len(best[1]):
+        why = BUDGET if self._is_short else NO_NODE
+        tried = self._tried.setdefault(pod.template, {})
+        bounds = sorted((max(least, tried.get(name, 0)), name) for least, name in self._bounds(pod))
+        for least, name in bounds[:MOST_NODES]:
+            if best is not None and least >= len(best[1]):
                 break  # no node from here on needs fewer
             if self._stop():
+                break
+            if least > allowed:
+                why = BUDGET
                 break
             found = self._on(pod, name)
             if isinstance(found, str):
                 why = found if why == NO_NODE or found == BUDGET else why
-            elif best is None or len(found) < len(best[1]):
+                continue
+            tried[name] = len(found)
+            if best is None or len(found) < len(best[1]):
                 best = name, found
         if best is None:
             return Seat(pod.key, "", 0, why)
@@ -349,15 +395,26 @@ class _Search:
         made = self._carry_out(pod, name, victims)
         assert made is not None, "it was carried out before, and undone"
         self.moves += made
-        rule = MoveRule(None)
         for victim in victims:
-            self._spent.spend(victim, name, rule)
+            self._spent.spend(victim, name, _RULE)
+        if any(self._spent.refusal(victim, "", _RULE) for victim in victims):
+            self._is_short = True
+            for there, pods in self._movables.items():
+                self._movables[there] = [each for each in pods if not self._spent.refusal(each, there, _RULE)]
         host = self._seats.cluster.node_of(pod.uid) or ""
+        self._changed([name, host, *(move.target for move in made)])
         return Seat(pod.key, host, len(made), "")
+
+    def _changed(self, names: Iterable[str]) -> None:
+        """Forget what was known of nodes that have other pods now."""
+        for name in names:
+            self._movables.pop(name, None)
+            for known in self._tried.values():
+                known.pop(name, None)
 
     def seat_together(self, pods: Sequence[PodInfo]) -> list[Seat]:
         """Return the places of a pod, or of a gang: all of them, or none and no moves."""
-        mark, before, spent = self._seats.mark(), len(self.moves), self._spent
+        mark, before, spent, is_short = self._seats.mark(), len(self.moves), self._spent, self._is_short
         self._spent = spent.copy()
         found = [self.seat(pod) for pod in pods]
         size_of = self._seats.cluster.counters.group_size
@@ -367,11 +424,17 @@ class _Search:
         self._seats.undo_to(mark)
         del self.moves[before:]
         self._spent = spent
+        self._is_short = is_short
+        for kept in (self._movables, self._tried, self._failed):
+            kept.clear()
         why = f"{short}, and only some of its pods fit"
         return [Seat(seat.pod, "", 0, why if seat.node else seat.why) for seat in found]
 
     def _movable(self, name: str) -> list[PodInfo]:
         """Return the pods of a node that may give way, the largest first."""
+        known = self._movables.get(name)
+        if known is not None:
+            return known
         found = []
         for pod in self._seats.cluster.pods_on(name).values():
             rules = self._options.ruleset.rules(pod)
@@ -379,38 +442,27 @@ class _Search:
                 continue
             if pod.template.spec.resource_claims or self._seats.gangs(pod) or not self._options.wanted(pod):
                 continue
-            if not self._staying.reason(pod):
+            if not self._staying.reason(pod) and not (self._is_short and self._spent.refusal(pod, name, _RULE)):
                 found.append(pod)
-        return sorted(found, key=lambda pod: (-sum(_sizes(pod, self._seats.cluster.nodes, name)), pod.key))
+        found.sort(key=lambda pod: (-sum(_sizes(pod, self._seats.cluster.nodes, name)), pod.key))
+        self._movables[name] = found
+        return found
 
     def _bounds(self, pod: PodInfo) -> list[tuple[int, str]]:
-        """Return nodes by how many of their pods must go at least, by resources alone; not those that are too small.
-
-        Of the pods that may give way, the largest of each resource go first: fewer cannot be enough.
-        """
+        """Return nodes by how many of their pods must go at least, by resources alone; not those that are too small."""
         nodes, found = self._seats.cluster.nodes, []
-        needed = {**pod.demand.requests, "pods": 1}
+        missing: dict[str, list[int]] = {}
+        for resource, amount in requests_of(pod).items():
+            taken = nodes.pod_count if resource == SLOTS else nodes.requested(resource)
+            missing[resource] = (amount - (nodes.allocatable(resource) - taken)).tolist()
         for info in nodes.infos:
             if self._stop():
                 break
-            row, least = nodes.rows[info.name], 0
-            movable: list[PodInfo] | None = None
-            for resource, amount in needed.items():
-                offered = int(nodes.allocatable(resource)[row])
-                used = int(nodes.pod_count[row]) if resource == "pods" else int(nodes.requested(resource)[row])
-                missing = amount - (offered - used)
-                if missing <= 0:
-                    continue
-                movable = self._movable(info.name) if movable is None else movable
-                sizes = sorted((_amount(each, resource) for each in movable), reverse=True)
-                enough = np.flatnonzero(np.cumsum(sizes) >= missing) if sizes else np.zeros(0)
-                if not len(enough):
-                    least = -1
-                    break
-                least = max(least, int(enough[0]) + 1)
-            if least >= 0:
+            row = nodes.rows[info.name]
+            least = least_leaving({name: each[row] for name, each in missing.items()}, self._movable(info.name))
+            if least is not None:
                 found.append((least, info.name))
-        return sorted(found)
+        return found
 
     def _on(self, pod: PodInfo, name: str) -> list[PodInfo] | str:
         """Return the pods that give way on a node, or why that does not help; everything is as before."""
@@ -434,9 +486,9 @@ class _Search:
             return BUDGET
         spent = self._spent.copy()
         for victim in gone:
-            if spent.refusal(victim, name, MoveRule(None)):
+            if spent.refusal(victim, name, _RULE):
                 return BUDGET
-            spent.spend(victim, name, MoveRule(None))
+            spent.spend(victim, name, _RULE)
         made = self._carry_out(pod, name, gone)
         seats.undo_to(mark)
         return gone if made is not None else NOWHERE
@@ -459,7 +511,7 @@ class _Search:
 
 
 def _amount(pod: PodInfo, resource: str) -> int:
-    return 1 if resource == "pods" else pod.demand.requests.get(resource, 0)
+    return 1 if resource == SLOTS else pod.demand.requests.get(resource, 0)
 
 
 def _sizes(pod: PodInfo, nodes: NodeTable, name: str) -> list[float]:
