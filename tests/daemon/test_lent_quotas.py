@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus
+from tests.simulation.api_server import refusal
 from tests.simulation.calm import Calm, story
 
 QUEUES = """\
@@ -133,6 +136,25 @@ def test_a_gang_stays_whole_if_a_webhook_keeps_one_of_its_members() -> None:
         assert team(calm) == {"research": 8}
         calm.server.denials.clear()
         await calm.after(60)
+        assert team(calm) == {"production": 1}
+
+    story(QUEUES + GANG, tell, cpus=(4, 4))
+
+
+def test_no_part_of_a_gang_stays_if_the_api_server_fails_between_two_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tell(calm: Calm) -> None:
+        delete, failures = calm.server.delete_pod, iter(range(3))
+
+        def fails(name: str) -> None:
+            if name == "research-3" and next(failures, None) is not None:
+                raise refusal(500, "etcd did not answer")
+            delete(name)
+
+        several(calm, "research", 8, job="r", size="8")
+        await calm.after(5)
+        monkeypatch.setattr(calm.server, "delete_pod", fails)
+        several(calm, "production", 1)
+        await calm.after(120)
         assert team(calm) == {"production": 1}
 
     story(QUEUES + GANG, tell, cpus=(4, 4))

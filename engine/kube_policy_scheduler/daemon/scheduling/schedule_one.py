@@ -68,6 +68,8 @@ FLUSH_EVERY_SECONDS = 30.0
 MOST_QUEUES_COUNTED = 1000
 """Queues for which evicted pods are counted: queues by a key can be as many as the texts in labels."""
 MOST_RECLAIMED_KNOWN = 4096
+EVICT_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Pauses before victims are tried again, of whose gangs some are gone already."""
 MOST_EXTENDER_ROUNDS = 3
 """How often extenders are asked about a pod in one attempt, if the nodes that they allowed are taken meanwhile."""
 NOMINATE_AFTER_SECONDS = 1.0
@@ -736,20 +738,32 @@ class Scheduler:
     async def _evict_all(self, pod: PodInfo, found: Preemption) -> bool:
         """Evict the victims; return whether all of them are terminating.
 
-        Where gangs may be among them, none is evicted before the API server said that it would delete each of them.
+        Where gangs may be among them, none is evicted before the API server said that it would delete each of them. If
+        it fails nevertheless once some are gone, the others are tried again for a while: no part of a gang stays.
         """
         victims, evictor = [victim for victim in found.victims if not victim.terminating], self.context.evictor
-        if len(victims) > 1 and self._may_be_gangs(pod, victims):
+        are_gangs = len(victims) > 1 and self._may_be_gangs(pod, victims)
+        if are_gangs:
             tried = await asyncio.gather(*(self._evict(evictor.try_evict, pod, victim) for victim in victims))
             if not all(tried):
                 return False
-        results = await asyncio.gather(*(self._evict(evictor.evict, pod, victim) for victim in victims))
+        left = await self._evict_some(pod, victims, found)
+        for pause in EVICT_AGAIN_SECONDS if are_gangs else ():
+            if not 0 < len(left) < len(victims) or not self.leading:
+                break
+            await asyncio.sleep(pause)
+            left = await self._evict_some(pod, left, found)
+        return not left
+
+    async def _evict_some(self, pod: PodInfo, victims: Sequence[PodInfo], found: Preemption) -> list[PodInfo]:
+        """Evict victims, and return those for which that failed."""
+        results = await asyncio.gather(*(self._evict(self.context.evictor.evict, pod, victim) for victim in victims))
         for victim, gone in zip(victims, results, strict=True):
             if gone:
                 logger.info("Preempted pod", extra={"pod": pod.key, "victim": victim.key})
                 self._count_reclaimed(pod, victim)
                 self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
-        return all(results)
+        return [victim for victim, gone in zip(victims, results, strict=True) if not gone]
 
     def _count_reclaimed(self, pod: PodInfo, victim: PodInfo) -> None:
         usage = self.cluster.queue_usage
