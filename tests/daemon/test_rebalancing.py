@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES
-from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger
+from kube_policy_scheduler.tooling.rebalancing.ledger import decode_ledger
 from tests.simulation.api_server import refusal
 from tests.simulation.calm import Calm, story
 from tests.simulation.replica import MOVES_LEASE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger, encode_ledger
-from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome
+from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome, decode_ledger, encode_ledger
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 

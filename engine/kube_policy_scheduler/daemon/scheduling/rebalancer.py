@@ -27,8 +27,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.policy.policy_set import PolicySet
-from kube_policy_scheduler.tooling.rebalancing.kept_ledger import decode_ledger, encode_ledger
-from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome
+from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome, decode_ledger, encode_ledger
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, replacement_of, workload_of
 
 if TYPE_CHECKING:
