@@ -200,6 +200,7 @@ class _Search:
         self._seats.undo_to(start)
         self._fresh -= {pod.uid for unit in units for pod in unit}
         self._movables.clear()
+        self._is_short = False  # what the budgets left over is no bound
         placed = {seat.pod for seat in found if seat.node}
         least = 0
         if self.moves:
