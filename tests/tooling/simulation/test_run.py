@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.tooling.simulation.results import Result, table
-from kube_policy_scheduler.tooling.simulation.run import run
+from kube_policy_scheduler.tooling.simulation.run import next_look, run
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from tests.tooling.simulation.scenarios import node, pod, simulated
 from tests.tooling.worlds import POOL, things_with_devices
@@ -175,3 +177,13 @@ def test_devices_of_classes_are_measured() -> None:
     result = Result("kubernetes", (found,))
     assert result.together()["gpu"].mean == 0
     assert {"gpu devices %", "gpu free on a node"} <= set(table([result], scenario).head)
+
+
+@given(st.floats(0, 1e5), st.sampled_from([0.0, 1.8e9]), st.integers(0, 500))
+def test_the_next_look_is_later_whatever_rounding_does(queued: float, starts_at: float, fives: int) -> None:
+    arrived = starts_at + queued
+    now = arrived
+    for _ in range(fives % 20 + 1):
+        following = next_look(arrived, now)
+        assert now < following <= now + 3600
+        now = following

@@ -489,8 +489,15 @@ def next_look(queued: float, now: float) -> float:
     """
     waited = now - queued
     step = next((step for step in _LOOK_STEPS if step <= waited / 30), _LOOK_STEPS[-1])
-    of_day = max(step, 900.0)
-    return min(queued + (waited // step + 1) * step, (now // of_day + 1) * of_day)
+    return min(_next_multiple(step, queued, now), _next_multiple(max(step, 900.0), 0.0, now))
+
+
+def _next_multiple(step: float, start: float, now: float) -> float:
+    """Return the first moment after now that is so many steps from the start, whatever rounding does."""
+    steps = (now - start) // step + 1
+    while start + steps * step <= now:
+        steps += 1
+    return start + steps * step
 
 
 class Waiting:
