@@ -87,7 +87,7 @@ def _workers() -> None:
 @pytest.mark.parametrize(
     ("package", "use", "extra"),
     [("pygls", _language_server, "lsp"), ("joblib", _workers, "tune")],
-    ids=lambda each: str(each),
+    ids=["lsp", "tune"],
 )
 def test_what_is_missing_is_said_with_the_command(
     package: str,
