@@ -271,3 +271,16 @@ def test_a_gang_with_a_member_in_the_queue_that_asks_is_not_evicted_in_part() ->
         tell,
         cpus=(4,),
     )
+
+
+def test_two_nominated_pods_do_not_keep_the_same_quota_from_each_other() -> None:
+    """Their victims are gone, and since they were nominated the quota or the nodes have become too small for both."""
+
+    async def tell(calm: Calm) -> None:
+        several(calm, "a", 2)
+        for pod in calm.server.pods.values():
+            pod["status"]["nominatedNodeName"] = "n0"
+        await calm.after(30)
+        assert team(calm) == {"a": 1}
+
+    story('queue a for pods where pod.label.team == "a" max cpu 1\n', tell, cpus=(4,))

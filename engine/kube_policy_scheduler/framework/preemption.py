@@ -99,7 +99,8 @@ def post_filter(
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
     if claims is not None and claims.message == NOT_FOUND:
-        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
+        keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame)
+        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=keeps_nomination)
     found = preempt(
         frame,
         profile,
@@ -310,6 +311,12 @@ def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis)
         if other.priority < pod.priority and _evicted_by_scheduler(other):
             return TERMINATING
     return ""
+
+
+def _waits_for_evicted(frame: Frame) -> bool:
+    """Return whether pods end on the nominated node: else two nominated pods could keep the same quota for ever."""
+    node_name = frame.pod.nominated_node
+    return bool(node_name) and any(other.terminating for other in frame.cluster.pods_on(node_name).values())
 
 
 def _evicted_by_scheduler(pod: PodInfo) -> bool:

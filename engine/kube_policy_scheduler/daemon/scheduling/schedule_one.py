@@ -43,6 +43,7 @@ from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
@@ -691,6 +692,8 @@ class Scheduler:
         if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
             self.context.nominate(queued, found.nominated_node or "")
             self.algorithm.forget_refusals()
+            if not found.nominated_node:
+                self.context.wakeups.move_on_event(ClusterEvent.POD_DELETE)  # what was kept for the pod is free
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
         given_up = found.claims if found is not None else None
