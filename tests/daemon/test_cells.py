@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,8 +29,9 @@ def test_nodes_and_pods_are_selected_by_their_labels(
 ) -> None:
     made: list[tuple[Any, str]] = []
 
-    def reflector(transport: Transport, resource: Any, *, label_selector: str, **_: object) -> None:
+    def reflector(transport: Transport, resource: Any, *, label_selector: str, **_: object) -> Mock:
         made.append((resource, label_selector))
+        return Mock()
 
     monkeypatch.setattr(resources, "Reflector", reflector)
     transport: Any = None

@@ -293,9 +293,10 @@ def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
     made: tuple[list[Json], list[Json]], policy: str, margin: float, seed: int
 ) -> None:
     nodes, pods = made
-    rules, were = ruleset("a", policy), dict[str, list[str]]()
+    rules, were, left = ruleset("a", policy), dict[str, list[str]](), dict[str, frozenset[str]]()
+    one = msgspec.structs.replace(PLENTY, total=1)
     for _ in range(60):
-        found = planned(world(nodes, pods), policy, margin=margin, budgets=msgspec.structs.replace(PLENTY, total=1))
+        found = planned(world(nodes, pods), policy, margin=margin, budgets=one, left=left)
         if not found.moves:
             return
         move = found.moves[0]
@@ -311,6 +312,7 @@ def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
         were.setdefault(move.pod, [move.source])
         assert host not in were[move.pod], "it was there before"
         were[move.pod].append(host)
+        left[move.workload] = left.get(move.workload, frozenset()) | {move.source}
         pods[at] = {**pods[at], "node": host}
     pytest.fail("the passes do not end")
 
