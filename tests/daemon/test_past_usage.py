@@ -209,3 +209,29 @@ def test_a_leader_that_was_stopped_writes_nothing_over_what_the_next_one_stored(
         third.kill()
 
     run(main())
+
+
+def test_what_a_standby_read_by_a_wrong_clock_it_reads_again_when_the_clock_is_set_right() -> None:
+    async def main() -> None:
+        server = ApiServer(Random(1))
+        server.set_node("n0", cpu=4, labels={})
+        policies = policies_of(QUEUES)
+        first = Replica(server, policies, name="r1", seed=1, election=ELECTED)
+        server.create_pod("p", containers(2000), {"team": "a"})
+        await asyncio.sleep(3600)
+        server.finish_pod("p")
+        await asyncio.sleep(STORE_SECONDS + 60)
+        before = cores(server, "a")
+        assert before > 0.4
+        server.clock_ahead = 20 * 3600.0
+        second = Replica(server, policies, name="r2", seed=2, election=ELECTED)
+        await asyncio.sleep(60)
+        first.kill()
+        server.clock_ahead = 0.0
+        await asyncio.sleep(60)
+        assert server.leases[PAST_USAGE]["spec"]["holderIdentity"] == "r2"
+        assert before * 0.9 < cores(server, "a") < before
+        assert not server.violations
+        second.kill()
+
+    run(main())

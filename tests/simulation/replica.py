@@ -188,6 +188,7 @@ class Replica:
         self.observers.add(self.rebalancer)
         stored = PastUsageLease(transport, namespace="default", name=PAST_USAGE, identity=self.name, fence=fence)
         self.past_usage = PastUsageKeeper(self.scheduler, stored)
+        clock.on_set(self.past_usage.clock_was_set)
         attach(self.reflectors, self.scheduler.event_handlers.handler)
 
     async def _run(self) -> None:

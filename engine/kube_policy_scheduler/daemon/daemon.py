@@ -211,6 +211,7 @@ class Daemon:
                 fence=fence,
             ),
         )
+        clock.on_set(self._past_usage.clock_was_set)
         self._signals = SignalFeed(
             settings.prometheus,
             publish=self._scheduler.use_signals,

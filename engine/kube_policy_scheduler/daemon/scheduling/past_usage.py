@@ -1,8 +1,9 @@
 """Keeps the past usage of queues where it outlives this replica: reads it at the start, and stores it while it leads.
 
 Each replica remembers what it has seen itself. What it cannot know, the usage of pods that ended before it started, it
-reads once. Another replica that has written since, such as one that took the lead for a while, makes a write fail: then
-what it wrote is read and recalled, and nothing of either is lost.
+reads once, and again when the clock was set: what was read by a clock that is ahead has faded too far. Another replica
+that has written since, such as one that took the lead for a while, makes a write fail: then what it wrote is read and
+recalled, and nothing of either is lost.
 """
 
 from __future__ import annotations
@@ -56,8 +57,12 @@ class PastUsageKeeper:
         """Look at once: what was stored is read before the first pod is decided, where that is possible."""
         self._stirred.set()
 
+    def clock_was_set(self, _seconds: float) -> None:
+        """Read what is stored again, before anything is written over it."""
+        self._is_read = False
+
     async def run(self) -> NoReturn:
-        """Read once, store again and again, for ever."""
+        """Read at first and when the clock was set, store again and again, for ever."""
         while True:
             self._stirred.clear()
             await self._look(asyncio.get_running_loop().time())
@@ -90,7 +95,7 @@ class PastUsageKeeper:
         if tree is None:
             return
         if not self._is_read:
-            self._is_read = await self._try(self._recall())
+            await self._try(self._recall())
         self._scheduler.cluster.usage_of(tree)  # a replica that decides nothing remembers, too
         if now < self._due or not self._writes():
             return
@@ -113,20 +118,23 @@ class PastUsageKeeper:
         return done
 
     async def _recall(self) -> bool:
+        self._is_read = False
         try:
             past = await self._lease.read()
         except MalformedAnswer as error:
             if not self._lease.is_known:
                 raise
             logger.warning("cannot read the past usage of queues (lease %s): %s", self._lease.name, error)
-            return True  # it is written over
+            past = None  # it is written over
         if past is not None:
             self._scheduler.cluster.recall_usage(past)
+        self._is_read = True
         return True
 
     async def _store(self) -> bool:
+        self._scheduler.context.clock()  # tells whether it was set
         for left in reversed(range(TRIES)):
-            if not self._lease.is_known:
+            if not (self._is_read and self._lease.is_known):
                 await self._recall()
             usage = self._scheduler.cluster.queue_usage
             past = usage.past_usage() if usage is not None else None
