@@ -83,7 +83,7 @@ def story(tell: Callable[[Api, Outbox[Keys, Any]], Awaitable[None]], **options: 
     return api
 
 
-@pytest.mark.parametrize("status", [401, 429, 500, 503, 504])
+@pytest.mark.parametrize("status", [401, 409, 429, 500, 503, 504])
 def test_objects_that_a_webhook_refuses_hold_back_no_others(status: int) -> None:
     async def deny() -> None:
         raise refused(status)

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodCondition
+from kube_policy_scheduler.cluster.pods import PASSED_ON
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
 NOW = 1_795_000_000.9
@@ -218,6 +221,25 @@ async def test_a_pod_is_not_taken_for_passed_on_because_a_webhook_answers_confli
     async with writer_for(api) as (writer, _):
         assert await writer.pass_on(web(), node="n2") == PassedOn(7)
     assert len(api.patches) == 1, "it is said to be passed on, and nothing says so of the pod"
+
+
+async def test_a_pod_is_given_back_although_each_try_ends_with_a_conflict_for_a_time() -> None:
+    api = Api()
+
+    def conflict(_: Request, peer: Peer) -> None:
+        peer.refuse(409, "Conflict", "denied by a webhook")
+
+    def show(_: Request, peer: Peer) -> None:
+        peer.answer(200, api.now)
+
+    passed = PodCondition(type=PASSED_ON, status="True", message="n1")
+    api.now["status"] = {"nominatedNodeName": "n1", "conditions": [msgspec.to_builtins(passed)]}
+    api.faults = [conflict, show] * 4
+    async with writer_for(api) as (writer, _):
+        writer.nominate(web(passed, nominated="n1"), node="")
+        await until(lambda: bool(api.patches))
+        assert api.patches[0]["status"]["nominatedNodeName"] is None, "nobody would decide the pod any more"
+        assert writer.counts.retried == 1
 
 
 async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> None:

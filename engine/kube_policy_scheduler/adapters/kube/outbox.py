@@ -2,11 +2,11 @@
 
 Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
 `max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own: a webhook that answers
-with 5xx about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get only some
-of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What is behind
-a closed fence stays until it opens, or is dropped at the end: the next leader says it. When `capacity` is reached,
-the namespace with most items loses one, that which fails first; that, and what the server refuses for good,
-is counted.
+with 5xx or 409 about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get
+only some of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What
+is behind a closed fence stays until it opens, or is dropped at the end: the next leader says it. When `capacity` is
+reached, the namespace with most items loses one, that which fails first; that, and what the server refuses for good, is
+counted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
+    Conflict,
     CredentialsError,
     Fenced,
     Forbidden,
@@ -381,7 +382,7 @@ class Outbox(Generic[Key, Item]):
         except (Unreachable, CredentialsError) as error:
             self._server_is_down(error)
             self._again(entry)
-        except (UnknownOutcome, TooManyRequests, ServerError, Unauthorized) as error:
+        except (UnknownOutcome, TooManyRequests, ServerError, Unauthorized, Conflict) as error:
             self.counts.retried += 1
             lane.is_failing = True
             self._warn(entry, error)

@@ -189,7 +189,6 @@ class PodStatusWriter:
             patch=lambda now: _patch(now, write, now=self._clock()),
             read=read,
             fence=self._fence,
-            insists=write.passes_on,
         )
         return version_number(found.resource_version) if found is not None else None
 

@@ -29,7 +29,6 @@ async def patch_status(
     read: Callable[[bytes], View | None],
     fence: Fence,
     content_type: str = STRATEGIC_MERGE_PATCH,
-    insists: bool = False,
 ) -> View | None:
     """Send a patch that carries the version it was made for; where the object has changed, read it again first.
 
@@ -43,12 +42,12 @@ async def patch_status(
         read: what an answer says, None where the object is not to be written to any more; raises DecodeError.
         fence: asked right before each patch goes out.
         content_type: of the patch; custom resources take no strategic merge patch.
-        insists: raise the Conflict if each try ends with one, instead of giving up.
 
     Returns:
         The object as it is now, None where it cannot be had as wanted any more.
 
     Raises:
+        Conflict: each try ended with one: others write to the object all the time, or a webhook answers so.
         KubeError: a request failed, or the fence is closed.
     """
     path = partial(resource.path, name, namespace=namespace)
@@ -75,7 +74,7 @@ async def patch_status(
             now = _read(await transport.request("GET", path(), resource=resource.plural), read, resource)
         except NotFound:
             return None
-    if insists and conflict is not None and now is not None:
+    if now is not None and conflict is not None:
         raise conflict
     return None
 
