@@ -441,15 +441,16 @@ def _table(run: Run) -> Iterator[Row]:
             start.memory_mb <= MEMORY_MB,
             counts=at_size,
         )
-        yield row(
-            "memory",
-            "after the rows at full size",
-            "",
-            f"{run.memory_mb / 1e3:.2f} GB",
-            f"≤ {MEMORY_MB / 1e3:.1f} GB",
-            run.memory_mb <= MEMORY_MB,
-            counts=at_size,
-        )
+        if run.memory_mb:  # 0 if the run was ended before
+            yield row(
+                "memory",
+                "after the rows at full size",
+                "",
+                f"{run.memory_mb / 1e3:.2f} GB",
+                f"≤ {MEMORY_MB / 1e3:.1f} GB",
+                run.memory_mb <= MEMORY_MB,
+                counts=at_size,
+            )
     for name, goal_per_second in AT_5000:
         for measured in run.workloads:
             if (measured.workload, measured.nodes) == (name, 5_000):
