@@ -23,7 +23,7 @@ def command_for(extra: str) -> str:
         return f"pipx inject {_pipx_name(folder)} {shlex.quote(wanted)}"
     receipt = folder / "uv-receipt.toml"
     if receipt.is_file():
-        # uv installs a tool anew, with what the command names and nothing else
+        # uv reinstalls a tool with what the command names, and nothing else
         return " ".join(("uv tool install", *_arguments(receipt, extra)))
     installer = "uv pip install" if _installer() == "uv" else "pip install"
     return f"{installer} {shlex.quote(wanted)}"

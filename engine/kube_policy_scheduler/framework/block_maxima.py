@@ -18,7 +18,7 @@ _ROWS = 128
 _FEWEST_ROWS = 16
 """With fewer nodes in a domain, on average, blocks by domain save nothing."""
 _MOST_MOVED = 16
-"""With more rows in another domain, or gone, making all blocks anew is cheaper: with 130,000 nodes it takes 5 ms."""
+"""With more rows in another domain, or gone, it is cheaper to rebuild all blocks: with 130,000 nodes it takes 5 ms."""
 _MOST_PLACES = 2
 """Times the rows, besides one block for each domain."""
 _MOST_TOPOLOGIES = 16
@@ -249,7 +249,7 @@ class DomainBlocks:
         """The position in it that these blocks are of."""
 
     def followed(self, domains: Topology) -> DomainBlocks | None:
-        """Return these blocks with the domains of rows as they are now; None if it is better to make all anew.
+        """Return these blocks with the domains of rows as they are now; None if it is cheaper to rebuild all.
 
         To be called once: then the result takes the place of this object.
         """
