@@ -391,6 +391,10 @@ def test_sums_are_exact_and_nothing_is_left_of_what_was_taken_away(given: list[t
     by_slot = [sum(Fraction(amount) for at, amount in given if at == slot) for slot in range(4)]
     expected = [float(max(Fraction(-1e308), min(Fraction(1e308), each))) for each in by_slot]
     assert sums.values(slice(4)).tolist() == expected
+    for first, (slot, amount) in enumerate(given):  # a column is kept by now
+        sums.add(slot, amount, -1)
+        assert sums.values(np.array([slot, 0])).tolist() == [sums.value(slot), sums.value(0)], first
+        sums.add(slot, amount)
     for slot, amount in given:
         sums.add(slot, amount, -1)
     assert sums.values(slice(4)).tolist() == [0.0] * 4

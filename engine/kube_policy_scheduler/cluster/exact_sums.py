@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 _DENSE_SHARE = 16
 """With a sum in more than one slot of so many, all are kept as a column; of fewer a column is made on demand."""
 _FEW = 64
-"""Slots that are read one by one rather than from a column."""
+"""Slots that are read one by one where no column is kept."""
 _STEP_BITS = 64
 """By how much the unit becomes finer at a time: all sums are written again then."""
 _MOST = 1e308
@@ -56,8 +56,9 @@ class ExactSums:
     def value(self, slot: int) -> float:
         """Return a sum, rounded once; at most 1e308."""
         total = self._totals.get(slot)
-        if total is None:
-            return 0.0
+        return 0.0 if total is None else self._rounded(total)
+
+    def _rounded(self, total: int) -> float:
         try:
             return max(-_MOST, min(_MOST, total / (1 << self._bits)))
         except OverflowError:
@@ -65,8 +66,9 @@ class ExactSums:
 
     def values(self, slots: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """Return `float64[slots]`. All of them: read-only, `slots` is `slice(None)` or begins at 0."""
-        if not isinstance(slots, slice) and len(slots) <= _FEW:
-            return np.array([self.value(slot) for slot in slots.tolist()], np.float64)
+        if self._column is None and not isinstance(slots, slice) and len(slots) <= _FEW:
+            totals = map(self._totals.get, slots.tolist())
+            return np.array([0.0 if total is None else self._rounded(total) for total in totals])
         return self._all()[slots]
 
     def _all(self) -> NDArray[np.float64]:
