@@ -9,6 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster.queue_usage import QueueUsage
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 from tests.policy.queue_worlds import GPU, World
@@ -317,3 +318,46 @@ def test_without_guarantees_nothing_is_reclaimed(
     for name, number, priority in arrivals:
         world.asks(name, *[1] * number, priority=priority)
     assert world.evicted == []
+
+
+# --- what is counted for a while -----------------------------------------------------------------------------
+
+_keys = st.sampled_from("xyz")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    nested=st.booleans(),
+    steps=st.lists(st.tuples(st.sampled_from(["place", "displace", "count"]), st.lists(_keys, max_size=4)), max_size=12),
+)
+def test_what_is_counted_for_a_while_counts_as_if_it_ran_and_leaves_no_trace(
+    nested: bool, steps: Sequence[tuple[str, Sequence[str]]]
+) -> None:
+    """Also for queues by a key without pods, which keep what they do not lend from their first pod on."""
+    above = f"queue all max {GPU} 20\n" if nested else ""
+    by_key = f"queue each{' of all' if nested else ''} by pod.label.q min {GPU} 3 lend {GPU} 1\n"
+    world = World.of(above + by_key + "filter true\n", 30)
+    usage, there = world.usage, list[str]()
+    for what, keys in steps:
+        pods = [world.pod(key) for key in keys]
+        match what:
+            case "place":
+                for pod in pods:
+                    world.cluster.place(pod, "n0")
+                    there.append(pod.uid)
+            case "displace":
+                for _ in keys[: len(there)]:
+                    world.cluster.displace(there.pop(0))
+            case _:
+                queues = [usage.queue_of(pod.template) for pod in pods]
+                assert queues == [usage.queue_of(pod.template) for pod in pods], "two that ask mean the same queue"
+                wanted = [(queue, usage.amounts(pod)) for queue, pod in zip(queues, pods, strict=True) if queue]
+                placed = QueueUsage(usage.tree, world.cluster.nodes, (*world.cluster.pods.values(), *pods))
+                with usage.counting(wanted):
+                    assert (usage.top.used, usage.top.charged) == (placed.top.used, placed.top.charged)
+                    for queue in wanted:
+                        same = placed.named(queue[0].name)
+                        assert same is not None
+                        assert (queue[0].used, queue[0].charged) == (same.used, same.charged)
+        assert usage.miscounted(world.cluster.pods.values()) == []
+        assert usage.top.charged == QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values()).top.charged

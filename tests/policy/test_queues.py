@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import queue_usage
+from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
 from kube_policy_scheduler.framework.queue_quota import any_evictable
@@ -411,6 +412,36 @@ def test_what_was_stored_outlives_a_restart_with_pods_that_ended_and_with_those_
     for _ in range(2):
         after.cluster.recall_usage(stored)
     assert remembered(after, "a", "team/red") == {"a": 3.0, "team/red": 1.0}, "however often it is recalled"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_it_does_not_matter_in_which_order_and_when_pasts_are_recalled(begins: str, reverse: bool) -> None:
+    """One leader has seen what `a` used, the next one, whose clock is ahead, what `red` used."""
+    pasts = [
+        PastUsage(NOW - HOUR, (GPU,), {"a": (4000.0,), "team/red": (500.0,)}),
+        PastUsage(NOW + HOUR, (GPU,), {"a": (10.0,), "team/red": (3000.0,)}),
+    ]
+    world = World.of(REMEMBERED, 8)
+    if begins == "before":
+        world.usage.remember(NOW)
+    for past in reversed(pasts) if reverse else pasts:
+        world.cluster.recall_usage(past)
+    world.usage.remember(NOW)
+    assert remembered(world, "a", "team/red") == {"a": 2.0, "team/red": 3.0}
+
+
+def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    running(world, "a", 4, started=NOW)
+    world.usage.remember(NOW + HOUR)
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    without = World.of(f'queue a for pods where pod.label.q == "a" max {GPU} 9000\n', 8).usage.tree
+    world.cluster.usage_of(without).clock_was_set(3 * HOUR)
+    world.usage.remember(NOW + 4 * HOUR)
+    assert remembered(world, "a") == {"a": 2.0}
 
 
 def test_new_queues_recall_the_usage_of_those_that_keep_their_names() -> None:

@@ -29,7 +29,7 @@ from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.cluster.queue_usage import QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
@@ -123,9 +123,9 @@ class Cluster:
         self.resource_claims = ResourceClaims()
         """Claims for such devices, and which devices are in use because of them."""
         self.queue_usage: QueueUsage | None = None
-        self._past_usage: PastUsage | None = None
-        """What queues that are declared later recall."""
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
+        self._pasts: list[PastUsage] = []
+        """What the first queues recall."""
         self.dry_run_changes: Sequence[DryRunChange] = ()
         """What was placed and displaced in the dry run under way, oldest first; see `dry_run`."""
         self._dry_run: list[DryRunChange] | None = None
@@ -380,10 +380,9 @@ class Cluster:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
         usage = self.queue_usage
         if usage is None or usage.tree is not tree:
-            past = self._past_usage if usage is None else usage.past_usage() or self._past_usage
+            pasts = usage.pasts() if usage is not None else self._pasts
             usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
-            self._past_usage = past
-            if past is not None:
+            for past in pasts:
                 usage.recall(past)
         return usage
 
@@ -391,7 +390,8 @@ class Cluster:
         """Take over past usage of queues that was remembered elsewhere."""
         if self.queue_usage is not None:
             self.queue_usage.recall(past)
-        self._past_usage = past
+        else:
+            self._pasts = [*self._pasts, past][-MOST_RECALLED:]
 
     def pod_states(self) -> PodStates:
         """Return the pods on nodes by their state; from now on it is kept up to date."""

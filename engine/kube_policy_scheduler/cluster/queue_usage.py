@@ -8,13 +8,13 @@ all queues above it; a pod that is terminating counts until it is gone.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -28,6 +28,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 NO_LIMIT = 2**63 - 1
 MOST_FADED = 1000
 """Queues by a key without pods whose past usage is kept."""
+MOST_RECALLED = 8
+"""Pasts that wait for the memory to begin; a few seconds after the start it has."""
 MOST_BORROWERS = 5
 """Queues that a refusal names."""
 CLUSTER_QUEUE = "(cluster)"
@@ -114,6 +116,7 @@ class Queue:
     """One queue, and what its pods use. Lists are by place in `QueueTree.resources`."""
 
     __slots__ = (
+        "__weakref__",
         "charged",
         "children",
         "depth",
@@ -260,6 +263,9 @@ class QueueUsage:
         self.top = Queue(CLUSTER_QUEUE, None, None, size)
         self._static: list[Queue] = []
         self._keyed: dict[tuple[int, str], Queue] = {}
+        """Queues by a key with pods on nodes, by place in the tree and key."""
+        self._empty: WeakValueDictionary[tuple[int, str], Queue] = WeakValueDictionary()
+        """Those without, while somebody asks about them: two that ask mean the same queue."""
         self.changes = 0
         """Grows with each change of usage."""
         self._kept_at = 0
@@ -272,8 +278,8 @@ class QueueUsage:
         self._remembered_at: float | None = None
         self._faded: dict[str, list[float]] = {}
         """By name, the past usage of queues by a key that have no pods on nodes; those that went last at the end."""
-        self._recalled: PastUsage | None = None
-        """What is to be recalled when the memory begins."""
+        self._recalled: deque[PastUsage] = deque(maxlen=MOST_RECALLED)
+        """What is to be recalled when the memory begins; without a half-life, by later queues."""
         self._keeps = any(any(spec.kept) for spec in tree.queues)
         self._capacity: tuple[int, ...] | None = None
         for spec in tree.queues:
@@ -298,12 +304,14 @@ class QueueUsage:
         if key is None:
             return self._static[place]
         known = self._keyed.get((place, key))
-        return known if known is not None else self._new(place, key)
+        return known if known is not None else self._without_pods(place, key)
 
-    def _new(self, place: int, key: str) -> Queue:
-        """Return a queue of one key that has no pods on nodes; it is known from its first pod on."""
-        spec, like = self.tree.queues[place], self._static[place]
-        queue = Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+    def _without_pods(self, place: int, key: str) -> Queue:
+        """Return a queue of one key that has no pods on nodes; the tree has it from its first pod on."""
+        queue = self._empty.get((place, key))
+        if queue is None:
+            spec, like = self.tree.queues[place], self._static[place]
+            queue = self._empty[place, key] = Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
         if self._remembered_at is not None:
             queue.remembered = self._faded.get(queue.name, [0.0] * self._size)
         return queue
@@ -333,7 +341,8 @@ class QueueUsage:
         else:
             known = self._keyed.get((place, key))
             if known is None:
-                known = self._keyed[place, key] = self._new(place, key)
+                known = self._keyed[place, key] = self._without_pods(place, key)
+                del self._empty[place, key]
                 assert known.parent is not None
                 known.parent.children[known.name] = known
                 self._faded.pop(known.name, None)
@@ -378,6 +387,7 @@ class QueueUsage:
                     del self._faded[next(iter(self._faded))]
                 self._faded[queue.name] = queue.remembered
             self._keep(queue, -1)
+            self._empty[place, key] = queue
 
     # --- claimed devices ---------------------------------------------------------------------------------
 
@@ -479,9 +489,14 @@ class QueueUsage:
     def counting(self, more: Iterable[tuple[Queue, Amounts]]) -> Iterator[None]:
         """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
         counted = list[tuple[Queue, Amounts]]()
+        begun = set[Queue]()
+        """Queues without pods: as with a first pod, what they do not lend is kept, and is free again afterwards."""
         self.changes += 1
         try:
             for queue, amounts in more:
+                if queue not in begun and queue.parent is not None and queue.name not in queue.parent.children:
+                    begun.add(queue)
+                    self._keep(queue, 1)
                 self._shift(queue, amounts, 1)
                 counted.append((queue, amounts))
             yield
@@ -489,6 +504,8 @@ class QueueUsage:
             self.changes += 1
             for queue, amounts in counted:
                 self._shift(queue, amounts, -1)
+            for queue in begun:
+                self._keep(queue, -1)
 
     def _shift(self, queue: Queue, amounts: Amounts, step: int) -> None:
         for resource, amount in amounts:
@@ -516,6 +533,7 @@ class QueueUsage:
             if step < 0:
                 assert queue.parent is not None
                 queue.parent.inner[resource] -= queue.charged[resource]
+                queue.charged[resource] = 0
                 self._charge(queue.parent, resource, 0)
             else:
                 self._charge(queue, resource, 0)
@@ -710,10 +728,9 @@ class QueueUsage:
         if before is None:
             for queue in self.queues():
                 queue.remembered = [0.0] * self._size
-            recalled, self._recalled = self._recalled, None
             self._raise({}, self._of_running(now, half_life, since=-math.inf))
-            if recalled is not None:
-                self.recall(recalled)
+            while self._recalled:
+                self.recall(self._recalled.popleft())
             return True
         keep = math.pow(0.5, max(0.0, now - before) / half_life)
         for queue in self.queues():
@@ -747,11 +764,8 @@ class QueueUsage:
         Queues that no longer exist, and resources that none of the queues names, are left out.
         """
         half_life, now = self.tree.half_life_seconds, self._remembered_at
-        if half_life is None:
-            return
-        if now is None:
-            if self._recalled is None or past.at >= self._recalled.at:
-                self._recalled = past
+        if half_life is None or now is None:
+            self._recalled.append(past)
             return
         left = past.faded_to(now, half_life, self.tree.resources)
         self._raise(left, self._of_running(now, half_life, since=past.at))
@@ -764,10 +778,18 @@ class QueueUsage:
         for follower in self._followers:
             follower.all = True
 
+    def pasts(self) -> list[PastUsage]:
+        """Return what later queues recall: what is remembered, or is to be recalled when the memory begins."""
+        past = self.past_usage()
+        return [past] if past is not None else list(self._recalled)
+
     def clock_was_set(self, seconds: float) -> None:
-        """Shift the time of the memory by the change of the clock, so that nothing fades by it."""
+        """Shift the times of the memory by the change of the clock, so that nothing fades by it."""
         if self._remembered_at is not None:
             self._remembered_at += seconds
+        for _ in range(len(self._recalled)):
+            past = self._recalled.popleft()
+            self._recalled.append(replace(past, at=past.at + seconds))
 
     def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
         """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
