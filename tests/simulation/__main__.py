@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.chaos import Violation
 from tests.simulation.moving import MovingSimulation
+from tests.simulation.queues import QueueSimulation
 from tests.simulation.sharded import SharedSimulation
 from tests.simulation.simulation import Simulation
 
@@ -30,14 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first run")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--sharded", action="store_true", help="several replicas that share the work")
-    parser.add_argument("--moving", action="store_true", help="policies that move pods")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--sharded", action="store_const", const=_sharded, dest="one", help="replicas share the work")
+    kinds.add_argument("--moving", action="store_const", const=_moving, dest="one", help="policies that move pods")
+    kinds.add_argument("--queues", action="store_const", const=_queues, dest="one", help="queues; nodes come and go")
+    parser.set_defaults(one=_one)
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
     began, failed, happened = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(given.workers) as pool:
-        one = _sharded if given.sharded else _moving if given.moving else _one
-        for number, (problem, counted) in enumerate(pool.map(one, seeds, [given.steps] * len(seeds)), 1):
+        for number, (problem, counted) in enumerate(pool.map(given.one, seeds, [given.steps] * len(seeds)), 1):
             happened += counted
             if problem:
                 failed += 1
@@ -60,6 +63,10 @@ def _sharded(seed: int, steps: int) -> tuple[str, Counter[str]]:
 
 def _moving(seed: int, steps: int) -> tuple[str, Counter[str]]:
     return _outcome(MovingSimulation(seed, steps=steps))
+
+
+def _queues(seed: int, steps: int) -> tuple[str, Counter[str]]:
+    return _outcome(QueueSimulation(seed, steps=steps))
 
 
 def _outcome(simulation: Simulation | SharedSimulation) -> tuple[str, Counter[str]]:

@@ -24,6 +24,9 @@ Json = dict[str, Any]
 EPOCH = 1_800_000_000.0
 HISTORY_EVENTS = 200
 """Of each kind that a watch may still begin at; older ones are forgotten (410)."""
+SAME_CLOCK_SECONDS = 60.0
+"""Two writes whose times are more apart than the truth were made by two clocks: one was set meanwhile, or when the
+write was on its way. Less is how old a memory is when it is stored."""
 _encode = msgspec.json.encode
 
 
@@ -80,8 +83,8 @@ class ApiServer:
         }
         self.half_life = 600.0
         """Of the queues that remember; seconds."""
-        self._stored_at = self._stored_ahead = 0.0
-        """When past usage was stored last, and how wrong the clock was."""
+        self._stored_at = 0.0
+        """When past usage was stored last."""
         self._decks: dict[str, list[str]] = {}
         self._version = 0
         self._uids = 0
@@ -337,14 +340,14 @@ class ApiServer:
         return _encode(pod)
 
     def _judge_past_usage(self, before: Json, now: Json) -> None:
-        """Check that no write takes past usage of a queue away; it fades as time passes."""
+        """Check that no write takes past usage of a queue away; it fades as time passes, by the clock of the writer."""
         seconds = self.now() - self._stored_at
         new = decode_past_usage(now["metadata"]["annotations"][ANNOTATION])
         try:
             was = decode_past_usage(before["metadata"]["annotations"][ANNOTATION])
         except MalformedAnswer:
             return  # somebody else wrote that
-        if self.clock_ahead != self._stored_ahead:
+        if abs((was.at - self._stored_at) - (new.at - self.now())) > SAME_CLOCK_SECONDS:
             return  # between two clocks nobody knows how much time has passed
         least = was.faded_to(was.at + seconds * 1.05 + 60.0, self.half_life, new.resources)
         for queue, amounts in least.items():
@@ -370,7 +373,7 @@ class ApiServer:
                 if ANNOTATION in (given["metadata"].get("annotations") or {}):
                     if known is not None:
                         self._judge_past_usage(known, given)
-                    self._stored_at, self._stored_ahead = self.now(), self.clock_ahead
+                    self._stored_at = self.now()
                 given["metadata"]["uid"] = name
                 self.leases[name] = given
                 self.holders[name] = given.get("spec", {}).get("holderIdentity", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from tests.simulation.chaos import BASE, Action, policies_of
+from tests.simulation.chaos import BASE, Action
 from tests.simulation.simulation import Simulation
 
 POLICIES = (
@@ -20,15 +20,11 @@ POLICIES = (
 class MovingSimulation(Simulation):
     """A run of one replica at a time that moves pods of ReplicaSets."""
 
-    options = "--moving "
+    options, texts = "--moving ", POLICIES
 
     def _begin(self) -> None:
-        super()._begin()
         self.server.owns, self.most_pods = True, 12
-        self.loaded = [policies_of(text) for text in POLICIES]
-        self.policies = self.loaded[0]
-        for replica in self.replicas:
-            replica.use_policies(self.policies)
+        super()._begin()
 
     def _own_actions(self) -> list[Action]:
         return [*super()._own_actions(), (6, self._protect), (20, self._rest)]

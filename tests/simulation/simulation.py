@@ -41,8 +41,11 @@ WIDE_SHARE = 0.2
 class Simulation(Chaos):
     """A run of one replica at a time."""
 
+    texts: tuple[str, ...] = POLICIES
+    """The policies that it swaps."""
+
     def _begin(self) -> None:
-        self.loaded = [policies_of(text) for text in POLICIES]
+        self.loaded = [policies_of(text) for text in self.texts]
         self.policies = self.loaded[0]
         self._election = self.random.choice((ALONE, ELECTED))
         self._lives = 0
