@@ -325,10 +325,12 @@ def test_without_guarantees_nothing_is_reclaimed(
 _keys = st.sampled_from("xyz")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     nested=st.booleans(),
-    steps=st.lists(st.tuples(st.sampled_from(["place", "displace", "count"]), st.lists(_keys, max_size=4)), max_size=12),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["place", "displace", "count"]), st.lists(_keys, max_size=4)), max_size=12
+    ),
 )
 def test_what_is_counted_for_a_while_counts_as_if_it_ran_and_leaves_no_trace(
     nested: bool, steps: Sequence[tuple[str, Sequence[str]]]

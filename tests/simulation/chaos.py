@@ -233,11 +233,14 @@ class Chaos(ABC):
 
     def _deny(self) -> None:
         """For a while, let a webhook allow no write about some pods that wait."""
-        self._deny_writes([name for name, pod in self.server.pods.items() if not pod["spec"].get("nodeName")])
+        self._deny_writes(self._pending())
 
     def _deny_evictions(self) -> None:
         """For a while, let a webhook allow no write about some running pods."""
         self._deny_writes(self._running())
+
+    def _pending(self) -> list[str]:
+        return [name for name, pod in self.server.pods.items() if not pod["spec"].get("nodeName")]
 
     def _running(self) -> list[str]:
         return [name for name, pod in self.server.pods.items() if pod["status"]["phase"] == "Running"]
@@ -249,11 +252,17 @@ class Chaos(ABC):
             self.server.stuck.add(name)
             loop.call_later(self.random.choice((20.0, 120.0, 400.0)), self.server.release, name)
 
-    def _deny_writes(self, names: list[str]) -> None:
+    def _deny_writes(
+        self,
+        names: list[str],
+        *,
+        answers: tuple[int, ...] = (409, 429, 500, 503),
+        seconds: tuple[float, ...] = (5.0, 60.0),
+    ) -> None:
         for name in self.random.sample(names, min(len(names), 5)):
-            self.server.denials[name] = self.random.choice((409, 429, 500, 503))
+            self.server.denials[name] = self.random.choice(answers)
             loop = asyncio.get_running_loop()
-            loop.call_later(self.random.choice((5.0, 60.0)), self.server.denials.pop, name, None)
+            loop.call_later(self.random.choice(seconds), self.server.denials.pop, name, None)
 
     def _cut_off(self) -> None:
         if self.replicas:

@@ -55,6 +55,7 @@ class Reports(Observer):
     told: Counter[str]
     why: dict[str, str] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     moves: list[PodMoved] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     """What should not have happened."""
@@ -82,6 +83,7 @@ class Reports(Observer):
 
     def failed(self, pod: Any, why: str) -> None:
         self.told["failed"] += 1
+        self.failures[pod.name] = why
         if "internal error" in why and OurFaultError.__name__ not in why:
             self.found.append(f"{pod.name}: {why}")
 

@@ -45,7 +45,13 @@ class SharedSimulation(Chaos):
             (1, self._cut_off),
             (1, self._pause),
             (1, self._delete_lease),
+            (2, self._refuse),
         ]
+
+    def _refuse(self) -> None:
+        """For a while, let the API server refuse for good every write about some pods that were passed on."""
+        passed = [name for name in self._pending() if "nominatedNodeName" in self.server.pods[name]["status"]]
+        self._deny_writes(passed, answers=(403, 422), seconds=(20.0, 300.0))
 
     def _join(self) -> None:
         if len(self.replicas) < 4:

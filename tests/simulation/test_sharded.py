@@ -100,3 +100,48 @@ async def _seconds_until_all_that_fit_are_bound(seed: int, *, pods: int = 150, n
 def test_pods_that_fit_are_bound_soon_after_a_replica_is_killed() -> None:
     took = {seed: run(_seconds_until_all_that_fit_are_bound(seed)) for seed in range(10)}
     assert {seed: seconds for seed, seconds in took.items() if seconds > LATE_SECONDS} == {}
+
+
+@pytest.mark.parametrize("helps", ["permission", "room"])
+def test_a_pod_that_cannot_be_given_back_is_decided_again_where_it_was_passed_on(helps: str) -> None:
+    """Its node was filled by others meanwhile, and the API server refuses for minutes that its status is changed."""
+
+    async def main() -> None:
+        server, policies = ApiServer(Random(1)), policies_of("score node.free.cpu\n")
+        server.lag_seconds = 0.01
+        for number in range(6):
+            server.set_node(f"n{number}", cpu=1, labels={})
+        first, second = (Replica(server, policies, name=f"r{n}", seed=n, shares=True) for n in (1, 2))
+        await asyncio.sleep(40.0)
+        sharding = first.scheduler.context.sharding
+        assert sharding is not None
+        theirs = next(name for name in server.nodes if not sharding.owns_node(name))
+        for name in server.nodes:
+            if name != theirs:
+                server.place(f"fills-{name}", name, millis=1000)
+        ours = next(n for n in (f"team{n}" for n in range(20)) if sharding.ring.owner(f"namespace/{n}") == "r1")
+        await asyncio.sleep(5.0)
+        second.connection.is_cut = True
+        server.create_pod("p", {"priority": 0} | containers(1000), {}, namespace=ours)
+        status = server.pods["p"]["status"]
+        while "nominatedNodeName" not in status:  # noqa: ASYNC110 (in virtual time)
+            await asyncio.sleep(0.01)
+        server.place("fills-theirs", theirs, millis=1000)
+        server.forbidden = {"pods"}
+        await asyncio.sleep(1.0)
+        second.connection.is_cut = False
+        await asyncio.sleep(200.0)
+        shard = second.coordinator.shard_state()
+        assert shard is not None
+        assert shard.failed >= 2
+        assert "failed to return the pod" in second.told.failures["p"]
+        if helps == "permission":
+            server.forbidden = set()
+            server.finish_pod(next(name for name in server.pods if name.startswith("fills-n")))
+        else:
+            server.finish_pod("fills-theirs")
+        await asyncio.sleep(120.0)
+        assert server.pods["p"]["spec"].get("nodeName"), "it is forgotten"
+        assert server.violations == []
+
+    run(main())

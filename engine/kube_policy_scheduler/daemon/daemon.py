@@ -490,12 +490,15 @@ class Daemon:
 
     def _look_at_writes(self) -> str | None:
         """Return as a remark what is still to be written: it says nothing about whether pods are placed."""
-        backlogs = [
-            f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
-            f" the oldest for {backlog.oldest_seconds:.0f} s"
-            for kind, backlog in self._writers.backlogs().items()
-            if backlog.items
-        ]
+        backlogs = []
+        for kind, backlog in self._writers.backlogs().items():
+            if backlog.items:
+                backlogs.append(
+                    f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
+                    f" the oldest for {backlog.oldest_seconds:.0f} s"
+                )
+            if backlog.refused:
+                backlogs.append(f"the API server refused the last of {kind} that failed: {backlog.refused}")
         if (past := self._past_usage.state()) is not None and past.problem:
             backlogs.append(f"the past usage of queues is not stored: {past.problem}")
         return Remark("; ".join(backlogs)) if backlogs else None

@@ -225,6 +225,40 @@ def test_when_full_the_largest_holder_loses_items() -> None:
     story(tell, capacity=100)
 
 
+@pytest.mark.parametrize("status", [403, 422])
+def test_whoever_sends_is_told_what_is_refused_for_good_and_why(status: int) -> None:
+    lost: list[tuple[Any, str]] = []
+
+    async def deny() -> None:
+        raise refused(status)
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        api.bad["default", "bad"] = deny
+        for text in ("one", "two"):
+            box.put(("default", "bad"), text)
+            await asyncio.sleep(60.0)
+        assert [text for text, _ in lost] == ["one", "two"]
+        assert "webhook" in lost[0][1]
+        assert box.backlog.refused == lost[1][1]
+        await asyncio.sleep(600.0)
+        assert box.backlog.refused == ""
+
+    story(tell, on_lost=lambda item, why: lost.append((item, why)))
+
+
+def test_whoever_sends_is_told_what_is_dropped_for_want_of_room() -> None:
+    lost: list[tuple[Any, str]] = []
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        api.seconds = 60.0
+        for number in range(50):
+            box.put(("default", f"{number}"), number)
+        assert [number for number, _ in lost] == list(range(40))
+        assert lost[0][1] == "more than 10 writes wait"
+
+    story(tell, on_lost=lambda item, why: lost.append((item, why)), capacity=10)
+
+
 def test_what_is_discarded_is_not_sent_and_not_tried_again() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         for name in ("resting", "in-flight", "waiting"):

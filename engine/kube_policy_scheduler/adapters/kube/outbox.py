@@ -60,6 +60,8 @@ MOST_FAULTS = 3
 MOST_LOOKS = 64
 """Namespaces looked at for one that may send, at a time."""
 WARN_EVERY_SECONDS = 60.0
+TELL_REFUSED_SECONDS = 600.0
+"""For so long the status page tells why something was refused for good."""
 
 
 class OutboxCounts(msgspec.Struct):
@@ -83,6 +85,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """How long the oldest has waited; 0.0 where there is none."""
     counts: OutboxCounts
     """What happened to the others."""
+    refused: str = ""
+    """Why the server refused the last one for good; empty where that is long ago."""
 
 
 class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
@@ -130,6 +134,7 @@ class Outbox(Generic[Key, Item]):
         max_defer_seconds: float = 15.0,
         defer_while: Callable[[], bool] = lambda: False,
         merge: Callable[[Item, Item], Item] = lambda old, new: new,
+        on_lost: Callable[[Item, str], None] = lambda item, why: None,
     ) -> None:
         """Set up; `run` sends.
 
@@ -143,6 +148,7 @@ class Outbox(Generic[Key, Item]):
             max_defer_seconds: how long an item waits at most for others who are busy.
             defer_while: whether others are busy now.
             merge: makes one item of a waiting one and a newer one.
+            on_lost: called with what was refused for good, or dropped for want of room, and why.
         """
         self.counts = OutboxCounts()
         self._send = send
@@ -156,6 +162,7 @@ class Outbox(Generic[Key, Item]):
         self._max_defer_seconds = max_defer_seconds
         self._defer_while = defer_while
         self._merge = merge
+        self._on_lost = on_lost
         self._down = self._backoff(DOWN_SECONDS)
         self._entries: OrderedDict[Key, _Entry[Key, Item]] = OrderedDict()  # a dict is slow to empty from the front
         self._lanes: dict[str, _Lane[Key, Item]] = {}
@@ -172,7 +179,7 @@ class Outbox(Generic[Key, Item]):
         self._paused_until = self._next_failing_at = 0.0
         self._warned_at = -inf
         self._is_draining = self._is_failing = self._is_dropping = False
-        self._last_refusal = ""
+        self._last_refusal, self._refused_at = "", -inf
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -186,7 +193,8 @@ class Outbox(Generic[Key, Item]):
         oldest = next(iter(self._entries.values()), None)
         seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
         failing = sum(len(lane.resting) for lane in self._lanes.values())
-        return Backlog(len(self._entries), failing, seconds, self.counts)
+        is_recent = asyncio.get_running_loop().time() - self._refused_at < TELL_REFUSED_SECONDS
+        return Backlog(len(self._entries), failing, seconds, self.counts, self._last_refusal if is_recent else "")
 
     def put(self, key: Key, item: Item) -> None:
         """Queue item; one that waits under the same key is merged with it, and keeps its place."""
@@ -356,8 +364,10 @@ class Outbox(Generic[Key, Item]):
             lane = self._heaviest = max(self._lanes.values(), key=len)
         if not len(lane):
             return  # all are being sent
-        self._forget(next(iter((lane.resting or lane.waiting).values())))
+        entry = next(iter((lane.resting or lane.waiting).values()))
+        self._forget(entry)
         self.counts.dropped += 1
+        self._tell_lost(entry, f"more than {self._capacity} writes wait")
         if not self._is_dropping:
             self._is_dropping = True
             logger.error("%s: more than %d are waiting; dropping the oldest", self._name, self._capacity)
@@ -450,10 +460,20 @@ class Outbox(Generic[Key, Item]):
             self._again(entry, pause=RETRY_SECONDS)
             return
         self.counts.refused += 1
+        self._refused_at = asyncio.get_running_loop().time()
         if str(error) != self._last_refusal:
             self._last_refusal = str(error)
             logger.warning("%s: refused permanently: %s", self._name, error)
         self._done(entry)
+        self._tell_lost(entry, str(error))
+
+    def _tell_lost(self, entry: _Entry[Key, Item], why: str) -> None:
+        if entry.item is None:  # discarded
+            return
+        try:
+            self._on_lost(entry.item, why)
+        except Exception:
+            logger.exception("%s: unexpected error about what was lost", self._name)
 
     def _server_is_down(self, error: KubeError) -> None:
         self.counts.retried += 1

@@ -94,7 +94,9 @@ class PodStatusWriter:
             max_defer_seconds=max_defer_seconds,
             defer_while=defer_while,
             merge=_merge,
+            on_lost=self._lost,
         )
+        self._on_not_given_back: Callable[[str, str], None] = lambda uid, why: None
 
     @property
     def counts(self) -> OutboxCounts:
@@ -108,6 +110,10 @@ class PodStatusWriter:
 
     def __len__(self) -> int:
         return len(self._outbox)
+
+    def on_not_given_back(self, listener: Callable[[str, str], None]) -> None:
+        """Call a listener with the uid of a pod that stays passed on, since the write was refused for good, and why."""
+        self._on_not_given_back = listener
 
     def unschedulable(self, pod: PodView, *, reason: str, message: str, nominated_node: str | None = None) -> None:
         """Set PodScheduled=False with the full message, unless the pod says so already.
@@ -169,6 +175,10 @@ class PodStatusWriter:
         if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
             self._outbox.put(uid, write)
 
+    def _lost(self, write: _Write, why: str) -> None:
+        if write.nominated_node == "" and _is_passed_on(write.pod):
+            self._on_not_given_back(write.pod.uid, why)
+
     async def _send(self, uid: str, write: _Write) -> bool:
         return await self._write(write) is not None
 
@@ -226,9 +236,13 @@ def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
         # what is known of the pod may have our own nomination in it, which the server does not know yet
         if write.passes_on or write.nominated_node != pod.nominated_node:
             status["nominatedNodeName"] = write.nominated_node or None
-        if write.passes_on or any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions):
+        if write.passes_on or _is_passed_on(pod):
             passed = {"type": PASSED_ON, "status": str(write.passes_on), "message": write.nominated_node}
             status["conditions"] = [*status.get("conditions", ()), passed]
     if not status:
         return None
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version}, "status": status}
+
+
+def _is_passed_on(pod: PodView) -> bool:
+    return any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions)

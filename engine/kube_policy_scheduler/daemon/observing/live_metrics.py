@@ -99,7 +99,7 @@ class ShardState(msgspec.Struct, frozen=True):
     given_back: int
     """Pods given back to those who passed them on: by then the node did not take them."""
     failed: int
-    """Pods that could not be passed on: they changed meanwhile, or the API server refused."""
+    """Pods that could not be passed on or given back: they changed meanwhile, or the API server refused."""
 
 
 def described(shard: ShardState, *, nodes: int) -> list[tuple[str, str]]:

@@ -78,6 +78,12 @@ class Algorithm(ScheduleAlgorithm):
             return None
         return self._sharding.passed_to(pod)
 
+    def was_passed_here(self, pod: PodInfo) -> bool:
+        """Return whether another replica passed a pod on to us, for one of our nodes."""
+        if self._sharding is None or self.policies is None or not self.policies.serves(pod):
+            return False
+        return self._sharding.was_passed_here(pod)
+
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self.policies.profile(pod) if self.policies is not None else None

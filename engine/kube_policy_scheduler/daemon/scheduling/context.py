@@ -118,6 +118,13 @@ class Nominator(Protocol):
         """Pass the pod on to the owner of a node. Resolves unknown results before it returns. Never raises."""
         ...
 
+    def on_not_given_back(self, listener: Callable[[str, str], None]) -> None:
+        """Call a listener with the uid of a pod that the API server still shows as passed on to us, and why.
+
+        It was to be given back, and the write was refused for good.
+        """
+        ...
+
 
 class Reporter(Protocol):
     """Writes events and conditions of pods. Returns at once, works in the background, and never raises."""

@@ -14,7 +14,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
 from kube_policy_scheduler.cluster.object_store import key_of
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
@@ -235,6 +235,22 @@ class EventHandlers:
             if (queued := self._queue.get(info.uid)) is not None:
                 queued.is_nomination_shown = is_shown
             self._wakeups.requested.set()
+
+    def still_passed_here(self, uid: str) -> PodInfo | None:
+        """Return a pod that was to be given back as the API server still shows it; None where that is over."""
+        queued = self._queue.get(uid)
+        known = queued.pod if queued is not None else self._foreign.get(uid)
+        if known is None or known.nominated_node:
+            return None
+        passed_for = next((c.message for c in known.conditions if c.type == PASSED_ON and c.status == "True"), "")
+        pod = msgspec.structs.replace(known, nominated_node=passed_for)
+        return pod if self._algorithm.was_passed_here(pod) else None
+
+    def decide_again(self, pod: PodInfo) -> None:
+        """Put a pod into the active queue that could not be given back."""
+        self._queue.remove(pod.uid)
+        self._foreign.pop(pod.uid, None)
+        self._pod_pending(pod)
 
     def pending(self, uid: str) -> PodInfo | None:
         """Return a pod that waits for another scheduler or replica, None where there is no such pod."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import assert_never
+from zlib import crc32
 
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
@@ -14,6 +16,9 @@ from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.waiting_pods import WaitingPods
 
 logger = logging.getLogger(__name__)
+
+KEPT_SECONDS = (30.0, 60.0)
+"""Between these, by its uid, a pod is decided again that could not be given back: its node may take it by then."""
 
 
 class HandOver:
@@ -39,7 +44,9 @@ class HandOver:
         self.given_back = 0
         """Pods given back to those who passed them on, so far: the conflicts between replicas."""
         self.failed = 0
-        """Pods that could not be passed on, so far."""
+        """Pods that could not be passed on or given back, so far."""
+        if self._nominator is not None:
+            self._nominator.on_not_given_back(self._not_given_back)
 
     @property
     def is_enabled(self) -> bool:
@@ -112,3 +119,23 @@ class HandOver:
         logger.info("Returned pod", extra={"pod": pod.key, "node": pod.nominated_node})
         self._context.nominate(queued, "")
         self._context.reporter.nominated(pod, "")
+
+    def _not_given_back(self, uid: str, why: str) -> None:
+        """Decide a pod again later that the API server still shows as passed on to us: nobody else will."""
+        pod = self._event_handlers.still_passed_here(uid)
+        if pod is None:
+            return
+        self.failed += 1
+        least, most = KEPT_SECONDS
+        pause = least + (most - least) * crc32(uid.encode()) / 2**32
+        why = (
+            f"failed to return the pod to the replica that passed it on; it is tried here again in {pause:.0f} s: {why}"
+        )
+        logger.warning("Failed to return pod", extra={"pod": pod.key, "node": pod.nominated_node, "why": why})
+        self._context.reporter.failed(pod, why)
+        asyncio.get_running_loop().call_later(pause, self._decide_again, uid)
+
+    def _decide_again(self, uid: str) -> None:
+        pod = self._event_handlers.still_passed_here(uid)
+        if pod is not None:
+            self._event_handlers.decide_again(pod)
