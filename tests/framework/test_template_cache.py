@@ -99,6 +99,13 @@ def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: dict[str, int
     assert (found[-1]() is not None) is is_kept
 
 
+def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
+    """A score of 0 for each node is not kept, nor totals that nobody asked for."""
+    profile, nodes = Profile("odd", filters=(_Odd(Scope.ROW),)), cluster.nodes.size
+
+    assert TemplateCaches().of(frame(pod(cluster, "p1"), cluster), profile).bytes == 2 * nodes  # one by kind, and all
+
+
 def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
     usual, forgetful, profile = Cycle(), Cycle(cache_bytes=2), kubernetes_profile()
     for number in range(12):

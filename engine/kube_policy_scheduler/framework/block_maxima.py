@@ -81,6 +81,11 @@ class BlockMaxima:
         """Return the totals of some rows, `float64[rows]`; a view if they are all."""
         return self._totals[: self._size] if isinstance(rows, slice) else self._totals[rows]
 
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes the columns take."""
+        return self._totals.nbytes + self._maxima.nbytes + self._counts.nbytes
+
     def total(self, row: int) -> float:
         """Return the total of a row."""
         return self._totals.item(row)

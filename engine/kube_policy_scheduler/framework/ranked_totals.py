@@ -365,13 +365,13 @@ class RankedTotals:
             self._maxima.write(changed, self._totals(cache, changed), size=self._size)
             return
         for row in rows:
-            total = cache.maxima.total(row) + self._constant
+            total = cache.total(row) + self._constant
             for layer in self._layers:
                 total += layer.score(row)
             self._maxima.write_one(row, total)
 
     def _totals(self, cache: TemplateCache, rows: Rows) -> FloatArray:
-        totals: FloatArray = cache.maxima.totals(rows) + self._constant  # -inf where a node is not feasible
+        totals: FloatArray = cache.totals(rows) + self._constant  # -inf where a node is not feasible
         for layer in self._layers:
             totals += layer.scores(rows)
         return totals
@@ -412,6 +412,7 @@ class Rankings:
                     by_domain = plugin, weight
                 else:
                     layers.append(_Compared(plugin, weight, prepared))
+            cache.drop_maxima()
             found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain, self._accelerator)
         self._kept.move_to_end(key)
         found[1].used = self._requests

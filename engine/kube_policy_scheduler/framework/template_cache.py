@@ -76,6 +76,8 @@ _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
 """So few rows are faster evaluated one by one than as arrays. A placement changes one."""
+_SPARE_SHARE = 8
+"""Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
 _FEW_SUMS = 16
 """So few rows are faster added up one by one."""
 _PartKey: TypeAlias = tuple[Profile, int, Hashable]
@@ -209,6 +211,26 @@ def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
     return result
 
 
+class _Neutral:
+    """Columns that change no sum and no verdict: of kinds without scores, or without filters. Nobody writes to them."""
+
+    def __init__(self) -> None:
+        self._passing: BoolArray = np.ones(0, np.bool_)
+        self._zeros: FloatArray = np.zeros(0)
+
+    def passing(self, size: int) -> BoolArray:
+        """Return `bool[size]`, all true."""
+        if size > len(self._passing):
+            self._passing = np.ones(size + size // _SPARE_SHARE, np.bool_)
+        return self._passing[:size]
+
+    def zeros(self, size: int) -> FloatArray:
+        """Return `float64[size]`."""
+        if size > len(self._zeros):
+            self._zeros = np.zeros(size + size // _SPARE_SHARE)
+        return self._zeros[:size]
+
+
 class _Answers:
     """The results of the plugins of one scope for each node."""
 
@@ -233,20 +255,23 @@ class _Answers:
             [each for each in self.filters if self._fused is None or each[1].state is not self._fused.wanted],
             self.scores if self._fused is None else self.scores[self._fused.scores :],
         )
+        self._neutral = nodes.attach("neutral columns", _Neutral)
         self.renewals = 0
         """How often all rows were evaluated."""
         self.version = 0
         """Changes with every answer."""
         self.ok: BoolArray = np.zeros(0, np.bool_)
-        """`bool[nodes]`: passed the filters."""
+        """`bool[nodes]`: passed the filters; read-only if there are none."""
         self.base: FloatArray = np.zeros(0)
-        """`float64[nodes]`: sum of the scores that need no normalizing."""
+        """`float64[nodes]`: sum of the scores that need no normalizing; read-only if there are none."""
         self._update(frame.at(ALL_ROWS))
 
     @property
     def bytes(self) -> int:
         """Return about how many bytes the columns take."""
-        return 9 * len(self.ok) + sum(kept.raw.nbytes for kept in self.normalizing)
+        taken = self.ok.nbytes if self.filters else 0
+        taken += self.base.nbytes if self.scores else 0
+        return taken + sum(kept.raw.nbytes for kept in self.normalizing)
 
     def refresh(self, frame: Frame, *, beside: ChangedRows | None = None) -> bool:
         """Evaluate the rows that changed since the last time; return whether these are known.
@@ -275,7 +300,8 @@ class _Answers:
         return [reading for plugin in self._reading for reading in cast("ReadsMetrics", plugin).readings(frame)]
 
     def _resize(self, size: int) -> None:
-        self.ok, self.base = _resized(self.ok, size), _resized(self.base, size)
+        self.ok = _resized(self.ok, size) if self.filters else self._neutral.passing(size)
+        self.base = _resized(self.base, size) if self.scores else self._neutral.zeros(size)
         for kept in self.normalizing:
             kept.raw = _resized(kept.raw, size)
 
@@ -283,7 +309,7 @@ class _Answers:
         few = len(rows) == 1 or (len(rows) <= _FEW_ROWS and self._row.is_complete)
         if few and not self.normalizing and len(self.ok) == frame.cluster.nodes.size:
             for row in rows:
-                self.ok[row], self.base[row] = self.of_row(frame, row)
+                self._write(row, *self.of_row(frame, row))
         else:
             self._update(frame.at(np.array(rows, np.int64)))
 
@@ -314,10 +340,18 @@ class _Answers:
         for kept in self.normalizing:
             kept.update(frame, may_be_constant=self.scope is Scope.TEMPLATE)
         if isinstance(rows, slice):
-            self.ok, self.base = ok, base
+            self.ok = ok if self.filters else self._neutral.passing(size)
+            self.base = base if self.scores else self._neutral.zeros(size)
             return
         self._resize(size)
-        self.ok[rows], self.base[rows] = ok, base
+        self._write(rows, ok, base)
+
+    def _write(self, rows: Any, ok: Any, base: Any) -> None:
+        """Set the answers of a row, or of an array of rows."""
+        if self.filters:
+            self.ok[rows] = ok
+        if self.scores:
+            self.base[rows] = base
 
     def of_row(self, frame: Frame, row: int) -> tuple[bool, float]:
         """Return whether a row passes the filters, and the sum of its scores if it does; nothing is kept.
@@ -426,11 +460,11 @@ class TemplateCache:
         """`bool[nodes]`: passed every kept filter."""
         self.count: int
         """Nodes that passed every kept filter."""
-        self.maxima: BlockMaxima
-        """`float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed."""
+        self._maxima: BlockMaxima | None = None
+        """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
         if looked_at is not None:
-            self.ok, self.maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
+            self.ok, self._maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
             return
         self._live_parts = [part for part in parts if part.scope is not Scope.TEMPLATE]
         """Those that may change without a static change."""
@@ -451,7 +485,33 @@ class TemplateCache:
     @property
     def bytes(self) -> int:
         """Return about how many bytes the kept columns take, without those that all templates share."""
-        return 9 * len(self.ok) + sum(part.bytes for part in self._parts if not part.shared)
+        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0)
+        return taken + sum(part.bytes for part in self._parts if not part.shared)
+
+    @property
+    def maxima(self) -> BlockMaxima:
+        """Return `float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed.
+
+        They follow the nodes from now on. What ranks the nodes by more scores has columns of its own, and needs none.
+        """
+        if self._maxima is None:
+            self._maxima = self._new_maxima()
+        return self._maxima
+
+    def drop_maxima(self) -> None:
+        """Keep no totals until somebody asks for their maxima again."""
+        if self.is_kept:
+            self._maxima = None
+
+    def total(self, row: int) -> float:
+        """Return the sum of the kept scores that need no normalizing for a row, -inf if it did not pass."""
+        if self._maxima is not None:
+            return self._maxima.total(row)
+        return self._sum(row) if self.ok.item(row) else -np.inf
+
+    def totals(self, rows: Rows) -> FloatArray:
+        """Return `float64[rows]`: the same for some rows, read-only."""
+        return self._maxima.totals(rows) if self._maxima is not None else self._sums(rows)[1]
 
     def passing(self) -> IntArray:
         """Return the rows that passed every kept filter, ascending."""
@@ -524,18 +584,28 @@ class TemplateCache:
 
     def _put_together(self) -> None:
         self._renewals = self._count_renewals()
-        kernels = self._accelerator.kernels
-        if kernels is not None and len(self._parts) > 1:
-            *others, last = self._parts
-            self.ok, self.maxima = np.empty(len(last.ok), np.bool_), BlockMaxima.room(len(last.ok), self._accelerator)
-            self.count = self.maxima.combine(_added(others, ALL_ROWS), (last.ok, last.base), ok=self.ok)
-        else:
-            ok, totals = self._sums(ALL_ROWS)
-            self.ok = ok.copy()
-            self.count = int(np.count_nonzero(ok))
-            self.maxima = BlockMaxima(totals, self._accelerator)
+        self.ok = self._passes(ALL_ROWS)
+        self.count = int(np.count_nonzero(self.ok))
+        if self._maxima is not None:
+            self._maxima = self._new_maxima()
         self.changes.note_all()
         self._passing = None
+
+    def _new_maxima(self) -> BlockMaxima:
+        if self._accelerator.kernels is None or len(self._parts) == 1:
+            return BlockMaxima(self._sums(ALL_ROWS)[1], self._accelerator)
+        *others, last = self._parts
+        maxima = BlockMaxima.room(len(last.ok), self._accelerator)
+        maxima.combine(_added(others, ALL_ROWS), (last.ok, last.base), ok=np.empty(len(last.ok), np.bool_))
+        return maxima
+
+    def _passes(self, rows: Rows) -> BoolArray:
+        """Return `bool[rows]`: where all filters pass."""
+        filtering = [part for part in self._parts if part.filters] or self._parts[:1]
+        ok = filtering[0].ok[rows]
+        for part in filtering[1:]:
+            ok = ok & part.ok[rows]
+        return ok.copy() if len(filtering) == 1 and isinstance(rows, slice) else ok
 
     def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
         """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores, -inf elsewhere."""
@@ -549,7 +619,11 @@ class TemplateCache:
                 self._update_row(row)
             return
         rows = np.array(changed, np.int64)
-        ok, totals = self._sums(rows)
+        if self._maxima is None:
+            ok = self._passes(rows)
+        else:
+            ok, totals = self._sums(rows)
+            self._maxima.write(rows, totals, size=size)
         if len(self.ok) != size:
             self.ok = _resized(self.ok, size)
             self.ok[rows] = ok
@@ -559,18 +633,23 @@ class TemplateCache:
             self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self.ok[rows]))
             self.ok[rows] = ok
             self._passing = None
-        self.maxima.write(rows, totals, size=size)
 
     def _update_row(self, row: int) -> None:
-        ok, total = True, 0.0
+        ok = True
         for part in self._parts:
             ok = ok and part.ok.item(row)
-            total += part.base.item(row)
         if ok is not self.ok.item(row):
             self.ok[row] = ok
             self.count += 1 if ok else -1
             self._passing = None
-        self.maxima.write_one(row, total if ok else -np.inf)
+        if self._maxima is not None:
+            self._maxima.write_one(row, self._sum(row) if ok else -np.inf)
+
+    def _sum(self, row: int) -> float:
+        total = 0.0
+        for part in self._parts:
+            total += part.base.item(row)
+        return total
 
 
 class _Columns:
