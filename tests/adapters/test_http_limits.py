@@ -13,8 +13,10 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from kube_policy_scheduler.adapters.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http_limits import ConnectionLimits, RateLimit
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 
 SHORT = 0.05
@@ -27,8 +29,7 @@ async def _wait(_: web.Request) -> web.StreamResponse:
 
 def server(*, certificate: ServingCertificate | None = None, **limits: Any) -> HttpServer:
     return HttpServer(
-        host="127.0.0.1",
-        port=0,
+        port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(live={"ping": lambda: None}),
         registry=CollectorRegistry(),
         routes={"/wait": _wait},

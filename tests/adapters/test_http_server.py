@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientConnectorError, ClientSession, web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer, ServerError
+from kube_policy_scheduler.adapters.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http_port import HttpPort, ServerError
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.spare_time import SpareTime
 
 
@@ -26,8 +28,7 @@ async def session() -> AsyncIterator[ClientSession]:
 
 def server(live: Mapping[str, Any] | None = None, ready: Mapping[str, Any] | None = None, **given: Any) -> HttpServer:
     return HttpServer(
-        host="127.0.0.1",
-        port=0,
+        port=given.pop("port", HttpPort("127.0.0.1", 0)),
         checks=HealthChecks(live=live or {}, ready=ready or {}),
         registry=given.pop("registry", CollectorRegistry()),
         **given,
@@ -151,10 +152,19 @@ async def test_the_running_configuration_and_further_routes_are_shown(session: C
         assert (await get(session, f"{running.url}/other"))[0] == 404
 
 
+async def test_a_port_can_be_taken_before_it_is_served(session: ClientSession) -> None:
+    async with HttpPort("127.0.0.1", 0) as port:
+        with pytest.raises(ClientConnectorError):
+            await get(session, f"http://{port.address}/livez")
+        async with server(port=port) as running:
+            assert running.url == f"http://{port.address}"
+            assert await get(session, f"{running.url}/livez") == (200, "ok")
+
+
 async def test_a_taken_port_is_one_clear_error() -> None:
     async with server() as running:
         port = int(running.url.rpartition(":")[2])
-        second = HttpServer(host="127.0.0.1", port=port, checks=HealthChecks(), registry=CollectorRegistry())
+        second = HttpServer(port=HttpPort("127.0.0.1", port), checks=HealthChecks(), registry=CollectorRegistry())
         with pytest.raises(ServerError) as raised:
             await second.__aenter__()
     assert str(raised.value).startswith(f"cannot listen at 127.0.0.1:{port}: ")

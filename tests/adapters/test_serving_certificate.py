@@ -15,7 +15,9 @@ import trustme
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate, self_signed
 from tests.adapters.kube.scripted_server import until
 
@@ -43,8 +45,7 @@ def files(tmp_path: Path) -> Files:
 @asynccontextmanager
 async def serving(certificate: ServingCertificate) -> AsyncIterator[str]:
     server = HttpServer(
-        host="127.0.0.1",
-        port=0,
+        port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(live={"ping": lambda: None}),
         registry=CollectorRegistry(),
         certificate=certificate,

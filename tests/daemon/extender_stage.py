@@ -13,7 +13,9 @@ from typing import Any, cast
 import aiohttp
 import msgspec
 
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Unknown
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -141,8 +143,7 @@ class Stage:
             self.extender, metrics=self.metrics.extender, max_bytes=self.max_bytes, binds=self.binds
         )
         http = HttpServer(
-            host="127.0.0.1",
-            port=0,
+            port=HttpPort("127.0.0.1", 0),
             checks=HealthChecks(),
             registry=self.metrics.registry,
             posts=routes.handlers("/extender"),

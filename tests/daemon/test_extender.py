@@ -16,8 +16,8 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.client_certificates import Clients
 from kube_policy_scheduler.adapters.extender_protocol import read_nodes, read_preemption, write_filtered
-from kube_policy_scheduler.adapters.http_access import Clients
 from kube_policy_scheduler.adapters.kube.binding import Bound, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, Settings, TlsSettings

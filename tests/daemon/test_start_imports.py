@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from kube_policy_scheduler.daemon.main import IMPORTED_MEANWHILE, no_system_certificates
+from kube_policy_scheduler.daemon.main import IMPORTED_MEANWHILE
 
 START = "import kube_policy_scheduler.daemon.main, kube_policy_scheduler.daemon.daemon, sys; print(*sys.modules)"
 NOT_AT_THE_START = {
+    "aiohttp": "the port, which is served after the first decisions",
     "kubernetes": "exec plugins and auth providers of a kubeconfig",
     "requests": "Prometheus, where one is configured",
     "prometheus_api_client": "Prometheus, where one is configured",
@@ -58,23 +57,3 @@ def test_what_is_imported_while_the_api_server_answers_is_needed_in_any_case(imp
 @pytest.mark.parametrize("module", NOT_AT_THE_START)
 def test_a_start_does_without(module: str, imported: set[str]) -> None:
     assert module not in imported, f"only for {NOT_AT_THE_START[module]}: import it where that is done"
-
-
-@pytest.mark.parametrize("before", [None, "/etc/certificates.pem"])
-def test_the_certificates_of_the_system_are_back_after_the_import(
-    before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    if before is not None:
-        monkeypatch.setenv("SSL_CERT_FILE", before)
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    with no_system_certificates():
-        assert os.environ["SSL_CERT_FILE"] == os.devnull
-    assert os.environ.get("SSL_CERT_FILE") == before
-
-
-def test_a_thread_that_may_connect_has_the_certificates_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    with no_system_certificates():
-        assert "SSL_CERT_FILE" not in os.environ

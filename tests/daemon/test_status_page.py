@@ -17,7 +17,9 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take_snapshot
@@ -44,8 +46,7 @@ def served(scene: Scene) -> Iterator[str]:
         return web.Response(text="")
 
     server = HttpServer(
-        host="127.0.0.1",
-        port=0,
+        port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(),
         registry=CollectorRegistry(),
         routes={"/status": page.show, "/debug/decisions": nothing, "/debug/state": nothing},

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from kube_policy_scheduler.adapters.http_extender import ExtenderError, connection_problem, shown_url, tls_context
+from kube_policy_scheduler.adapters.extender_error import ExtenderError
+from kube_policy_scheduler.adapters.http_extender import connection_problem, shown_url, tls_context
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings
 
 

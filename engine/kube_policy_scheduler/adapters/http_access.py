@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable
+from typing import assert_never
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from kube_policy_scheduler.adapters.client_certificates import Clients
 from kube_policy_scheduler.adapters.kube.reviews import Access, AccessDecision
 
 Review = Callable[[str, str, str], Awaitable[AccessDecision]]
@@ -47,25 +47,6 @@ def guarded(handler: Handler, review: Review) -> Handler:
                 assert_never(verdict.access)
 
     return answer
-
-
-class Clients(msgspec.Struct, frozen=True):
-    """Who is let in by a certificate that the server has checked."""
-
-    names: frozenset[str] = frozenset()
-    """Common names; empty: anyone who has a certificate of the authority."""
-
-    def admit(self, certificate: Mapping[str, Any] | None) -> str:
-        """Return why a client is not let in, "" where it is; the certificate as `ssl` gives it."""
-        if not certificate:
-            return "a client certificate is required"
-        subject = certificate.get("subject", ())
-        name = next((value for part in subject for key, value in part if key == "commonName"), "")
-        return (
-            ""
-            if not self.names or name in self.names
-            else f"{name or 'a client without a name'} has no permission for this"
-        )
 
 
 def certified(handler: Handler, clients: Clients, *, otherwise: Handler | None) -> Handler:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import msgspec
 
+from kube_policy_scheduler.adapters.extender_error import ExtenderError, Observe
 from kube_policy_scheduler.documents.extender_settings import ExtenderTls, HttpExtenderSettings, authorities
 from kube_policy_scheduler.wording import one_line
 
@@ -31,13 +32,6 @@ CONNECTIONS = 4
 _PIECE_BYTES = 1 << 16
 
 T = TypeVar("T")
-
-Observe = Callable[[str, str, str, float], None]
-"""Called for each request: extender, verb, result (`ok`, `timeout` or `error`), seconds."""
-
-
-class ExtenderError(Exception):
-    """An extender gave no usable answer. The text is short, and contains no secrets."""
 
 
 class Filtered(msgspec.Struct, frozen=True):

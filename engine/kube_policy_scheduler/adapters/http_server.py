@@ -6,21 +6,21 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from copy import copy
 from typing import Any
 
-import msgspec
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler as AnyHandler
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from kube_policy_scheduler.adapters.health_checks import Check, HealthChecks, Remark
 from kube_policy_scheduler.adapters.http_access import Review, certified, guarded
 from kube_policy_scheduler.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
+from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
@@ -29,29 +29,7 @@ from kube_policy_scheduler.adapters.spare_time import SpareTime
 log = logging.getLogger(__name__)
 
 
-class Remark(str):
-    """What a check that passes has to say to `?verbose`."""
-
-    __slots__ = ()
-
-
-Check = Callable[[], str | None]
-"""Answers None or a Remark when all is well, else a short reason. Called on the event loop; must not block."""
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class HealthChecks(msgspec.Struct, frozen=True):
-    """Named checks. A name may be in several."""
-
-    live: Mapping[str, Check] = msgspec.field(default_factory=dict)
-    """A failing one means that only a restart helps: the kubelet makes one."""
-    ready: Mapping[str, Check] = msgspec.field(default_factory=dict)
-    """A failing one means that the scheduler does not do its work at present; waiting may help."""
-
-
-class ServerError(Exception):
-    """The server cannot listen on its address."""
 
 
 _SAMPLES_AT_ONCE = 100
@@ -77,8 +55,7 @@ class HttpServer:
     def __init__(
         self,
         *,
-        host: str,
-        port: int,
+        port: HttpPort,
         checks: HealthChecks,
         registry: CollectorRegistry,
         configuration: Callable[[], Mapping[str, Any]] = dict,
@@ -94,8 +71,7 @@ class HttpServer:
         """Set up; nothing is opened yet.
 
         Args:
-            host: address to listen at; `127.0.0.1` for this machine only, `0.0.0.0` in a pod.
-            port: 0 takes a free one, see `url`.
+            port: where it listens; it may be taken already.
             checks: what the probes ask.
             registry: what a scrape gets.
             configuration: the settings in force, without secrets.
@@ -108,7 +84,6 @@ class HttpServer:
             before_scrape: steps that are taken before the registry is asked.
             loops: of the process; None: its own.
         """
-        self._host = host
         self._port = port
         self._checks = checks
         self._registry = registry
@@ -124,7 +99,6 @@ class HttpServer:
         self._limits = limits or ConnectionLimits()
         self._loops = loops or Loops()
         self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> HttpServer:
@@ -133,7 +107,7 @@ class HttpServer:
         Raises:
             ServerError: the address is taken or not ours.
         """
-        app = web.Application(middlewares=[self._limits.middleware, _known_host(self._host)], client_max_size=1)
+        app = web.Application(middlewares=[self._limits.middleware, _known_host(self._port.host)], client_max_size=1)
         app.on_response_prepare.append(_add_headers)
         everything = {**self._checks.live, **self._checks.ready}
         for path, checks in (("livez", self._checks.live), ("readyz", self._checks.ready), ("healthz", everything)):
@@ -152,7 +126,8 @@ class HttpServer:
             context = self._certificate.context if self._certificate is not None else None
             watched = self._limits.over(self._runner.server, context, bodies_at=self._posts, loops=self._loops)
             await stack.enter_async_context(watched)
-            await stack.enter_async_context(self._listening())
+            await stack.enter_async_context(self._port)
+            await self._port.serve(self._limits.protocol)
             if self._certificate is not None:
                 keeping = self._loops.start("serving-certificate", self._certificate.keep, restarts=True)
                 stack.push_async_callback(self._loops.end, keeping)
@@ -166,19 +141,6 @@ class HttpServer:
             return with_token or handler
         return certified(handler, certificate.clients, otherwise=with_token)
 
-    @contextlib.asynccontextmanager
-    async def _listening(self) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._limits.protocol, self._host, self._port, backlog=128)
-        except OSError as error:
-            raise ServerError(f"cannot listen at {self._host}:{self._port}: {_reason(error)}") from error
-        try:
-            yield
-        finally:
-            self._server.close()
-            self._server = None
-
     async def __aexit__(self, *_: object) -> None:
         """Stop listening."""
         await self._stack.aclose()
@@ -186,10 +148,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where it listens, with the real port."""
-        assert self._server is not None, "not started"
-        host, port = self._server.sockets[0].getsockname()[:2]
-        scheme = "http" if self._certificate is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return f"{'http' if self._certificate is None else 'https'}://{self._port.address}"
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, content_type = encoder_for(request.headers.get("Accept", ""))
@@ -267,11 +226,6 @@ def _known_host(listening_at: str) -> Any:
         return await handler(request)
 
     return checked
-
-
-def _reason(error: OSError) -> str:
-    """Return the system's own words; asyncio puts a sentence around them."""
-    return (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
 
 
 def _probe(path: str, checks: Mapping[str, Check]) -> Handler:

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
-from kube_policy_scheduler.adapters.http_access import Clients
+from kube_policy_scheduler.adapters.client_certificates import Clients
 
 log = logging.getLogger(__name__)
 

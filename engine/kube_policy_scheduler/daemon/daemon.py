@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
-from kube_policy_scheduler.adapters.http_server import Remark
+from kube_policy_scheduler.adapters.health_checks import Check, Remark
+from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
@@ -64,7 +65,7 @@ from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
-from kube_policy_scheduler.daemon.serving.server import DaemonServer
+from kube_policy_scheduler.daemon.serving.records import Records
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
@@ -88,6 +89,9 @@ LOAD_AFTER_SECONDS = 2.0
 IMPORTED_LATER = ("numpy.ma", "importlib.metadata")
 """Modules that the first bindings do not need: NumPy imports its one with the first `np.unique`, in 50 ms, and the
 version of the scheduler is looked up with the first scrape."""
+SERVE_AFTER_SECONDS = 2.0
+"""For so long the first decisions come before who asks for metrics, if there are any: aiohttp takes 0.1 s to import."""
+SERVE_POLL_SECONDS = 0.02
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""
 IN_FLIGHT_SECONDS = 900.0
@@ -244,7 +248,7 @@ class Daemon:
             loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
-        mode = make_mode(
+        self._mode = mode = make_mode(
             settings,
             scheduler=self._scheduler,
             binder=self._binder,
@@ -252,29 +256,16 @@ class Daemon:
             observer=self.observers,
             problem=lambda: self._lists.problem() or self._check_policies(),
         )
-        self._server = DaemonServer(
+        self._records = Records(
             settings,
             scheduler=self._scheduler,
-            reloader=self._reloader,
-            owners=self._owners.states,
-            transport=self._transport,
             metrics=self.metrics,
-            ready={
-                "sync": self._lists.problem,
-                "policies": self._look_at_policies,
-                "watches": self._look_at_watches,
-                "lease": self._look_at_lease,
-                "loops": self._look_at_loops,
-                "bindings": self._look_at_bindings,
-                "writes": self._look_at_writes,
-            },
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
-            before_scrape=self._census.steps,
             identity=self._identity,
             mode=mode,
-            loops=loops,
         )
+        self._port = HttpPort(settings.http.host, settings.http.port)
         self._rebalancer = Rebalancer(
             self._scheduler,
             settings.rebalancing,
@@ -293,7 +284,7 @@ class Daemon:
         self._canaries = Canaries(
             self.metrics.registry, decide=self._scheduler.algorithm.would_decide, stopwatch=time.perf_counter
         )
-        for observer in (*self._server.observers, self._canaries, self._rebalancer, *mode.observers):
+        for observer in (*self._records.observers, self._canaries, self._rebalancer, *mode.observers):
             self.observers.add(observer)
         self._spans = self._make_spans(version)
         if self._spans is not None and settings.tracing is not None:
@@ -320,6 +311,7 @@ class Daemon:
 
         Raises:
             ServerError: the HTTP address is taken.
+            CertificateError: there is no certificate to serve with; some pods may be bound by then.
         """
         self._api_server.observe(self._observe_request)
         async with contextlib.AsyncExitStack() as stack:
@@ -327,8 +319,47 @@ class Daemon:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
             if self._extenders is not None:
                 stack.push_async_callback(self._extenders.close)
-            await stack.enter_async_context(self._server)
-            announce(self._server.http.url)
+            stack.push_async_callback(self._records.close)
+            await stack.enter_async_context(self._port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    serving = group.create_task(self._serve(stack, announce), name="serving")
+                    try:
+                        return await self._work()
+                    finally:
+                        serving.cancel()
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None
+
+    async def _serve(self, stack: contextlib.AsyncExitStack, announce: Callable[[str], None]) -> None:
+        """Serve the port while the stack lasts, as soon as no pod waits for its first decision, or after a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SERVE_AFTER_SECONDS if self._settings.mode == "scheduler" else 0.0):
+                while self._lists.problem() or self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
+                    await asyncio.sleep(SERVE_POLL_SECONDS)
+        module = await asyncio.to_thread(import_module, "kube_policy_scheduler.daemon.serving.server")
+        certificate = await asyncio.to_thread(module.make_certificate, self._settings.http)
+        from kube_policy_scheduler.daemon.serving.server import DaemonServer
+
+        server = DaemonServer(
+            self._settings,
+            self._records,
+            port=self._port,
+            reloader=self._reloader,
+            owners=self._owners.states,
+            transport=self._transport,
+            certificate=certificate,
+            registry=self.metrics.registry,
+            ready=self._readiness(),
+            before_scrape=self._census.steps,
+            mode=self._mode,
+            loops=self._loops,
+        )
+        await stack.enter_async_context(server)
+        announce(server.url)
+
+    async def _work(self) -> int:
+        async with contextlib.AsyncExitStack() as stack:
             background = self._writers.start(self._loops)
             if self._settings.mode == "scheduler":
                 background.append(self._loops.start("past-usage", self._past_usage.run, restarts=True))
@@ -426,7 +457,7 @@ class Daemon:
         self._scheduler.use_policies(policies)
         self._past_usage.policies_changed()
         self._rebalancer.use_policies(policy_hash)
-        self._server.use_policies(policies.policy_set, hash=policy_hash)
+        self._records.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
 
     def _policy_directory(self) -> PolicyDirectory:
@@ -438,6 +469,17 @@ class Daemon:
         self._writers.reloaded(record)
 
     # --- what others may ask -------------------------------------------------------------------------
+
+    def _readiness(self) -> dict[str, Check]:
+        return {
+            "sync": self._lists.problem,
+            "policies": self._look_at_policies,
+            "watches": self._look_at_watches,
+            "lease": self._look_at_lease,
+            "loops": self._look_at_loops,
+            "bindings": self._look_at_bindings,
+            "writes": self._look_at_writes,
+        }
 
     def _check_policies(self) -> str | None:
         return None if self._reloader.ready else self._reloader.problem()
@@ -527,7 +569,7 @@ class Daemon:
 
     def print_state(self) -> None:
         """Write what the scheduler believes to standard error."""
-        self._server.print_state()
+        self._records.print_state()
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         credentials = self._api_server.credentials.current
@@ -566,8 +608,8 @@ class Daemon:
             kernels=self._accelerator.kernels is not None,
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
-            decision_records=self._server.recorder.tallies(),
-            signals=self._server.signals(),
+            decision_records=self._records.recorder.tallies(),
+            signals=self._records.signals(),
             lease=self._coordinator.lease_state(),
             shard=self._coordinator.shard_state(),
         )

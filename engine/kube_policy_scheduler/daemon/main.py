@@ -9,9 +9,7 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -49,20 +47,13 @@ IMPORTED_MEANWHILE = (
     "kube_policy_scheduler.lang.load",
     "kube_policy_scheduler.builtins.environment",
     "kube_policy_scheduler.policy.policy_set",
-    "urllib.request",
-    "attr",
-    "yarl",
-    "aiohttp",
-    "aiohttp.web",
     "prometheus_client",
     "kube_policy_scheduler.adapters.kube.binding",
     "kube_policy_scheduler.daemon.scheduling.schedule_one",
-    "kube_policy_scheduler.daemon.serving.server",
+    "kube_policy_scheduler.daemon.serving.records",
     "kube_policy_scheduler.daemon.daemon",
 )
 """What the daemon rests on, in pieces of some 20 ms between which answers of the API server are read."""
-_CERTIFICATES = "SSL_CERT_FILE"
-"""Where OpenSSL reads the certificates of the system."""
 TURNS = 12
 """Of the event loop after each piece; a turn reads up to 256 KiB of an answer, and takes 15 µs where nothing came."""
 
@@ -238,8 +229,7 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
             await api_server.asked()
             for module in IMPORTED_MEANWHILE:
-                with no_system_certificates() if module == "aiohttp" else contextlib.nullcontext():
-                    import_module(module)
+                import_module(module)
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
             return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
@@ -247,25 +237,6 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
         return _fail(f"policy-scheduler: {error}")
     finally:
         checker.stop()
-
-
-@contextlib.contextmanager
-def no_system_certificates() -> Iterator[None]:
-    """Keep aiohttp, when it is imported, from reading the certificates of the system for a client that we never use.
-
-    That would take 40 ms. It is done only if nothing else can run meanwhile, so that no connection is without them.
-    """
-    if threading.active_count() > 1:
-        yield
-        return
-    before = os.environ.get(_CERTIFICATES)
-    os.environ[_CERTIFICATES] = os.devnull
-    try:
-        yield
-    finally:
-        del os.environ[_CERTIFICATES]
-        if before is not None:
-            os.environ[_CERTIFICATES] = before
 
 
 async def _decide(
@@ -277,8 +248,8 @@ async def _decide(
     random: Random,
     loops: Loops,
 ) -> int:
-    from kube_policy_scheduler.adapters.http_extender import ExtenderError
-    from kube_policy_scheduler.adapters.http_server import ServerError
+    from kube_policy_scheduler.adapters.extender_error import ExtenderError
+    from kube_policy_scheduler.adapters.http_port import ServerError
     from kube_policy_scheduler.adapters.open_telemetry import TracingUnavailable
     from kube_policy_scheduler.adapters.rotating_file import FileError
     from kube_policy_scheduler.adapters.serving_certificate import CertificateError

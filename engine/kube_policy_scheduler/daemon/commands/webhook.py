@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kube_policy_scheduler.adapters.http_server import ServerError
+from kube_policy_scheduler.adapters.http_port import ServerError
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.loops import Loops

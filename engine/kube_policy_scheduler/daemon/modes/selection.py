@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
-from aiohttp import web
 
-from kube_policy_scheduler.adapters.http_server import Handler
 from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
@@ -18,9 +16,8 @@ from kube_policy_scheduler.daemon.scheduling.context import Binder, SchedulerCon
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.http_server import Handler
     from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
-
-DEFAULT_LIMIT = 100
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -65,10 +62,11 @@ def make_mode(
             return Mode()
         case "shadow":
             from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+            from kube_policy_scheduler.daemon.modes.shadow_routes import shadow_routes
 
             names = settings.shadow.scheduler_names
             report = ShadowReport(metrics.shadow, kept=settings.shadow.kept, clock=time.time, names=names)
-            return Mode({"/debug/shadow": _shown(report)}, observers=(report,), shadow=report)
+            return Mode(shadow_routes(report), observers=(report,), shadow=report)
         case "extender":
             from kube_policy_scheduler.daemon.modes.extender import Extender
             from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
@@ -100,13 +98,3 @@ def knows_clients(settings: Settings) -> bool:
     http = settings.http
     has_authority = http.tls is not None and http.tls.client_ca_file is not None
     return has_authority or http.authentication != "none" or is_loopback(http.host)
-
-
-def _shown(report: ShadowReport) -> Handler:
-    async def show(request: web.Request) -> web.Response:
-        limit = request.query.get("limit", str(DEFAULT_LIMIT))
-        if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
-            return web.Response(status=400, text=f"expected limit to be a number such as 100, got {limit[:40]}\n")
-        return web.json_response({**report.summary(), "last": report.last(int(limit))})
-
-    return show

@@ -11,10 +11,11 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kube_policy_scheduler.adapters.http_extender import ExtenderError, HttpExtender, Observe
+from kube_policy_scheduler.adapters.extender_error import ExtenderError, Observe
 from kube_policy_scheduler.adapters.kube.api_texts import ApiTexts
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import KubeError
@@ -29,6 +30,9 @@ from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.preemption import EvictionRules
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, priority_sort
 from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.http_extender import HttpExtender
 
 logger = logging.getLogger(__name__)
 
@@ -302,6 +306,8 @@ def make_extenders(
     """
     if not settings.extenders:
         return None
+    from kube_policy_scheduler.adapters.http_extender import HttpExtender
+
     cluster.ignored_resources = frozenset(
         resource.name
         for extender in settings.extenders

@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.adapters.http_extender import ExtenderError
+from kube_policy_scheduler.adapters.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation

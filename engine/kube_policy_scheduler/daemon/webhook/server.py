@@ -14,7 +14,9 @@ from functools import partial
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from kube_policy_scheduler.adapters.http_server import Check, HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.health_checks import Check, HealthChecks
+from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLate, WorkerLost
@@ -85,8 +87,7 @@ class Webhook:
             "policy_scheduler_admission_duration_seconds", "Checking one ConfigMap", registry=registry
         )
         self.http = HttpServer(
-            host=host,
-            port=port,
+            port=HttpPort(host, port),
             checks=HealthChecks(
                 live={"ping": lambda: None}, ready={"certificate": ready, "checker": self._not_started}
             ),
