@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -64,6 +65,7 @@ _MAX_STATIC = 512
 """Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
 """Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
+_LABELS, _CONDITIONS = attrgetter("labels"), attrgetter("conditions")
 NOTHING_CHANGED: frozenset[str] = frozenset()
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
@@ -251,17 +253,37 @@ class NodeTable:
     def label(self, key: str) -> LabelColumn:
         """Return the column of one label; all that no node has share one."""
         known = self.known_label(key)
-        return self.coded(("label", known), lambda info: None if known is None else info.labels.get(known))
+        if known is None:
+            return self.coded(("label", None), lambda info: None)
+        return self.coded(
+            ("label", known),
+            lambda info: info.labels.get(known),
+            read_all=lambda: [labels.get(known) for labels in map(_LABELS, self.infos)],
+        )
 
     def condition(self, kind: str) -> LabelColumn:
         """Return the column of one condition's status."""
-        return self.coded(("condition", kind), lambda info: info.conditions.get(kind))
+        return self.coded(
+            ("condition", kind),
+            lambda info: info.conditions.get(kind),
+            read_all=lambda: [statuses.get(kind) for statuses in map(_CONDITIONS, self.infos)],
+        )
 
-    def coded(self, key: Hashable, read: Callable[[NodeInfo], Value | None]) -> CodedColumn[Value]:
-        """Return the result of `read` for each node, dictionary coded; made once per key, then updated."""
+    def coded(
+        self,
+        key: Hashable,
+        read: Callable[[NodeInfo], Value | None],
+        *,
+        read_all: Callable[[], Iterable[Value | None]] | None = None,
+    ) -> CodedColumn[Value]:
+        """Return the result of `read` for each node, dictionary coded; made once per key, then updated.
+
+        read_all: does the same for all nodes, faster.
+        """
         known = self._static.get(key)
         if known is None:
-            known = self._keep(key, read, CodedColumn([read(info) for info in self.infos]))
+            values = map(read, self.infos) if read_all is None else read_all()
+            known = self._keep(key, read, CodedColumn(values))
         return cast("CodedColumn[Value]", known[1])
 
     def valued(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> NDArray[Any]:

@@ -65,19 +65,21 @@ class CodedColumn(Generic[T]):
     __slots__ = ("_codes", "_free", "_uses", "changes", "index", "state", "values")
 
     def __init__(self, values: Iterable[T | None]) -> None:
-        self.values: list[T] = []
+        rows = list(values)
+        self.values: list[T] = [value for value in dict.fromkeys(rows) if value is not None]
         """By code. Codes that no row has any more keep their last value until another takes its place."""
-        self.index: dict[T, int] = {}
+        self.index: dict[T, int] = {value: code for code, value in enumerate(self.values)}
         """Codes by value, of values that some row has."""
         self.changes: Journal[int] = Journal()
         """Codes whose value is new: it was appended, or replaced one that no row had any more."""
         self.state = object()
         """Another object after each change: what is derived from the column is true while it is the same."""
-        self._uses: list[int] = []
+        self.changes.note_many(range(len(self.values)))
+        code_of = self.index.get
+        self._codes = ValueColumn([code_of(value, -1) for value in rows], np.int32)  # type: ignore[arg-type]
+        self._uses: list[int] = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:].tolist()
         """By code: rows that have it."""
         self._free: list[int] = []
-        codes = [-1 if value is None else self._take(value) for value in values]
-        self._codes = ValueColumn(codes, np.int32)
 
     @property
     def codes(self) -> CodeArray:

@@ -40,7 +40,9 @@ class TaintSets(msgspec.Struct, frozen=True, eq=False):
 
 def taint_sets(nodes: NodeTable) -> TaintSets:
     """Return the taints of all nodes, kept until a taint changes."""
-    column = nodes.coded("taints", lambda info: tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints))
+    column = nodes.coded(
+        "taints", lambda info: tuple([TaintKey(t.key, t.value, t.effect) for t in info.taints]) if info.taints else ()
+    )
     return nodes.derive_from(
         column, "taint-sets", lambda: TaintSets(column.codes.astype(np.int64), tuple(column.values))
     )
