@@ -6,6 +6,7 @@ import pytest
 
 from kube_policy_scheduler.daemon.scheduling import schedule_one
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.trial import NODE_WORK
 from tests.simulation.calm import Calm, story
 
 NODES = 12
@@ -13,8 +14,8 @@ NODES = 12
 
 @pytest.fixture
 def decisions(monkeypatch: pytest.MonkeyPatch) -> list[Decision]:
-    """Return all decisions, with few nodes in a turn."""
-    monkeypatch.setattr(schedule_one, "TRIALS_IN_A_TURN", 3)
+    """Return all decisions, with three nodes in a turn."""
+    monkeypatch.setattr(schedule_one, "WORK_IN_A_TURN", 3 * (NODE_WORK + 1))
     made: list[Decision] = []
     decide = Cycle.decide
 

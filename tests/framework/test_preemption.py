@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -23,12 +25,16 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.framework.trial import NODE_WORK
 from kube_policy_scheduler.framework.victims import Budgets, KeptVictims
+from tests.simulation.chaos import policies_of
 
 
-def pod(cluster: Cluster, name: str, *, cpu: str = "1", **spec: Any) -> PodInfo:
+def pod(
+    cluster: Cluster, name: str, *, cpu: str = "1", app: str = "x", labels: Mapping[str, str] | None = None, **spec: Any
+) -> PodInfo:
     body = {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}},
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": app, **(labels or {})}},
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]} | spec,
     }
     return cluster.templates.pod(msgspec.convert(body, objects.Pod))
@@ -44,9 +50,11 @@ def full_cluster(size: int, *, priority: int = 0) -> Cluster:
     return cluster
 
 
-def preempted(cluster: Cluster, *, profile: Profile | None = None, **options: Any) -> Preemption:
+def preempted(
+    cluster: Cluster, *, profile: Profile | None = None, spec: Mapping[str, Any] | None = None, **options: Any
+) -> Preemption:
     chosen = profile or kubernetes_profile()
-    frame = Frame(pod(cluster, "high", priority=10), cluster, 1e9)
+    frame = Frame(pod(cluster, "high", priority=10, **(spec or {})), cluster, 1e9)
     evaluation = evaluate(frame, chosen)
     assert not len(evaluation.feasible)
     return post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, **options)
@@ -204,9 +212,42 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
             assert found.ties == plain.ties
 
 
-@pytest.mark.parametrize("most_trials", [1, 7, 40])
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "x"}},
+}
+ANTI_AFFINITY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "y"}}}
+        ]
+    }
+}
+KUBERNETES = "use kubernetes scores\n"
+SEARCHES: Mapping[str, tuple[dict[str, Any], str]] = {
+    "only resources": ({}, KUBERNETES),
+    "spread": ({"topologySpreadConstraints": [SPREAD]}, KUBERNETES),
+    "anti-affinity": ({"affinity": ANTI_AFFINITY}, KUBERNETES),
+    "some spared": ({}, 'use kubernetes scores\npreempt if pod.priority >= 0 evict where victim.label.app == "x"\n'),
+    "gangs": ({}, "use kubernetes scores\ngang by pod.label.job size 2 within 60s if pod.label.job\n"),
+}
+
+
+@cache
+def profile_of(text: str) -> Profile:
+    return policies_of(text).policy_set.policies[0].profile
+
+
+def searched(cluster: Cluster, kind: str, **options: Any) -> Preemption:
+    spec, policy = SEARCHES[kind]
+    return preempted(cluster, profile=profile_of(policy), spec=spec, **options)
+
+
+@pytest.mark.parametrize("most_work", [1, 40, 400])
 @pytest.mark.parametrize("budget", [None, 0, 1])
-def test_a_search_in_parts_finds_the_same(most_trials: int, budget: int | None) -> None:
+def test_a_search_in_turns_finds_the_same(most_work: int, budget: int | None) -> None:
     cluster, kept = full_cluster(150), KeptVictims()
     if budget is not None:
         body = {
@@ -215,29 +256,83 @@ def test_a_search_in_parts_finds_the_same(most_trials: int, budget: int | None) 
             "status": {"disruptionsAllowed": budget},
         }
         cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
-    plain, parts = preempted(cluster), 1
-    while (found := preempted(cluster, kept=kept, most_trials=most_trials)).is_unfinished:
+    plain, turns = preempted(cluster), 1
+    while (found := preempted(cluster, kept=kept, most_work=most_work)).is_unfinished:
         assert found == Preemption(is_unfinished=True)
-        parts += 1
-        assert parts <= 150
+        turns += 1
+        assert turns <= 151
     assert found == plain
     needed = 150 if budget == 0 else MIN_CANDIDATES  # where no budget allows an eviction, all nodes are searched
-    assert needed // most_trials - 1 <= parts <= needed // most_trials + 1
+    at_once = -(-most_work // (NODE_WORK + 1))
+    assert needed // at_once <= turns <= needed // at_once + 2
 
 
-def test_a_search_of_which_nothing_can_be_kept_is_not_divided() -> None:
+@pytest.mark.parametrize("kind", SEARCHES)
+@settings(max_examples=20)
+@given(st.data())
+def test_whatever_filters_read_a_search_in_turns_finds_the_same(kind: str, data: st.DataObject) -> None:
+    cluster, kept = mixed_cluster(data), KeptVictims()
+    plain = searched(cluster, kind)
+    most_work, turns = data.draw(st.integers(1, 2_000)), 1
+    while (found := searched(cluster, kind, kept=kept, most_work=most_work)).is_unfinished:
+        turns += 1
+        assert turns <= 2 * cluster.nodes.size
+    assert found == plain
+    assert found.ties == plain.ties
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+@settings(max_examples=20)
+@given(st.data())
+def test_after_changes_between_turns_the_victims_are_those_of_now(kind: str, data: st.DataObject) -> None:
+    cluster, kept = mixed_cluster(data), KeptVictims()
+    most_work = data.draw(st.integers(1, 1_000))
+    for turn in range(200):
+        found = searched(cluster, kind, kept=kept, most_work=most_work)
+        if not found.is_unfinished:
+            break
+        if turn < 20 and data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(cluster.nodes.names))
+            for gone in sorted(cluster.pods_on(name))[:1]:
+                cluster.displace(gone)
+            cluster.place(pod(cluster, f"new{turn}", app=data.draw(st.sampled_from("xy")), priority=1), name)
+    plain = searched(cluster, kind, every_node=True)
+    assert (found.nominated_node is None) == (plain.nominated_node is None)
+    if found.nominated_node is not None:
+        now = plain.candidates[found.nominated_node]
+        assert sorted(each.uid for each in found.victims) == sorted(each.uid for each in now.pods)
+
+
+def mixed_cluster(data: st.DataObject) -> Cluster:
+    """Return full nodes in zones, with pods of two workloads and of a gang."""
+    cluster = Cluster()
+    for number in range(data.draw(st.integers(2, 12))):
+        labels = {"zone": data.draw(st.sampled_from("ab"))}
+        metadata = {"name": f"n{number:03}", "labels": labels}
+        body = {"metadata": metadata, "status": {"allocatable": {"cpu": "1", "pods": "9"}}}
+        cluster.set_node(msgspec.convert(body, objects.Node))
+        for place in range(4):
+            labels = {"job": data.draw(st.sampled_from(["one", "two"]))} if data.draw(st.integers(0, 5)) == 0 else {}
+            app, priority = data.draw(st.sampled_from("xy")), data.draw(st.sampled_from([0, 0, 1, 20]))
+            low = pod(cluster, f"low{number}-{place}", cpu="250m", app=app, priority=priority, labels=labels)
+            cluster.place(low, f"n{number:03}")
+    return cluster
+
+
+def test_a_search_without_turns_is_not_divided() -> None:
     cluster = full_cluster(20)
 
-    assert preempted(cluster, most_trials=1) == preempted(cluster)
+    assert preempted(cluster, most_work=1) == preempted(cluster)
 
 
 def test_nodes_that_change_meanwhile_are_searched_again() -> None:
     cluster, kept = full_cluster(10), KeptVictims()
-    assert preempted(cluster, kept=kept, most_trials=6).is_unfinished
+    most_work = 6 * (NODE_WORK + 1)
+    assert preempted(cluster, kept=kept, most_work=most_work).is_unfinished
     cluster.displace("low3")
     cluster.place(pod(cluster, "younger", priority=-1), "n003")
 
-    found = preempted(cluster, kept=kept, most_trials=6)
+    found = preempted(cluster, kept=kept, most_work=most_work)
 
     assert found == preempted(cluster)
     assert found.nominated_node == "n003"

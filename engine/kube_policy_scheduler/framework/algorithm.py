@@ -151,7 +151,7 @@ class ScheduleAlgorithm(ABC):
         *,
         preempts: bool = True,
         memo: RefusalMemo | None = None,
-        most_trials: int | None = None,
+        most_work: int | None = None,
     ) -> Decision:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes.
 
@@ -159,7 +159,7 @@ class ScheduleAlgorithm(ABC):
             queued: the pod.
             preempts: whether it is looked for pods to evict.
             memo: where refusals are remembered, for callers that try placements out.
-            most_trials: see `Cycle.decide`; for callers that go on with an unfinished decision.
+            most_work: see `Cycle.decide`; for callers that go on with an unfinished decision.
         """
         pod, memo = queued.pod, memo if memo is not None else self._refused
         profile = self._profile_for(queued)
@@ -172,7 +172,7 @@ class ScheduleAlgorithm(ABC):
         in_run = self._decide_in_run(queued, profile) if queued.groups and not is_tried_out else None
         if in_run is not None:
             return in_run
-        decision = self._decide(queued, profile, preempts=preempts, most_trials=most_trials)
+        decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
         if not decision.is_unfinished:
             memo.note(decision, profile, self._events.changes, preempts=preempts)
         return decision
@@ -208,19 +208,15 @@ class ScheduleAlgorithm(ABC):
         """Return what decides pods like this one while only they are placed; None: they must be decided one by one."""
         return self.cycle.begin_run(frame, profile)
 
-    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
-        return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_trials=most_trials)
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_work: int | None) -> Decision:
+        return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_work=most_work)
 
-    def decide_allowed(
-        self, queued: QueuedPod, verdict: ExtenderVerdict, *, most_trials: int | None = None
-    ) -> Decision:
+    def decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict, *, most_work: int | None = None) -> Decision:
         """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered."""
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(queued.pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        return self.cycle.decide(
-            self.frame(queued), self._on_own_nodes(profile), most_trials=most_trials, verdict=verdict
-        )
+        return self.cycle.decide(self.frame(queued), self._on_own_nodes(profile), most_work=most_work, verdict=verdict)
 
     def best_nodes(self, queued: QueuedPod, *, most: int, without: Container[str] = ()) -> list[str]:
         """Return the feasible nodes with the highest scores, the best first; the nominated one alone if it is feasible.

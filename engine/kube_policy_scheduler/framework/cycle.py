@@ -124,7 +124,7 @@ class Cycle:
         profile: Profile,
         *,
         preempts: bool = True,
-        most_trials: int | None = None,
+        most_work: int | None = None,
         verdict: ExtenderVerdict | None = None,
     ) -> Decision:
         """Decide a pod: return its node, or the reasons why no node is feasible.
@@ -133,8 +133,8 @@ class Cycle:
             frame: of the pod.
             profile: the plugins.
             preempts: whether to search for victims, if the profile preempts.
-            most_trials: nodes on which to look for victims at most, before the decision is given up as unfinished; the
-                next one goes on from there. None: any number.
+            most_work: of the search for victims (see `trial.NODE_WORK`), before the decision is given up as unfinished;
+                the next one goes on from there. None: any.
             verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
         """
         total = frame.cluster.nodes.size
@@ -144,14 +144,14 @@ class Cycle:
         ok = _passes(frame, profile, cache)
         if verdict is not None:
             decision = self._decide_allowed(
-                frame, profile, cache, ok, verdict, preempts=preempts and profile.preempts, most_trials=most_trials
+                frame, profile, cache, ok, verdict, preempts=preempts and profile.preempts, most_work=most_work
             )
             return msgspec.structs.replace(decision, verdict=verdict)
         feasible = None if ok is cache.ok else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
             return self._no_fit(
-                frame, profile, cache=cache, preempts=preempts and profile.preempts, most_trials=most_trials
+                frame, profile, cache=cache, preempts=preempts and profile.preempts, most_work=most_work
             )
         nodes = frame.cluster.nodes
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
@@ -188,7 +188,7 @@ class Cycle:
         verdict: ExtenderVerdict,
         *,
         preempts: bool,
-        most_trials: int | None,
+        most_work: int | None,
     ) -> Decision:
         """Decide a pod among the nodes that extenders allowed; `ok`, `bool[nodes]`, are those that pass the filters."""
         nodes = frame.cluster.nodes
@@ -196,9 +196,7 @@ class Cycle:
         if not len(feasible):
             if (ok & ~verdict.asked(nodes)).any():
                 return Decision(frame.pod, None, total=nodes.size, asks_again=True)
-            return self._no_fit(
-                frame, profile, cache=cache, preempts=preempts, most_trials=most_trials, verdict=verdict
-            )
+            return self._no_fit(frame, profile, cache=cache, preempts=preempts, most_work=most_work, verdict=verdict)
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         row, score, ties = int(feasible[0]), None, 1
         if nominated is not None and nominated in feasible:
@@ -348,7 +346,7 @@ class Cycle:
         *,
         cache: TemplateCache,
         preempts: bool,
-        most_trials: int | None,
+        most_work: int | None,
         verdict: ExtenderVerdict | None = None,
     ) -> Decision:
         standing = self._refusals.of(frame, profile, cache) if verdict is None else None
@@ -389,7 +387,7 @@ class Cycle:
                 seed=self._seed,
                 kept=self._victims,
                 standing=standing,
-                most_trials=most_trials,
+                most_work=most_work,
             )
         after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(

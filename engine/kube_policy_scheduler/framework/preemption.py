@@ -86,15 +86,15 @@ def post_filter(
     every_node: bool = False,
     kept: KeptVictims | None = None,
     standing: StandingRefusals | None = None,
-    most_trials: int | None = None,
+    most_work: int | None = None,
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
     If a policy contributes to the refusal, the message omits what was not searched.
 
     `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
-    earlier pods found, and `standing` has the refusals that the diagnosis is of. After `most_trials` on nodes of which
-    nothing is kept the search ends unfinished, if what it found is kept.
+    earlier pods found, and `standing` has the refusals that the diagnosis is of. After `most_work` (see
+    `trial.NODE_WORK`) the search ends unfinished; the next one for this pod goes on from there.
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
@@ -110,7 +110,7 @@ def post_filter(
         every_node=every_node,
         kept=kept,
         standing=standing,
-        most_trials=most_trials,
+        most_work=most_work,
     )
     if found.is_unfinished:
         return found
@@ -161,7 +161,7 @@ def preempt(
     every_node: bool = False,
     kept: KeptVictims | None = None,
     standing: StandingRefusals | None = None,
-    most_trials: int | None = None,
+    most_work: int | None = None,
 ) -> Preemption:
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
     rule = profile.preemption
@@ -173,6 +173,9 @@ def preempt(
         why_not = Counter({NO_VICTIMS: len(potential)})
         return Preemption(message=_nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size))
     spares = _all_spared(frame, profile)
+    key = frame.pod.uid, frame.template, profile
+    has_turns = most_work is not None
+    search = kept.search(frame.cluster.nodes, key, has_turns=has_turns) if kept is not None else None
     trial = Trial(
         frame,
         _active(frame, profile, prepared),
@@ -181,19 +184,24 @@ def preempt(
         spares=spares,
         kept=kept,
         gangs=whole_gangs(frame, profile, spares),
+        search=search,
+        most_work=most_work if search is not None else None,
     )
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
-    if standing is None or spares is not None:
+    if standing is None:
         hopeless, why_not = trial.hopeless()
         hopeful = potential[~hopeless]
     else:
         hopeful, why_not = standing.hopeful, standing.why_not()
     start = int(hopeful.searchsorted(potential[_offset(frame.pod, seed, size)])) if size else 0
-    most_trials = trial.bounded(most_trials)
-    found = _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough, most_trials=most_trials)
+    found = _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough)
     if found is None:
+        assert search is not None
+        search.pause()
         return Preemption(is_unfinished=True)
+    if kept is not None:
+        kept.end_search(key)
     candidates, why_not = found
     if candidates is None:
         return Preemption(message=_nobody(why_not, possible=size, nodes=frame.cluster.nodes.size))
@@ -334,18 +342,11 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
 
 
 def _search(
-    trial: Trial,
-    hopeful: IntArray,
-    why_not: Counter[str],
-    *,
-    now: float,
-    start: int,
-    enough: int,
-    most_trials: int | None,
+    trial: Trial, hopeful: IntArray, why_not: Counter[str], *, now: float, start: int, enough: int
 ) -> tuple[Candidates | None, Counter[str]] | None:
     """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
 
-    None: the search ended at the limit.
+    None: the search ended at its limit.
 
     Args:
         trial: on the nodes.
@@ -354,68 +355,62 @@ def _search(
         now: Unix seconds.
         start: the position among the hopeful rows where the search starts.
         enough: candidates.
-        most_trials: on nodes of which nothing is known yet; None: any number.
     """
-    # the first of these are all checked
-    first = hopeful[start : start + enough]
-    if (more := min(enough - len(first), start)) > 0:
-        first = np.concatenate((first, hopeful[:more]))
-    found: dict[int, Victims] = {}
-    refused: set[int] = set()
-    unknown = trial.open(first)
-    _try(trial, unknown[:most_trials], found, refused, why_not)
-    if most_trials is not None and len(unknown) > most_trials:
-        return None
-    checked = first[~np.isin(first, list(refused))] if refused else first
-    if len(first) == len(hopeful) or len(checked) == len(first):
-        candidates = trial.candidates(checked, found) if len(checked) else None
-        if candidates is not None and (len(first) == len(hopeful) or candidates.any_harmless):
-            return candidates, why_not
-    # a few at a time until there are enough, one of them without a violated budget
-    order = np.concatenate((hopeful[start:], hopeful[:start]))
-    ordered: dict[int, Victims] = {}
-    harmless = 0
-    unknown = trial.open(order[enough:])
-    last = int(unknown[most_trials]) if most_trials is not None and len(unknown) > most_trials else None
-    for begin in range(0, len(order), _AT_ONCE):
-        some = order[begin : begin + _AT_ONCE]
-        ends = last is not None and bool((some == last).any())
-        if ends:
-            some = some[: int((some == last).argmax())]
-        new = [row for row in some.tolist() if row not in found and row not in refused]
-        _try(trial, np.array(new, np.int64), found, refused, why_not)
-        for row in some.tolist():
-            victims = found.get(row)
-            if victims is None or (harmless and len(ordered) >= enough):
-                continue
-            ordered[row] = victims
-            harmless += not victims.violations
-        if harmless and len(ordered) >= enough:
-            break
-        if ends:
+    while True:
+        checked = _tried(trial, hopeful, start=start, enough=enough)
+        if checked is None:
             return None
-    if not ordered:
-        return None, why_not
-    names = [trial.name_at(row) for row in ordered]
-    victims_of = list(ordered.values())
-    best = _best(victims_of, now)
+        rows = checked[trial.with_victims(checked)]
+        if not len(rows):
+            return None, why_not + trial.reasons(checked)
+        candidates = trial.candidates(rows) or _compared(trial, rows.tolist(), now)
+        if trial.confirms(*candidates.first()):
+            return candidates, why_not
+        if trial.is_over:
+            return None
+
+
+def _tried(trial: Trial, hopeful: IntArray, *, start: int, enough: int) -> IntArray | None:
+    """Try rows in order until there are enough candidates, one of them without a violated budget.
+
+    Return the rows that this takes: all of them, if that is never so. None: the trials ended at their limit.
+    """
+    # the first of these are all needed
+    order = hopeful[start : start + enough]
+    if (more := min(enough - len(order), start)) > 0:
+        order = np.concatenate((order, hopeful[:more]))
+    begin, end, candidates, is_harmless = 0, len(order), 0, False
+    while begin < end:
+        rows = order[begin:end]
+        if not trial.try_all(rows):
+            return None
+        here = trial.with_victims(rows)
+        numbers = candidates + np.cumsum(here)
+        safe = is_harmless | np.logical_or.accumulate(here & trial.harmless(rows))
+        done = (safe & (numbers >= enough)).nonzero()[0]
+        if len(done):
+            return order[: begin + done.item(0) + 1]
+        if not begin:
+            order = np.concatenate((hopeful[start:], hopeful[:start]))
+        # then a few at a time, and between them those that are known
+        begin, candidates, is_harmless = end, int(numbers[-1]), bool(safe[-1])
+        unknown = trial.open(order[begin:]).nonzero()[0]
+        end = begin + unknown.item(_AT_ONCE) if len(unknown) > _AT_ONCE else len(order)
+    return order
+
+
+def _compared(trial: Trial, rows: Sequence[int], now: float) -> Candidates:
+    """Return rows as candidates that are not kept as columns."""
+    names, victims = [trial.name_at(row) for row in rows], [trial.victims(row) for row in rows]
+    best = _best(victims, now)
     by_name = min((names[place], number) for number, place in enumerate(best.tolist()))[1]
-    return Candidates(names, np.arange(len(names)), victims_of, best, first=by_name), why_not
+    return Candidates(names, np.arange(len(names)), victims, best, first=by_name)
 
 
 def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
     """Return the node with the best victims, of several the first by name. now: Unix seconds."""
     names = sorted(victims_on)
     return names[int(_best([victims_on[name] for name in names], now)[0])]
-
-
-def _try(trial: Trial, rows: IntArray, found: dict[int, Victims], refused: set[int], why_not: Counter[str]) -> None:
-    for row, result in zip(rows.tolist(), trial.try_all(rows), strict=True):
-        if isinstance(result, Victims):
-            found[row] = result
-        else:
-            refused.add(row)
-            why_not.update(result.reasons)
 
 
 def _best(victims: list[Victims], now: float) -> IntArray:

@@ -19,7 +19,13 @@ from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
+from kube_policy_scheduler.framework.nominations import (
+    REFUSED,
+    Active,
+    first_status,
+    nominated_for,
+    verdict_with_nominated,
+)
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
@@ -29,13 +35,19 @@ from kube_policy_scheduler.framework.victims import (
     Candidates,
     FoundVictims,
     KeptVictims,
+    Search,
     Victims,
     WholeGangs,
     by_importance,
 )
 
+NODE_WORK, VERDICT_WORK = 4, 64
+"""What a trial on a node costs besides its pods, and what it costs to ask the filters once: in pods that come back by
+arithmetic, 2 µs each."""
 MOST_DISPLACED_ELSEWHERE = 4096
 """Members of gangs on other nodes that one search takes away at most, about 0.1 s; then they count as still there."""
+_LOOKED_AT_TOGETHER = 256
+"""Nodes whose free resources are read at once."""
 LEFT_OUT = ""
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
@@ -53,6 +65,8 @@ class Trial:
         spares: Callable[[Frame, PodInfo], bool] | None = None,
         kept: KeptVictims | None = None,
         gangs: WholeGangs | None = None,
+        search: Search | None = None,
+        most_work: int | None = None,
     ) -> None:
         """Prepare trials on `rows`, ascending.
 
@@ -64,9 +78,11 @@ class Trial:
             spares: tells which pods must stay at any priority.
             kept: what earlier trials found.
             gangs: pods that are evicted together; None: there are none.
+            search: what earlier turns of this search found; None: it has one turn.
+            most_work: after which trials end, see `NODE_WORK`; None: any.
         """
         self._gangs, self._displaced_elsewhere = gangs, 0
-        self._spared = _Spared(frame, rows, spares) if spares is not None else None
+        self._spared = _Spared(frame, spares) if spares is not None else None
         self._frame = frame
         self._active = active
         self._budgets = budgets
@@ -77,10 +93,20 @@ class Trial:
         """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._room = self._make_room()
+        self._work, self._most_work = 0, most_work
+        self._search = search if search is not None else Search(frame.cluster.nodes)
+        if self._nominated:
+            self._search.forget(np.array(list(self._nominated), np.int64))  # other pods may be nominated by now
+        self._now: set[int] = set()
+        """Rows that were tried in this turn."""
         self._kept: FoundVictims | None = None
+        """What holds for other pods too."""
         if kept is not None and spares is None and self._room is not None:
             kind = (self._room.wanted, gangs.gangs_of if gangs is not None else None)
             self._kept = kept.of(frame.cluster, kind, frame.pod.priority)
+        self._columns = self._kept
+        if self._kept is None and search is not None:
+            self._columns = search.columns()
 
     def name_at(self, row: int) -> str:
         """Return the name of a node."""
@@ -91,70 +117,124 @@ class Trial:
         diagnosis = without_victims(
             self._frame.at(self._rows),
             self._active,
-            spared=self._spared,
             room=self._room,
             nominated=self._nominated if self._room is None else (),
         )
         return diagnosis.first >= 0, diagnosis.counts()
 
-    def try_all(self, rows: IntArray) -> list[Victims | Status]:
-        """Return the victims on each of the nodes, or the refusal that remains there without all of them.
+    @property
+    def is_over(self) -> bool:
+        """Return whether the trials took all the work that they may take."""
+        return self._most_work is not None and self._work >= self._most_work
 
-        If only resources matter, call it only for rows that `hopeless` left open.
+    def try_all(self, rows: IntArray) -> bool:
+        """Find the victims on each of the nodes, or the refusal that remains there without all of them.
+
+        Return whether that is known of all of them, see `is_over`. If only resources matter, call it only for rows that
+        `hopeless` left open.
         """
-        if self._room is not None and len(rows):
-            self._room.look_at(rows)
-        kept, result, unknown = self._kept, list[Victims | Status](), list[int]()
+        rows = rows[self.open(rows)]
+        unknown: list[int] = []
         found: list[Victims] = []
+        count = 0
         for row in rows.tolist():
-            may_be_known = row not in self._nominated
-            known = kept.get(row) if kept is not None and may_be_known else None
-            if known is not None:
-                result.append(known)
-                continue
+            if self.is_over:
+                break
+            if self._room is not None and not count % _LOOKED_AT_TOGETHER:
+                self._room.look_at(rows[count : count + _LOOKED_AT_TOGETHER], self._spared)
+            count += 1
+            before = self._work
             tried = self._try(row)
-            if isinstance(tried, Victims) and not tried.has_gangs and may_be_known:  # gangs change with other nodes
+            self._now.add(row)
+            is_kept = row not in self._nominated
+            if not is_kept:
+                self._work = before  # each turn tries it again, so that others would never have theirs
+            by_columns = self._columns is not None and is_kept
+            if by_columns and isinstance(tried, Victims) and not (self._kept is not None and tried.has_gangs):
                 unknown.append(row)
                 found.append(tried)
-            result.append(tried)
-        if kept is not None and found:
-            kept.set_many(unknown, found, protected=[row in self._protected for row in unknown])
-        return result
+            else:
+                self._search.set(row, tried)
+        if self._columns is not None and found:
+            for row, victims in self._columns.set_many(
+                unknown, found, protected=[row in self._protected for row in unknown]
+            ):
+                self._search.set(row, victims)
+        return count == len(rows)
 
-    def candidates(self, rows: IntArray, found: Mapping[int, Victims]) -> Candidates | None:
-        """Return nodes as candidates; None if not all of them are kept as columns.
+    def open(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`: of which nothing is known yet."""
+        known = self._search.has[rows]
+        if self._columns is not None:
+            in_columns = self._columns.known[rows]
+            if self._nominated:
+                in_columns &= ~np.isin(rows, list(self._nominated))
+            known |= in_columns
+        return ~known
 
-        found: by row, what was tried for this pod.
-        """
-        if self._kept is None:
+    def with_victims(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`, of rows that were tried: where there are victims."""
+        return ~self._search.is_refused[rows]
+
+    def harmless(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`, of rows with victims: where no budget is violated."""
+        columns, search = self._columns, self._search
+        found: BoolArray = np.zeros(len(rows), np.bool_) if columns is None else columns.violations[rows] == 0
+        for place in (search.has[rows] & ~search.is_refused[rows]).nonzero()[0].tolist():
+            found[place] = not self._search.victims[rows.item(place)].violations
+        return found
+
+    def victims(self, row: int) -> Victims:
+        """Return the victims on a row that has some."""
+        known = self._search.victims.get(row)
+        if known is None and self._columns is not None:
+            known = self._columns.get(row)
+        assert known is not None
+        return known
+
+    def reasons(self, rows: IntArray) -> Counter[str]:
+        """Return how many of the rows that were tried are refused for each reason."""
+        found: Counter[str] = Counter()
+        for row in rows[self._search.is_refused[rows]].tolist():
+            found.update(self._search.refused[row].reasons)
+        return found
+
+    def candidates(self, rows: IntArray) -> Candidates | None:
+        """Return nodes with victims as candidates; None if not all of them are kept as columns."""
+        if self._columns is None:
             return None
-        others = {place: found[row] for row in self._nominated for place in np.flatnonzero(rows == row).tolist()}
-        return self._kept.candidates(self._frame.cluster.nodes, rows, self._frame.now, others)
+        places = self._search.has[rows].nonzero()[0].tolist()
+        others = {place: self._search.victims[rows.item(place)] for place in places}
+        return self._columns.candidates(self._frame.cluster.nodes, rows, self._frame.now, others)
 
-    def bounded(self, most_trials: int | None) -> int | None:
-        """Return after how many trials to end a search so that the next one gets further; None: nothing is kept.
+    def confirms(self, name: str, victims: Victims) -> bool:
+        """Return whether the victims on a node are still the same; if not, what they are now is found.
 
-        What is found on the nodes of nominated pods is never kept.
+        An earlier turn may have found them, and since then something changed elsewhere that a filter reads.
         """
-        if most_trials is None or self._kept is None:
-            return None
-        return most_trials + len(self._nominated)
+        row = self._frame.cluster.nodes.rows[name]
+        if row in self._now or (self._kept is not None and not victims.has_gangs):
+            return True
+        self.forget(np.array([row]))
+        if not self.try_all(np.array([row])):
+            return False
+        if self._search.is_refused.item(row):
+            return False
+        now = self.victims(row)
+        return now.violations == victims.violations and [p.uid for p in now.pods] == [p.uid for p in victims.pods]
 
-    def open(self, rows: IntArray) -> IntArray:
-        """Return those of the rows of which nothing is known yet."""
-        if self._kept is None:
-            return rows
-        known = self._kept.known[rows]
-        if self._nominated:
-            known &= ~np.isin(rows, list(self._nominated))
-        return rows[~known]
+    def forget(self, rows: IntArray) -> None:
+        """Forget what this search found on rows."""
+        self._search.forget(rows)
 
     def _try(self, row: int) -> Victims | Status:
         name, cluster, pod = self.name_at(row), self._frame.cluster, self._frame.pod
         priority = pod.template.priority
         pool = [other for other in cluster.pods_on(name).values() if other.template.priority < priority]
         if self._spared is not None:
-            pool = [other for other in pool if other.uid not in self._spared.uids]
+            stay = {other.uid for other in self._spared.on(row)}
+            pool = [other for other in pool if other.uid not in stay]
+        self._work += NODE_WORK + len(pool)
         if not pool:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
         if self._gangs is not None:
@@ -167,6 +247,8 @@ class Trial:
             self._protected.add(row)
             violating, others = self._budgets.split(ranked)
         if self._room is not None:
+            if self._spared is not None and (refused := self._room.refusal(row, self._spared)) is not None:
+                return refused
             chosen = self._room.spare(row, violating, others)
         else:
             tried = self._rehearse(row, name, violating, others)
@@ -213,6 +295,7 @@ class Trial:
             ),
         )
         gone: list[tuple[PodInfo, ...]] = []
+        self._work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
             leaving = [(unit, self._leaving(unit, name)) for unit in ordered]
             for _, there in leaving:
@@ -257,6 +340,7 @@ class Trial:
     ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
         """Return which pods of both groups cannot stay, or the refusal if the pod does not fit without all of them."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
+        self._work += VERDICT_WORK * (1 + len(violating) + len(others))
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         with cluster.dry_run():
             for pod in (*violating, *others):
@@ -288,14 +372,13 @@ class Trial:
     def _make_room(self) -> _Room | None:
         if len(self._moving) != 1 or not isinstance(self._moving[0][0], NodeResourcesFit):
             return None
-        return _Room(self._frame, self._moving[0][1], self._nominated, self._spared)
+        return _Room(self._frame, self._moving[0][1], self._nominated)
 
 
 def without_victims(
     frame: Frame,
     active: Active,
     *,
-    spared: _Spared | None = None,
     room: _Room | None = None,
     nominated: Collection[int] = (),
     left_out: BoolArray | None = None,
@@ -307,15 +390,12 @@ def without_victims(
     Args:
         frame: of the pod; its rows are ascending.
         active: the filters.
-        spared: the pods on these rows that must stay.
         room: what is free without victims; None: without regard to nominated pods.
         nominated: rows with nominated pods, about which no filter is asked.
         left_out: `bool[rows]`, rows that are not looked at.
     """
     cluster, rows = frame.cluster, frame.rows
     none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size, rows) == 0
-    if spared is not None:
-        none |= spared.everybody
     builder = DiagnosisBuilder(frame.size)
     if left_out is not None:
         builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, LEFT_OUT, left_out)])
@@ -323,7 +403,7 @@ def without_victims(
     asked = ~np.isin(frame.index(), list(nominated)) if nominated else None
     for plugin, state in active:
         if isinstance(plugin, NodeResourcesFit):
-            free = room or _Room(frame, state, {}, spared)
+            free = room or _Room(frame, state, {})
             builder.add(plugin.name, _only(free.shortages(rows), asked))
         elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
             builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
@@ -333,20 +413,21 @@ def without_victims(
 
 
 class _Spared:
-    """Pods of lower priority on some rows that a policy protects from preemption."""
+    """Pods of lower priority that a policy protects from preemption."""
 
-    def __init__(self, frame: Frame, rows: IntArray, spares: Callable[[Frame, PodInfo], bool]) -> None:
-        cluster, priority = frame.cluster, frame.pod.priority
-        self.by_row: dict[int, list[PodInfo]] = {}
-        self.everybody = np.zeros(len(rows), np.bool_)
-        """`bool[rows]`: no pod there may be evicted."""
-        for position, row in enumerate(rows.tolist()):
-            lower = [pod for pod in cluster.pods_on(cluster.nodes.infos[row].name).values() if pod.priority < priority]
-            kept = [pod for pod in lower if spares(frame, pod)]
-            if kept:
-                self.by_row[row] = kept
-                self.everybody[position] = len(kept) == len(lower)
-        self.uids = {pod.uid for kept in self.by_row.values() for pod in kept}
+    def __init__(self, frame: Frame, spares: Callable[[Frame, PodInfo], bool]) -> None:
+        self._frame, self._spares = frame, spares
+        self._by_row: dict[int, list[PodInfo]] = {}
+
+    def on(self, row: int) -> list[PodInfo]:
+        """Return those on a row."""
+        found = self._by_row.get(row)
+        if found is None:
+            frame, spares = self._frame, self._spares
+            cluster, priority = frame.cluster, frame.pod.priority
+            there = cluster.pods_on(cluster.nodes.infos[row].name).values()
+            found = self._by_row[row] = [pod for pod in there if pod.priority < priority and spares(frame, pod)]
+        return found
 
 
 class _Room:
@@ -355,22 +436,20 @@ class _Room:
     With nominated pods the first pass, with them, is the stricter one, so it alone is computed.
     """
 
-    def __init__(
-        self, frame: Frame, wanted: Wanted, nominated: Mapping[int, list[PodInfo]], spared: _Spared | None
-    ) -> None:
+    def __init__(self, frame: Frame, wanted: Wanted, nominated: Mapping[int, list[PodInfo]]) -> None:
         self.wanted = wanted
         self._cluster, self._priority = frame.cluster, frame.pod.priority
         self._names = (*(name for name, _ in wanted.amounts), "pods")
-        self._staying = [*nominated.items(), *(spared.by_row.items() if spared is not None else ())]
+        self._staying = list(nominated.items())
         """Pods that count as if they were on a row at this priority."""
         self._free: dict[int, Sequence[int]] = {}
         """By row: what is free of what is requested with the pod on the node, last for how many pods."""
         self._requested: dict[int, tuple[PodRequests, tuple[int, ...]]] = {}
         """By identity of what pods request: itself, and how much of the same, last one pod."""
 
-    def shortages(self, rows: Rows) -> list[Refusal]:
-        """Return what is insufficient for the pod even so, `[rows]`."""
-        held = self._held(rows)
+    def shortages(self, rows: Rows, spared: _Spared | None = None) -> list[Refusal]:
+        """Return what is insufficient for the pod even so, `[rows]`; spared: who stays besides."""
+        held = self._held(rows, spared)
         return shortages(
             self.wanted,
             allocatable=lambda name: self._cluster.nodes.allocatable(name)[rows],
@@ -378,10 +457,16 @@ class _Room:
             pod_count=held["pods"],
         )
 
-    def look_at(self, rows: IntArray) -> None:
-        """Remember what is free on rows."""
+    def refusal(self, row: int, spared: _Spared) -> Status | None:
+        """Return why the pod does not fit on a row beside those that are spared; None: it does."""
+        if min(self._free[row]) >= 0:
+            return None
+        return first_status(NodeResourcesFit.name, self.shortages(np.array([row]), spared))
+
+    def look_at(self, rows: IntArray, spared: _Spared | None) -> None:
+        """Remember what is free on rows; spared: who stays."""
         rows = np.sort(rows)
-        nodes, held = self._cluster.nodes, self._held(rows)
+        nodes, held = self._cluster.nodes, self._held(rows, spared)
         amounts = [*(amount for _, amount in self.wanted.amounts), 1]
         columns = [
             (nodes.allocatable(name)[rows] - held[name] - amount).tolist()
@@ -389,11 +474,14 @@ class _Room:
         ]
         self._free.update(zip(rows.tolist(), zip(*columns, strict=True), strict=True))
 
-    def _held(self, rows: Rows) -> dict[str, IntArray]:
+    def _held(self, rows: Rows, spared: _Spared | None) -> dict[str, IntArray]:
         """Return `int64[rows]` by resource: what pods hold that stay. The rows are ascending."""
         cluster = self._cluster
         found = {name: cluster.held_from(self._priority, name, rows) for name in self._names}
-        for row, others in self._staying:
+        staying = self._staying
+        if spared is not None and not isinstance(rows, slice):
+            staying = [*staying, *((row, others) for row in rows.tolist() if (others := spared.on(row)))]
+        for row, others in staying:
             position = row if isinstance(rows, slice) else int(np.searchsorted(rows, row))
             if not isinstance(rows, slice) and (position == len(rows) or rows[position] != row):
                 continue
@@ -408,8 +496,6 @@ class _Room:
         self, row: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot."""
-        if row not in self._free:
-            self.look_at(np.array([row]))
         free, known = self._free[row], self._requested
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):

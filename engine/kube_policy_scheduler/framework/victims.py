@@ -26,6 +26,7 @@ from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.status import Status
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
@@ -33,6 +34,8 @@ _MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
 """Limits of the cached victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
 _MOST_ROWS = 1_000_000
 """Of the columns of all kinds together; 50 bytes each."""
+_MOST_SEARCHES = 8
+"""Searches under way that are kept: 60 bytes for each node and search."""
 _MOST_NAMESPACES = 1024
 """Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
 
@@ -259,15 +262,23 @@ class FoundVictims:
         found: Victims | None = self._victims[row]
         return found
 
-    def set_many(self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]) -> None:
-        """Keep what was found on rows; sums of priorities that a column cannot hold are not kept.
+    @property
+    def violations(self) -> IntArray:
+        """Return `int64[nodes]`: violated budgets, of known rows."""
+        return self._ranks[0]
+
+    def set_many(
+        self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]
+    ) -> list[tuple[int, Victims]]:
+        """Keep what was found on rows; return what is not kept, because a column cannot hold a sum of priorities.
 
         protected: of which rows a budget had a say.
         """
         ranks = [victims.rank for victims in found]
         kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
+        left = [(rows[place], found[place]) for place, rank in enumerate(ranks) if not _fits_columns(rank)]
         if not kept:
-            return
+            return left
         self._settle()
         on = np.array([rows[place] for place in kept], np.int64)
         self.count += len(kept) - int(np.count_nonzero(self.known[on]))
@@ -279,6 +290,7 @@ class FoundVictims:
             part[on] = values
         starts = [found[place].pods[0].started for place in kept]
         self._started[on] = [math.nan if each is None else each for each in starts]
+        return left
 
     def forget(self, rows: IntArray) -> None:
         """Forget what was found on rows."""
@@ -424,6 +436,63 @@ class Candidates(Mapping[str, Victims]):
         return self._names[self._rows.item(place)], found
 
 
+class Search:
+    """What one pod's search found on nodes so far, but for what `KeptVictims` has for all pods that are alike."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        """nodes: all of them."""
+        self.victims: dict[int, Victims] = {}
+        """By row, of rows that are in no column."""
+        self.refused: dict[int, Status] = {}
+        """By row: why it remains refused without all victims."""
+        self.has: BoolArray = np.zeros(nodes.size, np.bool_)
+        """`bool[nodes]`: the rows of these."""
+        self.is_refused: BoolArray = np.zeros(nodes.size, np.bool_)
+        """`bool[nodes]`"""
+        self._columns: FoundVictims | None = None
+        """The others, where nothing is kept for other pods."""
+        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
+
+    def columns(self) -> FoundVictims:
+        """Return the victims that are kept as columns."""
+        if self._columns is None:
+            self._columns = FoundVictims(len(self.has))
+        return self._columns
+
+    def set(self, row: int, found: Victims | Status) -> None:
+        """Keep what was found on a row."""
+        self.has[row] = True
+        if isinstance(found, Victims):
+            self.victims[row] = found
+        else:
+            self.refused[row] = found
+            self.is_refused[row] = True
+
+    def forget(self, rows: IntArray) -> None:
+        """Forget what was found on rows."""
+        for row in rows[self.has[rows]].tolist():
+            self.victims.pop(row, None)
+            self.refused.pop(row, None)
+        self.has[rows] = self.is_refused[rows] = False
+        if self._columns is not None:
+            self._columns.forget(rows)
+
+    def pause(self) -> None:
+        """Pass over the changes of this turn: those of dry runs, which were undone."""
+        self._changes.take()
+
+    def refresh(self, nodes: NodeTable) -> bool:
+        """Forget what was found on rows that changed since `pause`; return whether the rest still stands."""
+        if self._changes.nodes is not nodes or len(self.has) != nodes.size:
+            return False
+        rows = self._changes.take()
+        if rows is None or isinstance(rows, slice):
+            return False
+        if rows:
+            self.forget(np.array(rows, np.int64))
+        return True
+
+
 class KeptVictims:
     """What preemption found on nodes where only resources matter, kept until a pod of the node changes.
 
@@ -431,9 +500,33 @@ class KeptVictims:
     """
 
     def __init__(self) -> None:
+        self._searches: dict[Hashable, Search] = {}
+        """Those that go on in another turn, by pod and rules."""
         self._found: dict[Hashable, tuple[ChangedRows, _Selectors, FoundVictims]] = {}
         self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
         """Of which store of objects, and what they are."""
+
+    def search(self, nodes: NodeTable, key: Hashable, *, has_turns: bool) -> Search | None:
+        """Return what earlier turns of a search found, to be added to; None: it has no turns.
+
+        Args:
+            nodes: all of them.
+            key: of the pod and its rules.
+            has_turns: whether the search may go on in another turn.
+        """
+        known = self._searches.pop(key, None)
+        if known is None or not known.refresh(nodes):
+            if not has_turns:
+                return None
+            known = Search(nodes)
+        while len(self._searches) >= _MOST_SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        self._searches[key] = known
+        return known
+
+    def end_search(self, key: Hashable) -> None:
+        """Forget a search that has ended."""
+        self._searches.pop(key, None)
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
         """Return the victims by row, for additions: of pods with equal priority and requests."""

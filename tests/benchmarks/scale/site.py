@@ -164,10 +164,15 @@ class Site:
         first, self.serial = self.serial, self.serial + count
         return [pod_info(self.scheduler.cluster, make_pod(number)) for number in range(first, first + count)]
 
-    def decide(self, frame: Frame, profile: Profile) -> tuple[Decision, tuple[PodInfo, ...]]:
-        """Decide and place a pod, with those gone that it preempts; return its last decision and the victims."""
+    def decide(
+        self, frame: Frame, profile: Profile, *, most_work: int | None = None
+    ) -> tuple[Decision, tuple[PodInfo, ...]]:
+        """Decide and place a pod, with those gone that it preempts; return its last decision and the victims.
+
+        most_work: see `Cycle.decide`; an unfinished decision changes nothing.
+        """
         cluster, pod = self.scheduler.cluster, frame.pod
-        decision = self.cycle.decide(frame, profile)
+        decision = self.cycle.decide(frame, profile, most_work=most_work)
         victims: tuple[PodInfo, ...] = ()
         if decision.preemption is not None and decision.preemption.nominated_node is not None:
             victims = decision.preemption.victims

@@ -32,7 +32,7 @@ from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
-from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS
+from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS, WORK_IN_A_TURN
 from kube_policy_scheduler.daemon.serving.state_dump import dump_in_steps
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
@@ -212,7 +212,11 @@ async def _decide(site: Site, load: Load) -> None:
         end = time.perf_counter() + BATCH_SECONDS
         pods = iter(site.infos(load.make_pod, 8))
         while time.perf_counter() < end and (pod := next(pods, None)) is not None:
-            decision, victims = site.decide(Frame(pod, cluster, NOW), profile)
+            frame = Frame(pod, cluster, NOW)
+            decision, victims = site.decide(frame, profile, most_work=WORK_IN_A_TURN)
+            while decision.is_unfinished:
+                await asyncio.sleep(0)
+                decision, victims = site.decide(frame, profile, most_work=WORK_IN_A_TURN)
             cluster.displace(pod.uid)
             for victim in victims:
                 cluster.place(victim, decision.host or "")

@@ -92,16 +92,16 @@ class Algorithm(ScheduleAlgorithm):
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         return self.policies.gang_requirements(queued, self.frame) if self.policies is not None else ()
 
-    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_trials: int | None) -> Decision:
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_work: int | None) -> Decision:
         frame, sharding = self.frame(queued), self._sharding
         if sharding is None or sharding.is_alone:
-            return self.cycle.decide(frame, profile, preempts=preempts, most_trials=most_trials)
+            return self.cycle.decide(frame, profile, preempts=preempts, most_work=most_work)
         # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
         is_bound_to_ours = bool(queued.groups)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
             return decision
-        return self.cycle.decide(frame, profile, preempts=preempts, most_trials=most_trials)
+        return self.cycle.decide(frame, profile, preempts=preempts, most_work=most_work)
 
     def _on_own_nodes(self, profile: Profile) -> Profile:
         sharding = self._sharding

@@ -51,17 +51,18 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocati
 from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, preferred
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
+from kube_policy_scheduler.framework.trial import VERDICT_WORK
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 
 logger = logging.getLogger(__name__)
 
-TRIALS_IN_A_TURN = 1_000
-"""Nodes on which victims of preemption are looked for before other work gets its turn, 17 µs each. A search ends after
-a tenth of the nodes, so that only those of more than 10,000 nodes are divided."""
+WORK_IN_A_TURN = 3_000
+"""Of a search for victims before other work gets its turn, in units of 2 µs (see `framework.trial.NODE_WORK`)."""
 SPARE_TURNS = 10
-"""After the turns that all nodes take: a search that is set back by changes for so long is finished in one turn."""
+"""After the turns that it takes to ask about every pod: a search that is set back by changes for so long is finished in
+one turn."""
 BATCH_SECONDS = 0.002
 """Longest batch of scheduling cycles before the event loop runs. It limits the delay of watch events and bindings."""
 FLUSH_EVERY_SECONDS = 30.0
@@ -367,9 +368,8 @@ class Scheduler:
 
     async def _decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict) -> Decision | None:
         """Decide a pod among allowed nodes; a search for victims takes turns. Return None if the pod is gone."""
-        turns = self.cluster.nodes.size // TRIALS_IN_A_TURN + SPARE_TURNS
-        for _ in range(turns):
-            decision = self.algorithm.decide_allowed(queued, verdict, most_trials=TRIALS_IN_A_TURN)
+        for _ in range(self._most_turns()):
+            decision = self.algorithm.decide_allowed(queued, verdict, most_work=WORK_IN_A_TURN)
             if not decision.is_unfinished:
                 return decision
             await asyncio.sleep(0)
@@ -412,9 +412,12 @@ class Scheduler:
 
     def _decide_in_turns(self, queued: QueuedPod) -> Decision:
         """Decide a pod; the search for victims on very many nodes takes several turns of the event loop."""
-        turns = self.cluster.nodes.size // TRIALS_IN_A_TURN + SPARE_TURNS
-        most_trials = TRIALS_IN_A_TURN if queued.unfinished < turns else None
-        return self.algorithm.decide(queued, most_trials=most_trials)
+        most_work = WORK_IN_A_TURN if queued.unfinished < self._most_turns() else None
+        return self.algorithm.decide(queued, most_work=most_work)
+
+    def _most_turns(self) -> int:
+        work = VERDICT_WORK * (len(self.cluster.pods) + self.cluster.nodes.size)
+        return work // WORK_IN_A_TURN + SPARE_TURNS
 
     def assume(
         self, queued: QueuedPod, decision: Decision, host: str, requirements: tuple[GangRequirement, ...], began: float

@@ -298,11 +298,11 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         *,
         preempts: bool = True,
         memo: RefusalMemo | None = None,
-        most_trials: int | None = None,
+        most_work: int | None = None,
     ) -> Decision:
         """Return the pod's node, or why there is none."""
         self.decisions += 1
-        return super().decide(queued, preempts=preempts, memo=memo, most_trials=most_trials)
+        return super().decide(queued, preempts=preempts, memo=memo, most_work=most_work)
 
     def work_seconds(self) -> float:
         """Return how long all decisions would have taken so far."""
