@@ -129,6 +129,24 @@ def compile_kernels() -> LoadedKernels:
     return LoadedKernels(None, problem)
 
 
+@cache
+def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
+    """Compile another loop, or read it from numba's cache; None if that is not possible."""
+    if find_numba().problem:
+        return None
+    try:
+        import numba
+
+        try:
+            compiled: Callable[..., Any] = numba.njit(signature, error_model="numpy", cache=True)(loop)
+        except RuntimeError:  # no directory for the cache is writable
+            compiled = numba.njit(signature, error_model="numpy")(loop)
+    except Exception:  # see `compile_kernels`
+        logger.debug("numba failed", exc_info=True)
+        return None
+    return compiled
+
+
 def _load() -> CompiledKernels:
     import numba
 

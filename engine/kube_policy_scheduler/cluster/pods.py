@@ -7,6 +7,7 @@ Equal templates are one object, so that what follows from a template is computed
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from sys import intern
@@ -182,8 +183,25 @@ class Templates:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def pod(self, pod: objects.Pod) -> PodInfo:
+    def pod(self, pod: objects.Pod | objects.ListedPod) -> PodInfo:
         """Return the pod as it is kept, with its template shared."""
+        return self._made(pod) if isinstance(pod, objects.Pod) else self._alike(pod)
+
+    def _alike(self, pod: objects.ListedPod) -> PodInfo:
+        """Return what `_made` would of the whole pod."""
+        like = pod.like
+        if like.derived is None or like.derived[0] is not self:
+            like.derived = self, self._made(like.pod)
+        found: PodInfo = copy(like.derived[1])
+        found.uid = pod.uid
+        found.name = pod.name
+        found.node_name = pod.node_name
+        found.created = pod.created or 0.0
+        found.started = pod.started
+        found.resource_version = pod.resource_version
+        return found
+
+    def _made(self, pod: objects.Pod) -> PodInfo:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         template = self._template(meta, spec)
         demand: PodRequests | None = template.memo.get(_EXISTING)

@@ -211,7 +211,8 @@ async def started(
     transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None))
     random = Random(0)
     listed: Reflector[objects.Node] = Reflector(transport, NODES, random=random)
-    reflectors: list[Reflector[Any]] = [listed, Reflector(transport, PODS, after=listed.synced, random=random)]
+    placed = Reflector(transport, PODS, after=listed.synced, compare=True, random=random)
+    reflectors: list[Reflector[Any]] = [listed, placed]
     for reflector in reflectors:
         reflector.attach(scheduler.event_handlers.handler(reflector.resource.type))
     site = Site(url, nodes, pods, transport, scheduler, reflectors, hands, cycle)

@@ -103,6 +103,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         optional: bool = False,
         after: asyncio.Event | None = None,
+        compare: bool = False,
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
         watch_seconds: tuple[float, float] = WATCH_SECONDS,
@@ -120,6 +121,7 @@ class Reflector(Generic[T]):
             label_selector: the same by labels.
             optional: absence and lack of permission count as synced with no objects.
             after: what must happen before the first list is handed over, such as the end of another first list.
+            compare: whether the handler takes pods also as `ListedPod`; a long list is faster with it.
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is reopened.
             watch_seconds: shortest and longest time of a watch.
@@ -143,6 +145,7 @@ class Reflector(Generic[T]):
         if handler is not None:
             self.attach(handler)
         self._after = after
+        self._compare = compare
         self._field_selector, self._label_selector = field_selector, label_selector
         self._random = random
         self._silence_seconds = silence_seconds
@@ -374,6 +377,7 @@ class Reflector(Generic[T]):
             page_bytes=page_bytes,
             field_selector=self._field_selector,
             label_selector=self._label_selector,
+            compare=self._compare,
         )
 
     def _index(self, page: Page[T]) -> dict[str, T]:

@@ -43,6 +43,7 @@ from kube_policy_scheduler.cluster.objects.dynamic_resources import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from kube_policy_scheduler.cluster.objects.likeness import ListedPod, PodLikeness
 from kube_policy_scheduler.cluster.objects.nodes import (
     ContainerImage,
     Node,
@@ -205,6 +206,7 @@ __all__ = [
     "ImageSource",
     "LabelSelector",
     "Labels",
+    "ListedPod",
     "Namespace",
     "Node",
     "NodeAddress",
@@ -239,6 +241,7 @@ __all__ = [
     "PodGroupSchedulingPolicy",
     "PodGroupSpec",
     "PodGroupStatus",
+    "PodLikeness",
     "PodResourceClaim",
     "PodResourceClaimStatus",
     "PodSchedulingGroup",

@@ -106,7 +106,7 @@ class EventHandlers:
 
     # --- pods ----------------------------------------------------------------------------------------
 
-    def pod_changed(self, pod: objects.Pod) -> None:
+    def pod_changed(self, pod: objects.Pod | objects.ListedPod) -> None:
         """Handle a pod that was added or modified."""
         info = self._cluster.templates.pod(pod)
         self._saw(info.resource_version)
@@ -122,7 +122,7 @@ class EventHandlers:
         elif info.uid in self.passes and self.passes.is_since(info):
             self._passed_changed(info)
 
-    def pods_changed(self, pods: Sequence[objects.Pod]) -> None:
+    def pods_changed(self, pods: Sequence[objects.Pod | objects.ListedPod]) -> None:
         """Handle several pods that were added or modified: of a first list, mostly pods that are on nodes."""
         placed: list[PodInfo] = []
         uids: set[str] = set()

@@ -56,6 +56,7 @@ class ApiServer:
             on_malformed=_report_malformed,
             node_selector=kubernetes.node_selector,
             pod_selector=kubernetes.pod_selector,
+            compiled=settings.scheduling.compiled_kernels,
         )
         """One per watched resource; nodes and pods first."""
         self._loops = loops

@@ -15,6 +15,7 @@ from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster import objects
 
 logger = logging.getLogger(__name__)
 
@@ -64,12 +65,14 @@ def reflectors(
     few_objects: int = FEW_OBJECTS,
     node_selector: str = "",
     pod_selector: str = "",
+    compiled: bool = True,
 ) -> list[Reflector[Any]]:
     """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers.
 
     The first pods are handed over when all nodes are known: pods of unknown nodes are counted one by one.
 
     node_selector: labels of the nodes that are watched, "" for all; `pod_selector` is the same for pods.
+    compiled: whether a long list of pods is read with a compiled loop, where numba is installed.
     """
     found: list[Reflector[Any]] = []
     for resource in WATCHED:
@@ -81,6 +84,7 @@ def reflectors(
                 label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
                 optional=resource.read is not Read.FIRST,
                 after=found[0].synced if resource is PODS else None,
+                compare=compiled and resource is PODS,
                 random=random,
                 on_malformed=on_malformed,
                 few_objects=few_objects,
@@ -118,7 +122,8 @@ def report_unusable(thing: Any, error: Exception) -> None:
     metadata = thing.metadata
     key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
     internal = None if isinstance(error, ValueError) else error
-    logger.error("cannot use %s %s, ignoring it: %s", type(thing).__name__.lower(), key, error, exc_info=internal)
+    kind = "pod" if isinstance(thing, objects.ListedPod) else type(thing).__name__.lower()
+    logger.error("cannot use %s %s, ignoring it: %s", kind, key, error, exc_info=internal)
 
 
 def take_each(take: Callable[[T], None], things: Iterable[T]) -> None:

@@ -1,0 +1,185 @@
+"""The loop over the bytes of a list's page: items are compared with models. For numba; in plain Python it is slow.
+
+A model is a run of steps in the table. A step is bytes of the arena that must follow, and then a hole, except after the
+last one. What is in some holes is copied, each kind of value to a row of its own with line feeds between the values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+SLOTS = 6
+"""Kinds of values that are copied."""
+PLAIN, ESCAPED, INNER_KEY, NUMBER, END = 0, 1, 2, 3, 4
+"""Kinds of holes: a string without escapes; one with them; a key that begins with `k:{`; a whole number; none."""
+LONGEST_HOLE = 1024
+MOST_DIGITS = 15
+BEGINNING = b'{"metadata":{"name":"'
+"""Of each item as the API server writes it."""
+_PRIME = 1099511628211
+_OFFSET = 1469598103934665603
+SIGNATURE = (
+    "Tuple((int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, uint8[::1], int64[:, ::1], int64[:, ::1],"
+    " int64[:, :, ::1], uint64[::1], int64[:, ::1], int64[::1], uint8[:, ::1], int64[::1])"
+)
+
+
+def hash_of(key: bytes) -> int:
+    """Return the hash of the beginning of a name, as `scan` makes it."""
+    value = _OFFSET
+    for byte in key:
+        value = ((value ^ byte) * _PRIME) % (1 << 64)
+    return value | 1
+
+
+def scan(
+    body: Any,
+    at: int,
+    arena: Any,
+    steps: Any,
+    models: Any,
+    constants: Any,
+    hashes: Any,
+    chains: Any,
+    found: Any,
+    texts: Any,
+    used: Any,
+) -> tuple[int, int]:
+    """Compare items with models, up to the first one that is like none, or the end of the list.
+
+    Args:
+        body: `uint8[bytes]`, the page.
+        at: where the first item begins.
+        arena: `uint8[bytes]` of all models.
+        steps: `int64[steps, 4]`: where the bytes begin in the arena, how many they are, the kind of the hole after
+            them, and the slot for what is in it, or -1.
+        models: `int64[models, 2]`: where the steps of each begin and end.
+        constants: `int64[models, SLOTS, 2]`: where the values of slots are that are in no hole; -1 for the others.
+        hashes: `uint64[buckets]` of the beginning of names, by open addressing; 0 is free.
+        chains: `int64[buckets, tries]`: the models for it, -1 after the last.
+        found: `int64[items]`, written: the model of each item.
+        texts: `uint8[SLOTS, bytes]`, written: the values of each slot.
+        used: `int64[SLOTS]`, written: how many bytes these are.
+
+    Returns:
+        How many items were like a model, and where the next one begins.
+    """
+    count, size = 0, len(body)
+    starts, ends = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
+    room = texts.shape[1] - LONGEST_HOLE - 1
+    while count < len(found):
+        for slot in range(SLOTS):
+            if used[slot] > room:
+                return count, at
+        # the beginning of the name, up to its last hyphen
+        first = at + 21
+        if first + LONGEST_HOLE > size:
+            return count, at
+        last, end = first, first
+        while body[end] != 34 and end < first + 256:
+            if body[end] == 45:
+                last = end
+            end += 1
+        key = np.uint64(_OFFSET)
+        for i in range(first, last):
+            key = (key ^ np.uint64(body[i])) * np.uint64(_PRIME)
+        key |= np.uint64(1)
+        mask = len(hashes) - 1
+        bucket = np.int64(key >> np.uint64(40)) & mask
+        while hashes[bucket] != 0 and hashes[bucket] != key:
+            bucket = (bucket + 1) & mask
+        if hashes[bucket] == 0:
+            return count, at
+        model, end = -1, at
+        for number in range(chains.shape[1]):
+            model = chains[bucket, number]
+            if model < 0:
+                break
+            end = at
+            for step in range(models[model, 0], models[model, 1]):
+                length, literal = steps[step, 1], steps[step, 0]
+                if end + length >= size:
+                    end = -1
+                    break
+                differs = np.uint8(0)
+                theirs, ours = body[end : end + length], arena[literal : literal + length]
+                for i in range(length):  # to the end of it, and in bytes only: such a loop uses whole vectors
+                    differs = np.uint8(differs | np.uint8(theirs[i] ^ ours[i]))
+                if differs != 0:
+                    end = -1
+                    break
+                end += length
+                hole, slot = steps[step, 2], steps[step, 3]
+                if hole == END:
+                    break
+                begin, limit = end, min(end + LONGEST_HOLE, size)
+                if hole == NUMBER:
+                    while end < limit and 48 <= body[end] <= 57:
+                        end += 1
+                    digits = end - begin
+                    if digits == 0 or digits > MOST_DIGITS or (digits > 1 and body[begin] == 48):
+                        end = -1
+                        break
+                    if end >= limit or not (body[end] == 44 or body[end] == 93 or body[end] == 125):
+                        end = -1
+                        break
+                else:
+                    if hole == INNER_KEY:
+                        if end + 3 >= limit or body[end] != 107 or body[end + 1] != 58 or body[end + 2] != 123:
+                            end = -1
+                            break
+                        end += 3
+                    while end < limit and body[end] != 34:
+                        byte = body[end]
+                        if byte < 32 or byte > 126:
+                            break
+                        if byte == 92:
+                            if hole == PLAIN or end + 1 >= limit:
+                                break
+                            byte = body[end + 1]
+                            # " \ / b f n r t
+                            if not (
+                                byte == 34
+                                or byte == 92
+                                or byte == 47
+                                or byte == 98
+                                or byte == 102
+                                or byte == 110
+                                or byte == 114
+                                or byte == 116
+                            ):
+                                break
+                            end += 1
+                        end += 1
+                    if end >= limit or body[end] != 34:
+                        end = -1
+                        break
+                if slot >= 0:
+                    starts[slot], ends[slot] = begin, end
+            if end >= 0:
+                break
+        if model < 0 or end < 0:
+            return count, at
+        if body[end] != 44 and body[end] != 93:
+            return count, at
+        for slot in range(SLOTS):
+            position = used[slot]
+            constant = constants[model, slot, 0]
+            if constant >= 0:
+                for i in range(constant, constants[model, slot, 1]):
+                    texts[slot, position] = arena[i]
+                    position += 1
+            else:
+                for i in range(starts[slot], ends[slot]):
+                    texts[slot, position] = body[i]
+                    position += 1
+            texts[slot, position] = 10
+            used[slot] = position + 1
+        found[count] = model
+        count += 1
+        at = end + 1
+        if body[end] == 93:
+            return count, end
+    return count, at
