@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -20,6 +21,7 @@ from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
 from kube_policy_scheduler.framework.queue_quota import has_precedence
+from kube_policy_scheduler.framework.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
@@ -42,6 +44,22 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
         for other in cluster.nominated.get(node_name, {}).values()
         if other.uid != pod.uid and other.uid not in cluster.pods and _keeps_node(cluster, other, pod)
     ]
+
+
+def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInfo]:
+    """Nominate a pod to a node; "" clears the nomination. Return the pods that lose theirs to the same node.
+
+    Those are of lower priority, and the resources are no longer free.
+    """
+    pod = queued.pod
+    others = cluster.nominated.get(node_name, {}).values() if node_name else ()
+    losers = [other for other in others if other.priority < pod.priority]
+    for other in losers:
+        cluster.nominate(other, "")
+    cluster.nominate(pod, node_name)
+    queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
+    queued.is_nomination_shown = False
+    return losers
 
 
 def _keeps_node(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:

@@ -76,6 +76,16 @@ class Preemption:
         return self.candidates.ties if isinstance(self.candidates, Candidates) else ()
 
 
+def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -> str | None:
+    """Return to which node a pod is nominated once it was refused: "" to none any more, None as before.
+
+    found: the result of PostFilter; None: there was none. A nomination may then be what remains of a preemption.
+    """
+    if found is None:
+        return None if _waits_for_evicted(pod, cluster) else ""
+    return None if found.keeps_nomination else found.nominated_node or ""
+
+
 def post_filter(
     frame: Frame,
     profile: Profile,
@@ -99,7 +109,7 @@ def post_filter(
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
     if claims is not None and claims.message == NOT_FOUND:
-        keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame)
+        keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=keeps_nomination)
     found = preempt(
         frame,
@@ -321,10 +331,10 @@ def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis)
     return ""
 
 
-def _waits_for_evicted(frame: Frame) -> bool:
+def _waits_for_evicted(pod: PodInfo, cluster: Cluster) -> bool:
     """Return whether pods end on the nominated node: else two nominated pods could keep the same quota for ever."""
-    node_name = frame.pod.nominated_node
-    return bool(node_name) and any(other.terminating for other in frame.cluster.pods_on(node_name).values())
+    node_name = pod.nominated_node
+    return bool(node_name) and any(other.terminating for other in cluster.pods_on(node_name).values())
 
 
 def _evicted_by_scheduler(pod: PodInfo) -> bool:

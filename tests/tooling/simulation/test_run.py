@@ -105,6 +105,38 @@ def test_important_pods_evict_others_that_come_back() -> None:
     assert found.samples[-1].at == 210, "the evicted pod started again when the other ended"
 
 
+@pytest.mark.parametrize(("preempts", "waits"), [("PreemptLowerPriority", (0, 0, 40)), ("Never", (0, 40, 80))])
+def test_room_on_a_nominated_node_is_kept_until_preemption_finds_no_node(
+    preempts: str, waits: tuple[float, ...]
+) -> None:
+    """As in the daemon: a pod that may not preempt was never asked, so an earlier nomination remains."""
+    first = pod(cpu="2", priority=10)
+    nominated = pod(cpu="4", priority=10, preemptionPolicy=preempts)
+    nominated.status.nominated_node_name = "a"
+    arrivals = [
+        Arrival(0, "first", first, 50),
+        Arrival(10, "big", nominated, 40),
+        Arrival(10, "small", pod(cpu="2"), 5),
+    ]
+    found = simulated(arrivals, nodes=[node("a")])
+    assert tuple(sorted(found.wait_seconds)) == waits
+
+
+def test_a_pod_of_lower_priority_loses_its_nomination_to_the_node_of_a_preemption() -> None:
+    patient = pod(cpu="4", priority=5, preemptionPolicy="Never")
+    patient.status.nominated_node_name = "a"
+    urgent, small = pod(cpu="3", priority=10), pod(cpu="1")
+    runs = Arrival(0, "runs", pod(cpu="4"), 1000)
+    arrivals = [
+        runs,
+        Arrival(5, "patient", patient, 10),
+        Arrival(10, "urgent", urgent, 50),
+        Arrival(20, "small", small, 5),
+    ]
+    found = simulated(arrivals, nodes=[node("a")])
+    assert found.wait_seconds[:3] == (0, 0, 0), "the last of them uses what the urgent pod leaves"
+
+
 def test_pods_that_no_policy_governs_are_reported() -> None:
     found = simulated([Arrival(0, "p", pod())], nodes=[node("a")], by='for pods where pod.namespace == "other"')
     assert (found.placed, dict(found.reasons)) == (0, {NO_POLICY: 1})

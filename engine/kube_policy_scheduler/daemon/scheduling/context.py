@@ -26,6 +26,7 @@ from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, 
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.nominations import nominate
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
@@ -256,19 +257,10 @@ class SchedulerContext:
         return Wakeups(self.queue, self.clock)
 
     def nominate(self, queued: QueuedPod, node_name: str) -> None:
-        """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination.
-
-        Pods of lower priority lose their nomination to the same node, because the resources are no longer free.
-        """
-        cluster, pod = self.cluster, queued.pod
-        for other in list(cluster.nominated.get(node_name, {}).values()) if node_name else ():
-            if other.priority < pod.priority:
-                cluster.nominate(other, "")
-                if other.resource_version:  # one without stands for a pod that is still to come
-                    self.reporter.nominated(other, "")
-        cluster.nominate(pod, node_name)
-        queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
-        queued.is_nomination_shown = False
+        """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination."""
+        for other in nominate(self.cluster, queued, node_name):
+            if other.resource_version:  # one without stands for a pod that is still to come
+                self.reporter.nominated(other, "")
 
     def announce(self, queued: QueuedPod, node_name: str) -> None:
         """Write as nominated node where an assumed pod waits to be bound, so that others know; it counts there already.

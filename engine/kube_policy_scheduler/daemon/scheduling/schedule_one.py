@@ -43,12 +43,11 @@ from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
-from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, preferred
+from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, nomination_after, preferred
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
 from kube_policy_scheduler.framework.trial import VERDICT_WORK
@@ -690,13 +689,12 @@ class Scheduler:
             if extenders.preempt(queued.pod):
                 self._start(queued, asks)
                 return
-        if found is None and not self._waits_for_victims(queued.pod):
-            self.gated_pods.drop_nomination(queued)
-        if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
-            self.context.nominate(queued, found.nominated_node or "")
+        node_name = nomination_after(found, queued.pod, self.cluster)
+        if node_name:
+            self.context.nominate(queued, node_name)
             self.algorithm.forget_refusals()
-            if not found.nominated_node:
-                self.context.wakeups.move_on_event(ClusterEvent.POD_DELETE)  # what was kept for the pod is free
+        elif node_name is not None:
+            self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
         given_up = found.claims if found is not None else None
@@ -704,11 +702,6 @@ class Scheduler:
             self._start(queued, partial(self._preempt, queued, decision.rejectors, found))
         else:
             self._requeue(queued, decision.rejectors)
-
-    def _waits_for_victims(self, pod: PodInfo) -> bool:
-        """Return whether some pod ends on the nominated node: the nomination may be what remains of a preemption."""
-        there = self.cluster.on_node.get(pod.nominated_node, {}) if pod.nominated_node else {}
-        return any(other.terminating for other in there.values())
 
     def _requeue(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
         """Put a pod into the unschedulable pods until an event may help it."""

@@ -28,8 +28,10 @@ from kube_policy_scheduler.framework.device_columns import class_devices
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.nominations import nominate
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.preemption import nomination_after
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
@@ -754,6 +756,8 @@ class Waiting:
     # --- what happens --------------------------------------------------------------------------------
 
     def _add(self, pod: PodInfo) -> None:
+        if pod.nominated_node:
+            self._simulated.cluster.nominate(pod, pod.nominated_node)
         self._queue.add(pod, self._simulated.now)
         queued = self._queue.get(pod.uid)
         assert queued is not None
@@ -855,8 +859,11 @@ class Waiting:
         if found is not None and found.victims and found.nominated_node:
             self._evict(queued, found.nominated_node, found.victims)
             return
-        if found is not None and found.nominated_node:  # another member of its gang evicts for all of them
-            self._nominate(queued, found.nominated_node)
+        node_name = nomination_after(found, queued.pod, self._simulated.cluster)
+        if node_name:  # another member of its gang evicts for all of them
+            self._nominate(queued, node_name)
+        elif node_name is not None:
+            self._drop_nomination(queued)
         if self._autoscaler is not None:
             self._autoscaler.refused(queued, requirements, decision, self._simulated.now)
         profile = self._algorithm.profile(queued.pod)
@@ -869,8 +876,7 @@ class Waiting:
     def _drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""
         if queued.pod.nominated_node:
-            self._simulated.cluster.nominate(queued.pod, "")
-            queued.pod = msgspec.structs.replace(queued.pod, nominated_node="")
+            nominate(self._simulated.cluster, queued, "")
             self._algorithm.forget_refusals()
             self._simulated.move_on_event(ClusterEvent.POD_DELETE)
 
@@ -917,8 +923,9 @@ class Waiting:
     def _nominate(self, queued: QueuedPod, node_name: str) -> None:
         """Keep room on a node for a pod."""
         self._settled(queued)
-        queued.pod = msgspec.structs.replace(queued.pod, nominated_node=node_name)
-        self._simulated.cluster.nominate(queued.pod, node_name)
+        for other in nominate(self._simulated.cluster, queued, node_name):
+            if (loser := self._queue.get(other.uid)) is not None:
+                nominate(self._simulated.cluster, loser, "")
         self._algorithm.forget_refusals()
 
     def _sample(self, at: float) -> None:
