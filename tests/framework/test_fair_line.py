@@ -26,6 +26,7 @@ STEPS = st.lists(
         st.integers(1, 3),
         st.booleans(),
     ),
+    min_size=20,
     max_size=60,
 )
 

@@ -15,6 +15,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.children import child
 from tests.integration.api import Endpoint
 
 START_SECONDS = 60.0
@@ -150,7 +151,7 @@ class ControlPlane:
     def _run(self, program: str, *arguments: str) -> None:
         with (self._directory / f"{program}.log").open("ab") as log:
             self._processes.append(
-                subprocess.Popen([self._programs / program, *arguments], stdout=log, stderr=log, cwd=self._directory)
+                child([self._programs / program, *arguments], stdout=log, stderr=log, cwd=self._directory)
             )
 
     def _wait_ready(self) -> None:

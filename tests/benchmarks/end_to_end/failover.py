@@ -25,6 +25,7 @@ from typing import TypeVar
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, end_in_order, scene
 from tests.benchmarks.end_to_end.workloads import pod
+from tests.children import child
 
 Result = TypeVar("Result")
 
@@ -79,7 +80,7 @@ class Stage:
         command = [sys.executable, "-m", "kube_policy_scheduler.daemon", f"--config={config}", f"--policies={policies}"]
         arguments = [f"--kubeconfig={self.kubeconfig}", "--http-address=127.0.0.1:0", "--log-format=json"]
         output = stack.enter_context(log.open("wb"))
-        process = subprocess.Popen([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = child([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         stack.callback(process.wait, 30)
         stack.callback(process.kill)
         self.replicas.append(Replica(process, log, time.monotonic()))

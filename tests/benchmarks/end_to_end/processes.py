@@ -23,6 +23,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.workloads import SCHEDULER
 from tests.benchmarks.manifests import Json
+from tests.children import child
 from tests.integration.cluster import Real
 from tests.integration.control_plane import ControlPlane, assets
 
@@ -75,7 +76,7 @@ class Scene:
             command.append("--no-leader-election")
         log = self.directory / f"{kind}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            process = child(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
             yield Process(psutil.Process(process.pid), log)
         finally:
@@ -229,7 +230,7 @@ def _cluster(directory: Path) -> Iterator[Path]:
             yield kubeconfig
         return
     command = [sys.executable, "-m", "kube_policy_scheduler.embedded", "--kubeconfig", str(kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with child(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()  # its address: it serves

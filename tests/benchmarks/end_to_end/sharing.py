@@ -19,6 +19,7 @@ import psutil  # type: ignore[import-untyped]
 
 from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, Process, Scene, end_in_order, scene
 from tests.benchmarks.end_to_end.workloads import CPU_MILLIS, POD_CPU_MILLIS, pod
+from tests.children import child
 
 CONFIG = """\
 apiVersion: policy-scheduler/v1alpha1
@@ -81,7 +82,7 @@ def _start(there: Scene, folder: Path, policies: Path, number: int, stack: conte
     ]
     arguments = [f"--kubeconfig={there.kubeconfig}", "--http-address=127.0.0.1:0", "--log-format=json"]
     output = stack.enter_context(log.open("wb"))
-    process = subprocess.Popen([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    process = child([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     stack.callback(process.wait, 30)
     stack.callback(process.terminate)
     return Process(psutil.Process(process.pid), log)

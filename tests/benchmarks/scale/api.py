@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 from tests.benchmarks.scale import recorded
+from tests.children import child
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _SUCCESS = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
@@ -155,20 +156,18 @@ async def _main(nodes: int, pods: int) -> None:
     server = await asyncio.start_server(_Server(nodes=nodes, pods=pods).serve, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await server.serve_forever()
 
 
 @contextlib.contextmanager
 def synthetic_api(*, nodes: int, pods: int) -> Iterator[str]:
     """Start the server in a process of its own and return its URL; it ends with the context."""
     command = [sys.executable, "-m", "tests.benchmarks.scale.api", str(nodes), str(pods)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
+    with child(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
-            process.stdin.close()
             process.terminate()
 
 

@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 
 from tests.benchmarks.reference import Reference
 from tests.benchmarks.scale.api import synthetic_api
+from tests.children import child
 
 _POLICY = "filter node.ready\nuse kubernetes scores\n"
 _POLL_SECONDS = 0.05
@@ -107,7 +108,7 @@ def _daemon(url: str, directory: Path) -> Iterator[psutil.Process]:
     command += [f"--http-address-file={address}", "--log-format=json"]
     log = directory / "daemon.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = child(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _START_SECONDS
         while not _is_ready(address):

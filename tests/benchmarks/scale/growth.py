@@ -30,6 +30,7 @@ from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.loads import LOADS
 from tests.benchmarks.scale.site import Load, resident_mb
 from tests.benchmarks.workloads import named
+from tests.children import child
 
 SIZES = (1_000, 5_000, 20_000, 50_000, 130_000, 300_000, 1_000_000)
 _PAGE = 500
@@ -60,7 +61,7 @@ def measure_growth(*, most: int, seconds: float, say: Callable[[str], None]) -> 
     """Grow a cluster in a process of its own, and yield each size."""
     command = [sys.executable, "-m", "tests.benchmarks.scale.growth", str(most), str(seconds)]
     say("growth")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             for text in process.stdout:
