@@ -268,6 +268,71 @@ def test_templates_that_differ_in_everything_are_answered_as_by_the_plugins(seed
     assert looked_at > 25
 
 
+def decided(cycle: Cycle, frame: Frame, profile: Profile) -> tuple[str | None, float | None, int, int]:
+    decision = cycle.decide(frame, profile)
+    return decision.host, decision.score, decision.ties, decision.feasible
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_first_look_by_bounds_decides_as_the_plugins(data: st.DataObject, kernels: Kernels) -> None:
+    cluster, profile, incoming = drawn_decision(data, fewest_nodes=2)
+    fused = Cycle(accelerator=Accelerator(kernels))
+    fused.decide(Frame(cluster.templates.pod(pod("other", {"cpu": "7m"})), cluster, 0.0), profile)
+    for number in range(data.draw(st.integers(0, 3))):
+        if data.draw(st.booleans()):
+            offered = data.draw(REQUESTS) | {"pods": "110"}
+            cluster.set_node(node(f"n{data.draw(st.integers(0, 7))}", offered))
+        else:
+            more = cluster.templates.pod(pod(f"more-{number}", data.draw(REQUESTS)))
+            cluster.place(more, data.draw(st.sampled_from(cluster.nodes.names)))
+    frame = Frame(cluster.templates.pod(incoming), cluster, 0.0)
+
+    assert decided(fused, frame, profile) == decided(Cycle(), frame, profile)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shapes=st.sampled_from([["8", "8"], ["4", "96"], ["3", "7", "100"]]),
+    step=st.sampled_from([1, 7, 250]),
+    spread=st.sampled_from([1, 4, 40]),
+    profile=st.sampled_from(
+        [
+            kubernetes_profile(),
+            Profile(
+                "packs",
+                filters=(NodeResourcesFit(),),
+                scores=(Weighted(MostAllocated((("cpu", 3), ("memory", 1))), 0.1), Weighted(ImageLocality(), 1)),
+            ),
+        ]
+    ),
+)
+def test_a_first_look_at_many_nodes_decides_as_the_plugins_while_pods_come_and_go(
+    seed: int, shapes: list[str], step: int, spread: int, profile: Profile, kernels: Kernels
+) -> None:
+    """Equal nodes, percents without a rest, and full nodes: where bounds and totals come close."""
+    rng, cluster, size = Random(seed), Cluster(), 300
+    plain, fused = Cycle(), Cycle(accelerator=Accelerator(kernels))
+    for number in range(size):
+        huge = {"memory": "8Ei"} if rng.random() < 0.01 else {}
+        offered = {"cpu": rng.choice(shapes), "memory": "16Gi", "pods": "3"} | huge
+        cluster.set_node(node(f"n{number}", offered))
+        held = {"cpu": f"{step * rng.randrange(spread)}m", "memory": f"{step * rng.randrange(spread)}Mi"}
+        cluster.place(cluster.templates.pod(pod(f"held-{number}", held)), f"n{number}")
+    for number in range(12):
+        requests = {"cpu": f"{250 + step * number}m", "memory": f"{512 + step * number}Mi"}
+        incoming = cluster.templates.pod(pod(f"p{number}", requests))
+        frame = Frame(incoming, cluster, 0.0)
+        found = decided(fused, frame, profile)
+        assert found == decided(plain, frame, profile)
+        if found[0] is not None:
+            cluster.place(incoming, found[0])
+        cluster.displace(f"held-{rng.randrange(size)}")
+        if rng.random() < 0.2:
+            cluster.remove_node(f"n{rng.choice(sorted(cluster.nodes.rows))[1:]}")
+
+
 def test_which_nodes_pass_stays_as_it_is_when_another_template_is_looked_at(kernels: Kernels) -> None:
     cluster, profile, cycle = Cluster(), kubernetes_profile(), Cycle(accelerator=Accelerator(kernels))
     for number in range(1, 9):

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+Singles: TypeAlias = NDArray[np.float32]
 Hashes: TypeAlias = NDArray[np.uint64]
 
 NODES_FOR_KERNELS = 1_000
@@ -53,6 +54,12 @@ _EXPONENT = 0x433 << 52
 _TWO_52 = float(2**52)
 """An integer from 0 to `_MOST_CONVERTED` is the fraction of a double between 2**52 and 2**53. Most processors convert
 whole vectors only that way."""
+_MARGIN = 2**-10
+"""Percents in single precision are off by less than a tenth of it: one below 100 has 17 bits after the point."""
+_MOST_WHOLE = 2**22
+"""Whole numbers below it, and sums of a few of them, are exact in single precision."""
+_BOUNDED_ROWS = 128
+"""Rows of one block of bounds."""
 
 
 class CompiledKernels(msgspec.Struct, frozen=True):
@@ -64,6 +71,8 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     find_highest: Callable[..., tuple[float, int, int, int]]
     first_among: Callable[..., int]
     first_of_all: Callable[..., int]
+    derive_shares: Callable[..., None]
+    bound_totals: Callable[..., int]
 
 
 class Numba(msgspec.Struct, frozen=True):
@@ -172,7 +181,7 @@ def _check(kernels: CompiledKernels) -> None:
     columns = [first + step * np.arange(8) for first, step in _CHECKED_COLUMNS]
     amounts, weights = np.array([500, 1 << 20, LEAST_ALLOCATED, 500, 1 << 20, 1, 1, 500, 1 << 20]), np.array([1.0, 2.0])
     results: list[list[Any]] = []
-    plain = CompiledKernels(_score_resources, _combine, _write, _find_highest, _first_among, _first_of_all)
+    plain = CompiledKernels(*_FUNCTIONS)
     for run in (kernels, plain):
         ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
         run.score_resources(ok, totals, *columns, amounts, weights)
@@ -187,6 +196,12 @@ def _check(kernels: CompiledKernels) -> None:
             results[-1].append(run.find_highest(maxima, counts, hashes, factor))
             results[-1].append(run.first_among(top, rows, hashes, factor, 1.0))
             results[-1].append(run.first_of_all(top[:1], top, rows // 3, hashes, hashes, factor, 1.0))
+            whole, shares = np.zeros((8, 8), np.int64), np.zeros((7, 8), np.float32)
+            run.derive_shares(rows, *columns, whole, shares)
+            other, bounds, highest = (np.zeros(size, np.float32) for size in (8, _BOUNDED_ROWS, 1))
+            tied = np.zeros(1, np.int64)
+            results[-1].append(run.bound_totals(other, top, whole, shares, amounts, weights, bounds, highest, tied))
+            results[-1] += [array.tolist() for array in (whole, shares, bounds, highest, tied)]
     if results[0] != results[1]:
         raise ValueError("its results differ from those of NumPy")
 
@@ -199,14 +214,31 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
     write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
-    hashes = "uint64[::1]"
-    find_highest = numba.njit(f"Tuple((float64, int64, int64, int64))({floats}, {ints}, {hashes}, uint64)", **kernel)(
-        _find_highest
+    hashes, singles = "uint64[::1]", "float32[::1]"
+    either = floats, singles
+    signatures = [f"Tuple((float64, int64, int64, int64))({each}, {ints}, {hashes}, uint64)" for each in either]
+    find_highest = numba.njit(signatures, **kernel)(_find_highest)
+    signatures = [f"int64({each}, {ints}, {hashes}, uint64, float64)" for each in either]
+    first_among = numba.njit(signatures, **kernel)(_first_among)
+    signatures = [f"int64({each}, {each}, {ints}, {hashes}, {hashes}, uint64, float64)" for each in either]
+    first_of_all = numba.njit(signatures, **kernel)(_first_of_all)
+    table = "int64[:, ::1], float32[:, ::1]"
+    columns = ", ".join([ints] * 9)
+    derive_shares = numba.njit(f"void({columns}, {table})", **kernel)(_derive_shares)
+    pod = f"{table}, {ints}, {floats}"
+    bound_totals = numba.njit(f"int64({singles}, {floats}, {pod}, {singles}, {singles}, {ints})", **kernel)(
+        _bound_totals
     )
-    first_among = numba.njit(f"int64({floats}, {ints}, {hashes}, uint64, float64)", **kernel)(_first_among)
-    columns = f"{floats}, {floats}, {ints}, {hashes}, {hashes}"
-    first_of_all = numba.njit(f"int64({columns}, uint64, float64)", **kernel)(_first_of_all)
-    return CompiledKernels(score_resources, combine, write, find_highest, first_among, first_of_all)
+    return CompiledKernels(
+        score_resources,
+        combine,
+        write,
+        find_highest,
+        first_among,
+        first_of_all,
+        derive_shares,
+        bound_totals,
+    )
 
 
 def _score_resources(
@@ -432,3 +464,184 @@ def _first_of_all(
                 if first < 0 or group < least_group or (group == least_group and place < least):
                     first, least_group, least = row, group, place
     return first
+
+
+def _derive_shares(
+    rows: Ints,
+    pod_counts: Ints,
+    offered_pods: Ints,
+    offered_cpus: Ints,
+    offered_memories: Ints,
+    requested_cpus: Ints,
+    requested_memories: Ints,
+    nonzero_cpus: Ints,
+    nonzero_memories: Ints,
+    whole: Any,
+    shares: Any,
+) -> None:
+    """See `Kernels.derive_shares`."""
+    for i in range(len(rows)):
+        row = rows[i]
+        cpu, memory = offered_cpus[row], offered_memories[row]
+        held_cpu, held_memory = requested_cpus[row], requested_memories[row]
+        used_cpu, used_memory = nonzero_cpus[row], nonzero_memories[row]
+        whole[0, row] = cpu - held_cpu if pod_counts[row] < offered_pods[row] else -_LARGEST - 1
+        whole[1, row] = memory - held_memory
+        whole[2, row], whole[3, row] = cpu, memory
+        whole[4, row], whole[5, row] = held_cpu, held_memory
+        whole[6, row], whole[7, row] = used_cpu, used_memory
+        signs = (cpu - 1) | (memory - 1) | held_cpu | held_memory | used_cpu | used_memory
+        signs |= (_MOST_EXACT_REAL - 1 - cpu) | (_MOST_EXACT_REAL - 1 - memory)
+        if signs < 0:
+            shares[:6, row] = np.float32(0.0)
+            shares[6, row] = -np.inf
+            continue
+        of_cpu, of_memory = 100.0 / float(cpu), 100.0 / float(memory)
+        shares[0, row], shares[1, row] = float(used_cpu) * of_cpu, float(used_memory) * of_memory
+        shares[2, row], shares[3, row] = float(held_cpu) * of_cpu, float(held_memory) * of_memory
+        shares[4, row], shares[5, row] = of_cpu, of_memory
+        before = min(float(held_cpu) / float(cpu), 1.0) - min(float(held_memory) / float(memory), 1.0)
+        shares[6, row] = np.trunc((abs(before) * 0.5 - 1.0) * -100.0)
+
+
+def _bound_totals(
+    other: Singles,
+    first: Floats,
+    whole: Any,
+    shares: Any,
+    amounts: Ints,
+    weights: Floats,
+    bounds: Singles,
+    maxima: Singles,
+    counts: Ints,
+) -> int:
+    """See `Kernels.bound_totals`.
+
+    The scores of a row are those of its bound where no rounding could change them. Only the others are computed as in
+    `_score_resources`; rows that are alike often follow each other.
+    """
+    strategy, cpu_weight, memory_weight = amounts[2], amounts[5], amounts[6]
+    scored_cpu, scored_memory, balanced_cpu, balanced_memory = amounts[3], amounts[4], amounts[7], amounts[8]
+    fit_cpu, fit_memory = max(amounts[0], -_LARGEST), max(amounts[1], -_LARGEST)
+    cpu_scored, memory_scored = np.float32(scored_cpu), np.float32(scored_memory)
+    cpu_balanced, memory_balanced = np.float32(balanced_cpu), np.float32(balanced_memory)
+    both = np.float32(max(cpu_weight + memory_weight, 1))
+    cpu_part, memory_part = np.float32(cpu_weight) / both, np.float32(memory_weight) / both
+    strategy_weight, balanced_weight = np.float32(weights[0]), np.float32(weights[1])
+    zero, half, fifty, hundred = np.float32(0.0), np.float32(0.5), np.float32(50.0), np.float32(100.0)
+    margin, excluded, unknown = np.float32(_MARGIN), np.float32(-np.inf), np.float32(np.inf)
+    sign, nothing = np.float32(1.0), zero
+    if strategy == LEAST_ALLOCATED:
+        sign, nothing = np.float32(-1.0), hundred
+    size, rows, passing = _BOUNDED_ROWS, len(other), 0
+
+    lower, last, of_last = np.empty(size, np.float32), np.int64(-1), 0.0
+    is_first, settled, top = True, False, excluded
+    while not settled:
+        settled = not is_first
+        for block in range(len(maxima)):
+            if not is_first and (maxima[block] != top or counts[block] != 0):
+                continue
+            start = block * size
+            end = max(start, min(start + size, rows))
+            bound = bounds[start : start + size]
+            written, off = (bound, margin) if is_first else (lower, -margin)
+            used_cpu, used_memory = shares[0, start:end], shares[1, start:end]
+            held_cpu, held_memory = shares[2, start:end], shares[3, start:end]
+            of_cpu, of_memory, before = shares[4, start:end], shares[5, start:end], shares[6, start:end]
+            free_cpu, free_memory, others = whole[0, start:end], whole[1, start:end], other[start:end]
+            for i in range(end - start):
+                cpu = nothing + sign * (used_cpu[i] + cpu_scored * of_cpu[i])
+                memory = nothing + sign * (used_memory[i] + memory_scored * of_memory[i])
+                cpu = (cpu if cpu < hundred else hundred) + off
+                memory = (memory if memory < hundred else hundred) + off
+                cpu, memory = cpu if cpu > zero else zero, memory if memory > zero else zero
+                mean = np.floor(cpu) * cpu_part + np.floor(memory) * memory_part
+                written[i] = np.floor(mean + margin) * strategy_weight
+            for i in range(end - start):
+                cpu, memory = held_cpu[i] + cpu_balanced * of_cpu[i], held_memory[i] + memory_balanced * of_memory[i]
+                cpu, memory = cpu if cpu < hundred else hundred, memory if memory < hundred else hundred
+                gain = np.floor(hundred - abs(cpu - memory) * half + off) - before[i]
+                written[i] += (fifty + np.floor((gain + fifty) * half)) * balanced_weight
+            for i in range(end - start):
+                fits = (free_cpu[i] >= fit_cpu) & (free_memory[i] >= fit_memory) & (others[i] > excluded)
+                total = written[i] + others[i] if before[i] > excluded else unknown
+                written[i] = total if fits else excluded
+            for i in range(end - start, size):
+                written[i] = excluded
+            tied = 0
+            if is_first:
+                for i in range(size):
+                    passing += written[i] > excluded
+            else:
+                unclear, settled = 0, False
+                for i in range(size):
+                    tied += bound[i] == top
+                for i in range(size):
+                    unclear += (bound[i] == top) & (lower[i] < top)
+                for i in range(size if unclear > 0 or top == np.inf else 0):
+                    if bound[i] != top or (lower[i] == top and top < np.inf):
+                        continue
+                    row = start + i
+                    different = 0 if last >= 0 else 1
+                    for column in range(2, 8):
+                        different += whole[column, row] != whole[column, last]
+                    if different > 0:
+                        last, of_last = np.int64(row), 0.0
+                        cpus, memories = whole[2, row], whole[3, row]
+                        if strategy != 0:
+                            score, weights_offered = np.int64(0), np.int64(0)
+                            if cpus != 0:
+                                used = whole[6, row] + scored_cpu
+                                part = max(cpus - used, 0) if strategy == LEAST_ALLOCATED else min(used, cpus)
+                                score += part * 100 // max(cpus, 1) * cpu_weight
+                                weights_offered += cpu_weight
+                            if memories != 0:
+                                used = whole[7, row] + scored_memory
+                                part = max(memories - used, 0) if strategy == LEAST_ALLOCATED else min(used, memories)
+                                score += part * 100 // max(memories, 1) * memory_weight
+                                weights_offered += memory_weight
+                            of_last = float(score // weights_offered) * weights[0] if weights_offered != 0 else 0.0
+                        if weights[1] != 0.0:
+                            level, was_level = 0.0, 0.0
+                            if cpus != 0 and memories != 0:
+                                held, beside = (
+                                    float(whole[4, row]) / float(cpus),
+                                    float(whole[5, row]) / float(memories),
+                                )
+                                was_level = abs(min(held, 1.0) - min(beside, 1.0)) * 0.5
+                                held = float(min(whole[4, row], _LARGEST - balanced_cpu) + balanced_cpu) / float(cpus)
+                                all_memory = min(whole[5, row], _LARGEST - balanced_memory) + balanced_memory
+                                beside = float(all_memory) / float(memories)
+                                level = abs(min(held, 1.0) - min(beside, 1.0)) * 0.5
+                            gain = np.trunc((level - 1.0) * -100.0) - np.trunc((was_level - 1.0) * -100.0)
+                            of_last += (50.0 + np.floor((gain + 50.0) * 0.5)) * weights[1]
+                    exact = first[row] + of_last
+                    if not abs(exact) < _MOST_WHOLE:
+                        return -1
+                    bound[i] = np.float32(exact)
+                    tied -= exact != top
+            counts[block] = tied
+            if tied == 0:
+                bits, highest, mask = bound.view(np.int32), np.int32(-(2**31)), np.int32(2**31 - 1)
+                for i in range(size):  # see `_combine`
+                    highest = max(highest, bits[i] ^ ((bits[i] >> np.int32(31)) & mask))
+                maxima[block] = np.int32(highest ^ ((highest >> np.int32(31)) & mask)).view(np.float32)
+        top = maxima[0]
+        for block in range(1, len(maxima)):
+            top = max(top, maxima[block])
+        if is_first:
+            is_first, settled = False, passing == 0
+    return passing
+
+
+_FUNCTIONS = (
+    _score_resources,
+    _combine,
+    _write,
+    _find_highest,
+    _first_among,
+    _first_of_all,
+    _derive_shares,
+    _bound_totals,
+)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.hashed_rows import Hashes
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+
+SingleArray: TypeAlias = NDArray[np.float32]
 
 
 class Kernels(Protocol):
@@ -84,7 +89,7 @@ class Kernels(Protocol):
         """
 
     def find_highest(
-        self, maxima: FloatArray, counts: IntArray, group_hashes: Hashes, factor: int, /
+        self, maxima: FloatArray | SingleArray, counts: IntArray, group_hashes: Hashes, factor: int, /
     ) -> tuple[float, int, int, int]:
         """Return the highest total, how many rows and blocks have it, and the first group of names in a pod's order.
 
@@ -95,7 +100,9 @@ class Kernels(Protocol):
             factor: the odd number of the pod, by which hashes are multiplied.
         """
 
-    def first_among(self, totals: FloatArray, rows: IntArray, hashes: Hashes, factor: int, total: float, /) -> int:
+    def first_among(
+        self, totals: FloatArray | SingleArray, rows: IntArray, hashes: Hashes, factor: int, total: float, /
+    ) -> int:
         """Return which of some rows, `int64[n]`, with this total is the first in a pod's order of names, -1 if none is.
 
         totals, hashes: of all rows.
@@ -103,8 +110,8 @@ class Kernels(Protocol):
 
     def first_of_all(
         self,
-        maxima: FloatArray,
-        totals: FloatArray,
+        maxima: FloatArray | SingleArray,
+        totals: FloatArray | SingleArray,
         groups: IntArray,
         group_hashes: Hashes,
         hashes: Hashes,
@@ -115,6 +122,69 @@ class Kernels(Protocol):
         """Return which of all rows with this total is the first in a pod's order of groups, then in that of names.
 
         groups: `int64[rows]`, the group of each row; the others are as above.
+        """
+
+    def derive_shares(
+        self,
+        rows: IntArray,
+        pod_count: IntArray,
+        offered_pods: IntArray,
+        offered_cpu: IntArray,
+        offered_memory: IntArray,
+        requested_cpu: IntArray,
+        requested_memory: IntArray,
+        nonzero_cpu: IntArray,
+        nonzero_memory: IntArray,
+        whole: IntArray,
+        shares: SingleArray,
+        /,
+    ) -> None:
+        """Write what bounds are computed from, of some rows.
+
+        Args:
+            rows: `int64[n]`
+            pod_count: the columns, as the next seven.
+            offered_pods: see above.
+            offered_cpu: see above.
+            offered_memory: see above.
+            requested_cpu: see above.
+            requested_memory: see above.
+            nonzero_cpu: see above.
+            nonzero_memory: see above.
+            whole: is written, `int64[8, rows]`: free cpu (the smallest number where no pod more is allowed) and memory;
+                cpu and memory offered, requested, and requested with the defaults of scores.
+            shares: is written, `float32[7, rows]`: cpu and memory requested with the defaults of scores, and requested,
+                in percent; the percent that a millicore and a byte are; the part of balanced allocation that pods of a
+                node decide, -inf where scores do not follow from percents.
+        """
+
+    def bound_totals(
+        self,
+        other: SingleArray,
+        first: FloatArray,
+        whole: IntArray,
+        shares: SingleArray,
+        amounts: IntArray,
+        weights: FloatArray,
+        bounds: SingleArray,
+        maxima: SingleArray,
+        counts: IntArray,
+        /,
+    ) -> int:
+        """Write numbers that totals do not exceed, which are totals where they are the highest.
+
+        All totals are whole numbers. Return how many rows pass all filters; -1 where a total is too large.
+
+        Args:
+            other: `float32[nodes]`: the totals of other scores, -inf where another filter excludes the row.
+            first: `float64[nodes]`: the same where none does.
+            whole: as `derive_shares` writes it.
+            shares: likewise.
+            amounts: as for `score_resources`.
+            weights: likewise; whole numbers.
+            bounds: is written, `float32[blocks * 128]`: -inf where a row is excluded, or is none.
+            maxima: is written, `float32[blocks]`: the highest of each block.
+            counts: is written, `int64[blocks]`: the rows that have it, where it is the highest of all.
         """
 
 

@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.dynamic_resources.device_order import Devic
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugins.device_shares import wanted
+from kube_policy_scheduler.framework.resource_bounds import BoundedTotals
 
 _FEW_BLOCKS = 32
 """With rows that tie in no more blocks, looking at all of these is cheaper than trying groups."""
@@ -86,7 +87,7 @@ class TieBreak:
         tied = maxima.best()
         return Choice(self.first_of_many(tied), tied.total, len(tied))
 
-    def choose(self, maxima: BlockMaxima, kernels: Kernels) -> Choice | None:
+    def choose(self, maxima: BlockMaxima | BoundedTotals, kernels: Kernels) -> Choice | None:
         """Return `first_of_many` of the rows with the highest total, by compiled loops; None: they can't tell."""
         totals, of_blocks, counts = maxima.columns()
         by_hash, factor = self._by_hash, seeded_hash(self._uid, seed=self._seed) | 1

@@ -144,10 +144,16 @@ class Cycle:
         ok = _passes(frame, profile, cache)
         if verdict is not None:
             decision = self._decide_allowed(
-                frame, profile, cache, ok, verdict, preempts=preempts and profile.preempts, most_work=most_work
+                frame,
+                profile,
+                cache,
+                cache.ok if ok is None else ok,
+                verdict,
+                preempts=preempts and profile.preempts,
+                most_work=most_work,
             )
             return msgspec.structs.replace(decision, verdict=verdict)
-        feasible = None if ok is cache.ok else ok.nonzero()[0]
+        feasible = None if ok is None else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
             return self._no_fit(
@@ -155,9 +161,9 @@ class Cycle:
             )
         nodes = frame.cluster.nodes
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
-        if count == 1 or (nominated is not None and ok[nominated]):
+        if count == 1 or (nominated is not None and (cache.ok if ok is None else ok)[nominated]):
             # a nominated node that still fits is taken without scoring, as in kube-scheduler
-            only = int(ok.argmax()) if count == 1 or nominated is None else nominated
+            only = int((cache.ok if ok is None else ok).argmax()) if count == 1 or nominated is None else nominated
             devices = self.devices(frame, profile, only)
             return Decision(
                 frame.pod,
@@ -237,6 +243,12 @@ class Cycle:
         kept = self._best_kept(frame, cache) if feasible is None else None
         if kept is not None:
             found, constant = kept
+            kernels = self._accelerator.kernels
+            if found is None and cache.bounded is not None and tie_break is not None and kernels is not None:
+                bounded = tie_break.choose(cache.bounded, kernels)
+                if bounded is not None:
+                    return bounded.row, bounded.total + constant, bounded.ties
+            found = cache.maxima if found is None else found
             if isinstance(found, BlockMaxima) and tie_break is not None:
                 chosen = tie_break.first_of_best(found, self._accelerator)
                 return chosen.row, chosen.total + constant, chosen.ties
@@ -256,10 +268,10 @@ class Cycle:
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
 
-    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima | TiedRows, float] | None:
+    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima | TiedRows | None, float] | None:
         """Return the rows with the highest total, or where they are found, and a number to add to that total.
 
-        None: totals are not kept.
+        None instead of the rows: they are those of the cache. None: totals are not kept.
         """
         constant = 0.0
         for kept in cache.normalizing:
@@ -274,7 +286,7 @@ class Cycle:
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((score.plugin, score.weight, prepared))
         if not active:
-            return cache.maxima, constant
+            return None, constant
         found = self._rankings.best(frame, cache, active, constant=constant)
         return None if found is None else (found, 0.0)
 
@@ -289,6 +301,7 @@ class Cycle:
         if not can_run(frame, cache):
             return None
         ok = _passes(frame, profile, cache)
+        ok = cache.ok if ok is None else ok
         return MemberRun(frame, profile, cache, ok=ok, seed=self._seed, accelerator=self._accelerator)
 
     def decide_in_run(self, frame: Frame, run: MemberRun) -> Decision | None:
@@ -310,12 +323,13 @@ class Cycle:
         """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
-        return cache.passing() if ok is cache.ok else ok.nonzero()[0]
+        return cache.passing() if ok is None else ok.nonzero()[0]
 
     def passing(self, frame: Frame, profile: Profile) -> BoolArray:
         """Return `bool[nodes]`: which pass every filter. Read-only, valid until the cluster changes."""
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
+        ok = cache.ok if ok is None else ok
         return ok if cache.is_kept else ok.copy()
 
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
@@ -329,9 +343,8 @@ class Cycle:
         """
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
-        whole = ok is cache.ok
-        rows = cache.passing() if whole else ok.nonzero()[0]
-        return rows, _totals(frame.at(rows), cache, all_passing=whole) if len(rows) else np.zeros(0)
+        rows = cache.passing() if ok is None else ok.nonzero()[0]
+        return rows, _totals(frame.at(rows), cache, all_passing=ok is None) if len(rows) else np.zeros(0)
 
     def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
         """Return which devices of a node the pod gets, by resource."""
@@ -422,8 +435,8 @@ class Cycle:
         return found
 
 
-def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
-    """Return `bool[nodes]`: which pass every filter, `cache.ok` itself if the kept ones are all that count.
+def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:
+    """Return `bool[nodes]`: which pass every filter; None: those that pass the kept ones.
 
     None passes where an error on one of them ends the attempt.
     """
@@ -433,21 +446,23 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray:
     live = pre_filter(frame, (*profile.narrowing, *plugins) if profile.narrowing else plugins)
     if live.rejection is not None:
         return np.zeros(frame.size, np.bool_)
-    ok = cache.ok
+    ok: BoolArray | None = None
     if live.nodes is not None:
-        ok = ok & named_nodes(frame, live.nodes)
+        ok = cache.ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
-        passing = ok & plugin.filter(frame, state)
-        if np.count_nonzero(passing) != np.count_nonzero(ok):
+        before = cache.ok if ok is None else ok
+        passing = before & plugin.filter(frame, state)
+        if np.count_nonzero(passing) != np.count_nonzero(before):
             ok = passing
         if isinstance(plugin, DynamicResources):
             wrong = plugin.errors(frame, state)
             if wrong is not None and _breaks(frame, profile, plugin, wrong):
                 return np.zeros(frame.size, np.bool_)
     if frame.cluster.nominated:
-        taken = blocked_by_nominated(frame, (*cache.row_filters, *live.active), ok)
+        before = cache.ok if ok is None else ok
+        taken = blocked_by_nominated(frame, (*cache.row_filters, *live.active), before)
         if taken:
-            ok = ok.copy()
+            ok = before.copy()
             ok[list(taken)] = False
     return ok
 

@@ -39,6 +39,7 @@ from kube_policy_scheduler.framework.plugin import (
     WhereItFits,
 )
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.resource_bounds import BoundedTotals, OtherTotals, ResourceBounds
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
@@ -414,9 +415,10 @@ def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray
 class _LookedAt(msgspec.Struct, frozen=True):
     """The results of one look at all nodes."""
 
-    ok: BoolArray
-    maxima: BlockMaxima
-    count: int
+    bounded: BoundedTotals | None
+    """What is enough for most decisions; None: totals cannot be bounded."""
+    totals: Callable[[], tuple[BoolArray, BlockMaxima, int]]
+    """Returns which nodes pass, their totals, and how many they are, as of now."""
 
 
 class TemplateCache:
@@ -456,15 +458,21 @@ class TemplateCache:
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
-        self.ok: BoolArray
-        """`bool[nodes]`: passed every kept filter."""
+        self._ok: BoolArray
         self.count: int
         """Nodes that passed every kept filter."""
         self._maxima: BlockMaxima | None = None
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
+        self._looked_at = looked_at
+        """What `ok` and `maxima` are computed from once one of them is needed; None: they are not."""
+        self.bounded = looked_at.bounded if looked_at is not None else None
+        """What finds the best node without `ok` and `maxima`; None: nothing does."""
         if looked_at is not None:
-            self.ok, self._maxima, self.count = looked_at.ok, looked_at.maxima, looked_at.count
+            if self.bounded is not None:
+                self.count = self.bounded.count
+            else:
+                self._look(looked_at)
             return
         self._live_parts = [part for part in parts if part.scope is not Scope.TEMPLATE]
         """Those that may change without a static change."""
@@ -476,6 +484,17 @@ class TemplateCache:
         self._images = nodes.images_version
         self._renewals = 0
         self._put_together()
+
+    @property
+    def ok(self) -> BoolArray:
+        """Return `bool[nodes]`: passed every kept filter."""
+        if self._looked_at is not None:
+            self._look(self._looked_at)
+        return self._ok
+
+    def _look(self, looked_at: _LookedAt) -> None:
+        self._ok, self._maxima, self.count = looked_at.totals()
+        self._looked_at = None
 
     @property
     def row_filters(self) -> list[tuple[FilterPlugin, Any]]:
@@ -494,6 +513,8 @@ class TemplateCache:
 
         They follow the nodes from now on. What ranks the nodes by more scores has columns of its own, and needs none.
         """
+        if self._looked_at is not None:
+            self._look(self._looked_at)
         if self._maxima is None:
             self._maxima = self._new_maxima()
         return self._maxima
@@ -505,12 +526,16 @@ class TemplateCache:
 
     def total(self, row: int) -> float:
         """Return the sum of the kept scores that need no normalizing for a row, -inf if it did not pass."""
+        if self._looked_at is not None:
+            self._look(self._looked_at)
         if self._maxima is not None:
             return self._maxima.total(row)
-        return self._sum(row) if self.ok.item(row) else -np.inf
+        return self._sum(row) if self._ok.item(row) else -np.inf
 
     def totals(self, rows: Rows) -> FloatArray:
         """Return `float64[rows]`: the same for some rows, read-only."""
+        if self._looked_at is not None:
+            self._look(self._looked_at)
         return self._maxima.totals(rows) if self._maxima is not None else self._sums(rows)[1]
 
     def passing(self) -> IntArray:
@@ -548,7 +573,7 @@ class TemplateCache:
         rows = self._changes.take()
         if rows is None:
             return False
-        if not rows and not self._reads_metrics and len(self.ok) == nodes.size:
+        if not rows and not self._reads_metrics and len(self._ok) == nodes.size:
             return True
         statics = nodes.static_changes.end + nodes.image_changes.end  # both only grow
         for part in self._live_parts if statics == self._statics else self._parts:
@@ -557,7 +582,7 @@ class TemplateCache:
         self._statics = statics
         if isinstance(rows, slice) or self._renewals != self._count_renewals():
             self._put_together()
-        elif rows or len(self.ok) != nodes.size:
+        elif rows or len(self._ok) != nodes.size:
             self._update(rows, size=nodes.size)
         return True
 
@@ -584,8 +609,8 @@ class TemplateCache:
 
     def _put_together(self) -> None:
         self._renewals = self._count_renewals()
-        self.ok = self._passes(ALL_ROWS)
-        self.count = int(np.count_nonzero(self.ok))
+        self._ok = self._passes(ALL_ROWS)
+        self.count = int(np.count_nonzero(self._ok))
         if self._maxima is not None:
             self._maxima = self._new_maxima()
         self.changes.note_all()
@@ -614,7 +639,7 @@ class TemplateCache:
 
     def _update(self, changed: Sequence[int], *, size: int) -> None:
         self.changes.note_many(changed)
-        if len(changed) <= _FEW_SUMS and len(self.ok) == size:
+        if len(changed) <= _FEW_SUMS and len(self._ok) == size:
             for row in changed:
                 self._update_row(row)
             return
@@ -624,22 +649,22 @@ class TemplateCache:
         else:
             ok, totals = self._sums(rows)
             self._maxima.write(rows, totals, size=size)
-        if len(self.ok) != size:
-            self.ok = _resized(self.ok, size)
-            self.ok[rows] = ok
-            self.count = int(np.count_nonzero(self.ok))
+        if len(self._ok) != size:
+            self._ok = _resized(self._ok, size)
+            self._ok[rows] = ok
+            self.count = int(np.count_nonzero(self._ok))
             self._passing = None
-        elif (self.ok[rows] != ok).any():
-            self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self.ok[rows]))
-            self.ok[rows] = ok
+        elif (self._ok[rows] != ok).any():
+            self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self._ok[rows]))
+            self._ok[rows] = ok
             self._passing = None
 
     def _update_row(self, row: int) -> None:
         ok = True
         for part in self._parts:
             ok = ok and part.ok.item(row)
-        if ok is not self.ok.item(row):
-            self.ok[row] = ok
+        if ok is not self._ok.item(row):
+            self._ok[row] = ok
             self.count += 1 if ok else -1
             self._passing = None
         if self._maxima is not None:
@@ -660,8 +685,6 @@ class _Columns:
         self.fitting: BoolArray = np.empty(size, np.bool_)
         self.base: FloatArray = np.empty(size)
         self.maxima = BlockMaxima.room(size, accelerator)
-        self.everywhere: BoolArray = np.ones(size, np.bool_)
-        self.nothing: FloatArray = np.zeros(size)
 
 
 class _AddedUp:
@@ -670,13 +693,14 @@ class _AddedUp:
     def __init__(self) -> None:
         self._parts: list[_Answers] = []
         self._versions: list[int] = []
-        self._sums: tuple[BoolArray, FloatArray]
+        self._sums = OtherTotals(np.ones(0, np.bool_), np.zeros(0))
 
-    def of(self, parts: list[_Answers]) -> tuple[BoolArray, FloatArray]:
-        """Return `_added` of all rows, read-only."""
+    def of(self, parts: list[_Answers], *, size: int) -> OtherTotals:
+        """Return `_added` of all rows, read-only; `size` is their number."""
         versions = [part.version for part in parts]
-        if parts != self._parts or versions != self._versions:
-            self._parts, self._versions, self._sums = parts, versions, _added(parts, ALL_ROWS)
+        if parts != self._parts or versions != self._versions or len(self._sums.ok) != size:
+            ok, totals = _added(parts, ALL_ROWS) if parts else (np.ones(size, np.bool_), np.zeros(size))
+            self._parts, self._versions, self._sums = parts, versions, OtherTotals(ok, totals)
         return self._sums
 
 
@@ -732,6 +756,7 @@ class TemplateCaches:
         self._seen: OrderedDict[int, None] = OrderedDict()
         """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
         self._columns = _Columns(0, self._accelerator)
+        self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
         self._added_up = _AddedUp()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
@@ -811,15 +836,20 @@ class TemplateCaches:
             if part is None or (number > _BY_REQUESTS and part.scores):
                 return None  # sums are rounded in the order of the kinds
             others.append(part)
-        size = frame.cluster.nodes.size
-        if len(self._columns.ok) != size:
-            self._columns = _Columns(size, self._accelerator)
-        columns = self._columns
-        fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
-        first = self._added_up.of(others) if others else (columns.everywhere, columns.nothing)
-        count = columns.maxima.combine(first, (columns.fitting, columns.base), ok=columns.ok)
-        looked_at = _LookedAt(columns.ok, columns.maxima, count)
         nodes = frame.cluster.nodes
+        first = self._added_up.of(others, size=nodes.size)
+        if self._bounds is None or self._bounds.nodes is not nodes:
+            self._bounds = ResourceBounds(nodes, kernels)
+
+        def totals() -> tuple[BoolArray, BlockMaxima, int]:
+            if len(self._columns.ok) != nodes.size:
+                self._columns = _Columns(nodes.size, self._accelerator)
+            columns = self._columns
+            fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
+            count = columns.maxima.combine((first.ok, first.totals), (columns.fitting, columns.base), ok=columns.ok)
+            return columns.ok, columns.maxima, count
+
+        looked_at = _LookedAt(self._bounds.look(frame, fused, first), totals)
         return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
 
     def _static_answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers | None:
