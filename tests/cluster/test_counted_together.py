@@ -79,8 +79,8 @@ def _state(cluster: Cluster) -> dict[str, Any]:
         "held": {name: cluster.held_from(0, name).tolist() for name in resources},
         "placed": {
             leaving: sorted(
-                (template.labels["app"], tuple(sorted(rows.items())))
-                for template, rows in cluster.counters.placements(terminating=leaving)
+                (each.labels["app"], tuple(sorted(cluster.counters.pods_by_row(each, terminating=leaving).items())))
+                for each in cluster.counters.placed_templates
             )
             for leaving in (False, True)
         },

@@ -218,14 +218,20 @@ class PodCounters:
             found = self._carriers[term] = Carriers(term, owner=self, capacity=self._capacity)
         return found
 
-    def placements(self, *, terminating: bool) -> Iterator[tuple[PodTemplate, dict[int, int]]]:
-        """Yield each template with how many of its pods are on which rows, with or without terminating ones."""
-        for template, rows in self._placed.items():
-            yield template, {row: _pods(cell, terminating=terminating) for row, cell in rows.items()}
+    @property
+    def placed_templates(self) -> Collection[PodTemplate]:
+        """Return the templates of all placed pods, those of terminating ones included."""
+        return self._placed.keys()
+
+    def pods_by_row(self, template: PodTemplate, *, terminating: bool = False) -> dict[int, int]:
+        """Return how many pods of a template are on which rows, with or without terminating ones."""
+        return {row: _pods(cell, terminating=terminating) for row, cell in self._placed.get(template, {}).items()}
 
     def group_size(self, group_of: GroupOf, group: Hashable) -> int:
         """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
-        return self._tallies.size(group_of, group, self.placements(terminating=False))
+        return self._tallies.size(
+            group_of, group, self.placed_templates, lambda template: sum(self.pods_by_row(template).values())
+        )
 
     def forget_groups(self) -> None:
         """Use other keys for groups from now on."""

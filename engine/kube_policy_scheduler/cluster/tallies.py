@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -28,18 +28,28 @@ class Tallies:
         self._token = object()
         """Replaced when a grouping is added or removed: what templates keep of an older one is stale."""
 
-    def size(self, group_of: GroupOf, group: Hashable, placed: Iterable[tuple[PodTemplate, Mapping[int, int]]]) -> int:
+    def size(
+        self,
+        group_of: GroupOf,
+        group: Hashable,
+        templates: Iterable[PodTemplate],
+        count: Callable[[PodTemplate], int],
+    ) -> int:
         """Return how many pods are in a group.
 
-        placed: what is counted the first time that this grouping is used: each template with its pods by row.
+        Args:
+            group_of: the grouping.
+            group: one of its groups.
+            templates: of all pods; they are looked at the first time that this grouping is used.
+            count: returns how many pods a template has; asked only about those in some group.
         """
         sizes = self._by_way.get(group_of)
         if sizes is None:
             sizes = self._by_way[group_of] = {}
             self._token = object()
-            for template, rows in placed:
+            for template in templates:
                 if (found := group_of(template)) is not None:
-                    _add(sizes, found, sum(rows.values()))
+                    _add(sizes, found, count(template))
         return sizes.get(group, 0)
 
     @property

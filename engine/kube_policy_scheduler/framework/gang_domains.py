@@ -368,11 +368,12 @@ def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain |
 
 def rows_of(cluster: Cluster, requirement: GangRequirement) -> list[int]:
     """Return the rows of the nodes of a group's members that have one."""
+    counters = cluster.counters
     return [
         row
-        for template, rows in cluster.counters.placements(terminating=False)
+        for template in counters.placed_templates
         if requirement.group_of(template) == requirement.group
-        for row, number in rows.items()
+        for row, number in counters.pods_by_row(template).items()
         if number > 0
     ]
 

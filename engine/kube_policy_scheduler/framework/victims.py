@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -152,7 +152,7 @@ class WholeGangs:
         self._cluster, self._now, self._stays = frame.cluster, frame.now, stays
         self.gangs_of = gangs_of
         self._own = {requirement.group for requirement in gangs_of(frame)}
-        self._templates: dict[GroupOf, dict[Hashable, list[_Placed]]] = {}
+        self._templates: dict[GroupOf, dict[Hashable, list[PodTemplate]]] = {}
         self._members: dict[Hashable, dict[str, PodInfo]] = {}
         self._together: dict[Hashable, dict[str, PodInfo] | None] = {}
         """By gang: what is evicted with any of its members; None if one of them must stay."""
@@ -215,13 +215,13 @@ class WholeGangs:
         by_group = self._templates.get(group_of)
         if by_group is None:
             by_group = self._templates[group_of] = {}
-            for template, rows in self._cluster.counters.placements(terminating=False):
+            for template in self._cluster.counters.placed_templates:
                 other = group_of(template)
                 if other is not None:
-                    by_group.setdefault(other, []).append((template, [row for row, number in rows.items() if number]))
+                    by_group.setdefault(other, []).append(template)
         infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
-        for template, there in by_group.get(group, ()):
-            for row in there:
+        for template in by_group.get(group, ()):
+            for row in self._cluster.counters.pods_by_row(template):
                 for pod in self._cluster.pods_on(infos[row].name).values():
                     if pod.template is template and not pod.terminating:
                         found[pod.uid] = pod
@@ -230,10 +230,6 @@ class WholeGangs:
                 found[pod.uid] = pod
         self._members[group] = found
         return found
-
-
-_Placed: TypeAlias = tuple[PodTemplate, Sequence[int]]
-"""A template and the rows of its pods."""
 
 
 class FoundVictims:

@@ -219,7 +219,7 @@ class Answers:
 
 def templates(frame: Frame) -> list[Any]:
     """Return the templates of the pods that are on nodes."""
-    return [template for template, _ in frame.cluster.counters.placements(terminating=False)]
+    return list(frame.cluster.counters.placed_templates)
 
 
 def _existing(value: typed.Aggregate, frame: Frame) -> list[Item]:
