@@ -7,7 +7,6 @@ Equal templates are one object, so that what follows from a template is computed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from sys import intern
@@ -192,7 +191,8 @@ class Templates:
         like = pod.like
         if like.derived is None or like.derived[0] is not self:
             like.derived = self, self._made(like.pod)
-        found: PodInfo = copy(like.derived[1])
+        info: Any = like.derived[1]
+        found: PodInfo = info.__copy__()  # `copy.copy` takes three times as long
         found.uid = pod.uid
         found.name = pod.name
         found.node_name = pod.node_name

@@ -204,6 +204,8 @@ class AwaitingNodes:
 
     def withdraw(self, uid: str) -> bool:
         """Forget a pod that has a node, is gone or waits for something else; return whether new nodes were wanted."""
+        if not self._without and not self._unit_of:  # as while the first pods are listed
+            return False
         self._forget_refusal(uid)
         key = self._unit_of.pop(uid, None)
         if key is None:

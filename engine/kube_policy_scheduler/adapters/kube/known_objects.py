@@ -45,7 +45,9 @@ class KnownObjects(Generic[T]):
 
     def add(self, objects: Mapping[str, T]) -> None:
         """Add objects, by key."""
-        self._known.update((key, _known(obj.metadata)) for key, obj in objects.items())
+        known = self._known
+        for key, obj in objects.items():  # of a first list, a million
+            known[key] = _known(obj.metadata)
 
     def changed(self, obj: T) -> Change[T]:
         """Take note of an object as it is now; return what is to be told."""

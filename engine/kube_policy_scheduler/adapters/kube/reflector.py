@@ -383,7 +383,7 @@ class Reflector(Generic[T]):
     def _index(self, page: Page[T]) -> dict[str, T]:
         for broken in page.malformed:
             self._report(broken)
-        return {key_of(obj.metadata): obj for obj in page.objects}
+        return {(meta := obj.metadata).uid or key_of(meta): obj for obj in page.objects}
 
     # --- watch --------------------------------------------------------------------------------------
 

@@ -127,10 +127,12 @@ class EventHandlers:
         placed: list[PodInfo] = []
         uids: set[str] = set()
         some_pending = self._some_pending()
+        counted, make = self._cluster.pods, self._cluster.templates.pod
         for pod in pods:
-            uid = pod.metadata.uid
-            known = self._is_known(uid) if some_pending else uid in self._cluster.pods
-            if known or not pod.spec.node_name or uid in uids:
+            meta, spec = (pod, pod) if isinstance(pod, objects.ListedPod) else (pod.metadata, pod.spec)
+            uid = meta.uid
+            known = self._is_known(uid) if some_pending else uid in counted
+            if known or not spec.node_name or uid in uids:
                 if placed:
                     self._assign_many(placed)
                     placed, uids = [], set()
@@ -138,7 +140,7 @@ class EventHandlers:
                 some_pending = some_pending or self._some_pending()
                 continue
             try:
-                info = self._cluster.templates.pod(pod)
+                info = make(pod)
             except ValueError as error:
                 report_unusable(pod, error)
                 continue
@@ -166,13 +168,19 @@ class EventHandlers:
         """Handle pods on nodes that were not known before."""
         if not infos:
             return
-        self.pods_seen = max(self.pods_seen, *(version_number(info.resource_version) for info in infos))
+        self.pods_seen = max(self.pods_seen, *map(version_number, {info.resource_version for info in infos}))
+        on_assigned, on_left = self._on_assigned, self._on_left
         for info in infos:
-            self._on_assigned(info)
-            self._on_left(info.uid)  # nothing waits with a place: it would be known
+            on_assigned(info)
+            on_left(info.uid)  # nothing waits with a place: it would be known
         self._cluster.place_many(infos)
-        for info in infos:
-            self._mark(info.node_name)
+        rows, marks, made = self._cluster.nodes.rows, self._marks, self._marks_made
+        for info in infos:  # as `_mark`
+            name = info.node_name
+            if name in rows:
+                made += 1
+                marks[name] = made
+        self._marks_made = made
         self._wakeups.move_on_event(ClusterEvent.POD_ADD)
 
     def _saw(self, version: str) -> None:
