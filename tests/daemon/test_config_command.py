@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.inspect import is_struct_type
+from msgspec.structs import fields, replace
 
 from kube_policy_scheduler.daemon.configuration import settings as module
 from kube_policy_scheduler.daemon.configuration.settings import (
@@ -40,7 +41,7 @@ def parsed(text: str) -> Settings:
 
 
 def sections() -> list[type]:
-    found = [kind for kind in vars(module).values() if isinstance(kind, type) and is_dataclass(kind)]
+    found = [kind for kind in vars(module).values() if is_struct_type(kind)]
     return [kind for kind in found if kind.__module__ == module.__name__]
 
 
@@ -66,7 +67,7 @@ def test_every_setting_has_a_description(kind: type) -> None:
     for field in fields(kind):
         assert f"{camel_case(field.name)}:" in text
         hint = get_type_hints(kind)[field.name]
-        if not any(is_dataclass(each) for each in (hint, *get_args(hint))):
+        if not any(is_struct_type(each) for each in (hint, *get_args(hint))):
             assert docs[field.name] in text
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import ssl
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +14,7 @@ import pytest
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.client_certificates import Clients
 from kube_policy_scheduler.adapters.extender_protocol import read_nodes, read_preemption, write_filtered

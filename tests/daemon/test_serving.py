@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
 from kube_policy_scheduler.daemon.main import main, override

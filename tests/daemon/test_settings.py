@@ -6,12 +6,13 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.inspect import is_struct_type
+from msgspec.structs import fields
 from syrupy.assertion import SnapshotAssertion
 
 from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
@@ -160,7 +161,7 @@ def keys(kind: Any, prefix: str = "") -> Iterator[str]:
     hints = get_type_hints(kind)
     for field in fields(kind):
         key, hint = prefix + camel_case(field.name), hints[field.name]
-        sections = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
+        sections = [each for each in (hint, *get_args(hint)) if is_struct_type(each)]
         many = "[]" if get_origin(hint) is tuple else ""
         yield from keys(sections[0], f"{key}{many}.") if sections else [key]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,35 +86,33 @@ def test_a_part_of_a_document_can_be_checked_alone() -> None:
     assert str(found) == "f.yaml:4:3: error[D0012]: key `expect` is missing in cases[1]"
 
 
-@dataclass(frozen=True, slots=True)
-class Inner:
+class Inner(msgspec.Struct, frozen=True):
     address: str
     ca_file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outer:
+class Outer(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ("x",)
     every: Annotated[float, DURATION_SECONDS] = 5.0
     share: float = 0.5
     mode: Literal["fast", "safe"] = "safe"
     count: Annotated[int, Shape({"minimum": 1})] = 1
     inner: Inner | None = None
-    other: Inner = field(default_factory=lambda: Inner("none"))
+    other: Inner = msgspec.field(default_factory=lambda: Inner("none"))
 
 
 def built(value: dict[str, Any]) -> Outer:
     return build(Outer, value, folder=Path("/etc/app"))
 
 
-def test_a_dataclass_is_its_own_schema() -> None:
+def test_a_struct_is_its_own_schema() -> None:
     assert schema_of(Outer)["properties"]["mode"] == {"enum": ["fast", "safe", None]}
     assert schema_of(Outer)["properties"]["inner"]["required"] == ["address"]
     assert schema_of(Outer)["properties"]["inner"]["properties"].keys() == {"address", "caFile"}
     assert schema_of(Outer)["required"] == []
 
 
-def test_a_value_becomes_the_dataclass_with_its_defaults() -> None:
+def test_a_value_becomes_the_struct_with_its_defaults() -> None:
     assert built({}) == Outer()
     assert built({"mode": None, "other": None}) == Outer()
     given = {"names": ["a", "b"], "every": "1min30s", "share": 1, "inner": {"address": "h", "caFile": "ca.pem"}}

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.output_file import OutputError, write_file

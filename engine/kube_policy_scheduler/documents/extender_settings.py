@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
@@ -32,8 +33,7 @@ Verb: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedResource:
+class ManagedResource(msgspec.Struct, frozen=True, kw_only=True):
     """An extended resource that an extender manages."""
 
     name: Annotated[
@@ -50,8 +50,7 @@ class ManagedResource:
     """Do not check whether a node has enough of it; only the extender does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderTls:
+class ExtenderTls(msgspec.Struct, frozen=True, kw_only=True):
     """How the scheduler checks the certificate of an extender, and which certificate it presents."""
 
     insecure: bool = False
@@ -68,8 +67,7 @@ class ExtenderTls:
     """The same as base64 of PEM; goes before `caFile`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpExtenderSettings:
+class HttpExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One extender; the keys and their meaning are those of kube-scheduler."""
 
     url_prefix: Annotated[
@@ -154,8 +152,7 @@ def authorities(tls: ExtenderTls) -> str | None:
     return text if "-----BEGIN CERTIFICATE-----" in text else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Extenders:
+class _Extenders(msgspec.Struct, frozen=True):
     extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
 
 

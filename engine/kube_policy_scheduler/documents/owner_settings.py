@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
@@ -31,8 +32,7 @@ NamespaceName: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerSettings:
+class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One owner of policies, and what the administrator allows: see deploy/OWNERS.md."""
 
     name: Annotated[
@@ -113,8 +113,7 @@ def scope_problems(
             yield document.error(("policies", "owners", at, "pods"), WRONG_VALUE, message=message, advice=bad.help)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedSettings:
+class SharedSettings(msgspec.Struct, frozen=True):
     """What the scheduler's configuration says of policies that `policyctl` has to know, too."""
 
     path: Path | None = None

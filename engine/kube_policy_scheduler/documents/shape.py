@@ -1,4 +1,4 @@
-"""Frozen dataclasses as the definition of a YAML file: its JSON schema and its values come from them.
+"""Frozen structs as the definition of a YAML file: its JSON schema and its values come from them.
 
 A field `bearer_token_file: Path | None = None` is the key `bearerTokenFile`; its default is the default, its type
 the schema. What a type can't say, `Annotated` adds: `Annotated[int, Shape({"minimum": 1})]`.
@@ -6,23 +6,24 @@ the schema. What a type can't say, `Annotated` adds: `Annotated[int, Shape({"min
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+from msgspec.inspect import is_struct_type
+from msgspec.structs import fields
+
 from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
 from kube_policy_scheduler.times import parse_duration
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, eq=False):
     """What `Annotated` adds to a field's type: more schema, and how the written value becomes the field's."""
 
     schema: Mapping[str, Any]
@@ -63,14 +64,14 @@ Name: TypeAlias = Annotated[
 
 
 def schema_of(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of the files that a dataclass describes."""
+    """Return the JSON schema of the files that a struct describes."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     hints = _hints(kind)
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         key = camel_case(field.name)
         properties[key] = _schema(hints[field.name])
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        if field.required:
             required.append(key)
         else:  # a key with nothing behind it, as where every line of a section is commented out
             properties[key] = _nullable(properties[key])
@@ -78,17 +79,16 @@ def schema_of(kind: type) -> dict[str, Any]:
 
 
 def build(kind: type[T], value: Mapping[str, Any], *, folder: Path = Path()) -> T:
-    """Return a value that its schema accepted as an instance of the dataclass.
+    """Return a value that its schema accepted as an instance of the struct.
 
     Args:
-        kind: the dataclass.
+        kind: the struct.
         value: what was written; keys that are not there, or null, take the default.
         folder: relative paths in the value start here.
     """
-    assert dataclasses.is_dataclass(kind)
     hints = _hints(kind)
     given = {}
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         written = value.get(camel_case(field.name))
         if written is not None:
             given[field.name] = _built(hints[field.name], written, folder=folder)
@@ -110,7 +110,7 @@ def _schema(hint: Any) -> dict[str, Any]:
         return schema
     if get_origin(hint) in (Union, UnionType):
         return _nullable(_schema(_without_none(hint)))
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if is_struct_type(hint):
         return schema_of(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(get_args(hint))}
@@ -128,7 +128,7 @@ def _built(hint: Any, written: Any, *, folder: Path) -> Any:
         return parsers[0](written) if parsers else _built(inner, written, folder=folder)
     if get_origin(hint) in (Union, UnionType):
         return _built(_without_none(hint), written, folder=folder)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if is_struct_type(hint):
         return build(hint, written, folder=folder)
     if get_origin(hint) is tuple:
         return tuple(_built(get_args(hint)[0], item, folder=folder) for item in written)

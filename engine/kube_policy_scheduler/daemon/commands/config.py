@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 from kube_policy_scheduler.daemon.configuration.settings_text import defaults_text, settings_text

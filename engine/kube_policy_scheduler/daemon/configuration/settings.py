@@ -7,10 +7,12 @@ The file is `kind: PolicySchedulerConfiguration`; every key is a field here in c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.kube.lease import JITTER
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate
@@ -36,8 +38,7 @@ Url: TypeAlias = Annotated[
 UrlPath: TypeAlias = Annotated[str, Shape({"pattern": r"^(/[-A-Za-z0-9_.~]+)+$", EXPECTED: "a path such as /extender"})]
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesSettings:
+class KubernetesSettings(msgspec.Struct, frozen=True):
     """Connection to the API server."""
 
     kubeconfig: Path | None = None
@@ -64,8 +65,7 @@ class KubernetesSettings:
         return RequestRate(self.qps, self.burst) if self.qps else None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
+class PolicySettings(msgspec.Struct, frozen=True):
     """Source of the policies."""
 
     path: Path = Path("/etc/policy-scheduler/policies")
@@ -92,8 +92,7 @@ class PolicySettings:
         return replace(self, config_map=None, owners=owners)
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusSettings:
+class PrometheusSettings(msgspec.Struct, frozen=True):
     """Where `promql("…")` is asked. How often, and how fresh answers must be, each policy says itself."""
 
     url: Url
@@ -115,8 +114,7 @@ class PrometheusSettings:
     """Time that new policies wait for the first values of new metrics before they are used without them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+class TlsSettings(msgspec.Struct, frozen=True):
     """The certificate of our own port. `tls: {}` alone: one that is made at the start, as kube-scheduler does; it
     keeps tokens from being read on the way, but clients cannot check it."""
 
@@ -132,8 +130,7 @@ class TlsSettings:
     CA of the cluster, because it also signs for nodes and users."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpSettings(msgspec.Struct, frozen=True):
     """Address and security of probes, metrics and the status page."""
 
     host: str = "127.0.0.1"
@@ -157,8 +154,7 @@ class HttpSettings:
         return replace(self, authentication=authentication, tls=tls)
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionLogSettings:
+class DecisionLogSettings(msgspec.Struct, frozen=True):
     """The decision log, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
 
     kept: Annotated[int, Shape({"minimum": 0, "maximum": 1_000_000})] = 10_000
@@ -178,8 +174,7 @@ class DecisionLogSettings:
     """Number of nodes whose scores are logged, including the chosen one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(msgspec.Struct, frozen=True):
     """Log format and level."""
 
     format: Literal["text", "json"] = "text"
@@ -188,8 +183,7 @@ class LogSettings:
     """`debug` logs every decision, which is too much for a busy cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElectionSettings:
+class LeaderElectionSettings(msgspec.Struct, frozen=True):
     """One replica schedules; the others stand by with warm caches."""
 
     enabled: bool = True
@@ -206,8 +200,7 @@ class LeaderElectionSettings:
     """Time between two attempts; less than `renewDeadline`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingSettings:
+class ShardingSettings(msgspec.Struct, frozen=True):
     """Several active replicas, each with its own nodes, for more pods per second than one process can decide."""
 
     enabled: bool = False
@@ -218,8 +211,7 @@ class ShardingSettings:
     may then be placed at the same moment although the anti-affinity of one excludes the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingSettings:
+class SchedulingSettings(msgspec.Struct, frozen=True):
     """Scheduling and binding."""
 
     seed: Annotated[int, Shape({"minimum": 0, "maximum": 2**63 - 1})] = 0
@@ -252,8 +244,7 @@ class SchedulingSettings:
     of few nodes to 5 % of 5,600 nodes and more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalancingSettings:
+class RebalancingSettings(msgspec.Struct, frozen=True):
     """Moves of running pods, where policies say `rebalance`: see policies/REBALANCING.md. Only a leader moves pods."""
 
     dry_run: bool = True
@@ -276,8 +267,7 @@ class RebalancingSettings:
     """Also move pods with `emptyDir` on disk or `hostPath`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowSettings:
+class ShadowSettings(msgspec.Struct, frozen=True):
     """Settings for `mode: shadow`."""
 
     scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("default-scheduler",)
@@ -289,8 +279,7 @@ class ShadowSettings:
     """Number of comparisons for `/debug/shadow`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderSettings:
+class ExtenderSettings(msgspec.Struct, frozen=True):
     """Settings for `mode: extender`."""
 
     path: UrlPath = "/extender"
@@ -302,8 +291,7 @@ class ExtenderSettings:
     and more."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracingSettings:
+class TracingSettings(msgspec.Struct, frozen=True):
     """Attempts to schedule pods as OpenTelemetry traces; needs the extra `tracing`."""
 
     endpoint: Url
@@ -314,8 +302,7 @@ class TracingSettings:
     sends at most 50 per second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Everything an operator can set."""
 
     mode: Literal["scheduler", "shadow", "extender"] = "scheduler"
@@ -324,22 +311,22 @@ class Settings:
     scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("policy-scheduler",)
     """`spec.schedulerName` of the pods to schedule; a policy can serve another name with its `scheduler` line. Use
     `default-scheduler` only if kube-scheduler does not run."""
-    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
-    policies: PolicySettings = field(default_factory=PolicySettings)
+    kubernetes: KubernetesSettings = msgspec.field(default_factory=KubernetesSettings)
+    policies: PolicySettings = msgspec.field(default_factory=PolicySettings)
     prometheus: PrometheusSettings | None = None
     """None: there are no metrics, and every value of `promql` is missing."""
-    http: HttpSettings = field(default_factory=HttpSettings)
-    log: LogSettings = field(default_factory=LogSettings)
-    decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
-    leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
-    sharding: ShardingSettings = field(default_factory=ShardingSettings)
-    scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
-    rebalancing: RebalancingSettings = field(default_factory=RebalancingSettings)
-    shadow: ShadowSettings = field(default_factory=ShadowSettings)
+    http: HttpSettings = msgspec.field(default_factory=HttpSettings)
+    log: LogSettings = msgspec.field(default_factory=LogSettings)
+    decision_log: DecisionLogSettings = msgspec.field(default_factory=DecisionLogSettings)
+    leader_election: LeaderElectionSettings = msgspec.field(default_factory=LeaderElectionSettings)
+    sharding: ShardingSettings = msgspec.field(default_factory=ShardingSettings)
+    scheduling: SchedulingSettings = msgspec.field(default_factory=SchedulingSettings)
+    rebalancing: RebalancingSettings = msgspec.field(default_factory=RebalancingSettings)
+    shadow: ShadowSettings = msgspec.field(default_factory=ShadowSettings)
     extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
     """HTTP extenders that the scheduler asks about pods, as kube-scheduler does; `policyctl import --settings` writes
     them from its configuration. Only with `mode: scheduler`. See deploy/EXTENDERS.md."""
-    extender: ExtenderSettings = field(default_factory=ExtenderSettings)
+    extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
     tracing: TracingSettings | None = None
     """None: no traces; OpenTelemetry is not loaded."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import dataclasses
 import inspect
 import json
 import textwrap
@@ -15,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT
+from msgspec.inspect import is_struct_type
+from msgspec.structs import FieldInfo, fields
 
 from kube_policy_scheduler.daemon.configuration.settings import (
     API_VERSION,
@@ -64,9 +67,9 @@ def described_schema() -> dict[str, Any]:
 
 def _describe(schema: dict[str, Any], kind: type) -> None:
     hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         hint, below = hints[field.name], schema["properties"][camel_case(field.name)]
-        inner, items = _dataclass_in(hint), _items_of(hint)
+        inner, items = _struct_in(hint), _items_of(hint)
         about = docs.get(field.name) or (_docstring(inner) if inner is not None else "")
         below |= {"description": about} if about else {}
         if inner is not None:
@@ -81,7 +84,7 @@ def schema_text() -> str:
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass, in one line each; `None` is written as YAML does."""
+    """Return the docstring below each field of a struct, in one line each; `None` is written as YAML does."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)
     docs = {}
@@ -100,10 +103,10 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
     """Yield the lines of a section; value None: one that is not set, whose lines show what could be."""
     hints = get_type_hints(kind, include_extras=True)
     docs = field_docs(kind) if comments else {}
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         hint = hints[field.name]
         key = camel_case(field.name)
-        inner = _dataclass_in(hint)
+        inner = _struct_in(hint)
         about = docs.get(field.name) or (_docstring(inner) if inner is not None and comments else "")
         if comments and not indent:
             yield ""
@@ -136,14 +139,14 @@ def _item(kind: type, value: Any, *, indent: str) -> Iterator[str]:
     """Yield the lines of one item of a list of sections; what is not set is left out."""
     dash = "- "
     hints = get_type_hints(kind, include_extras=True)
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         written, hint = getattr(value, field.name), hints[field.name]
         if written is None:
             continue
         key = f"{indent}{dash}{camel_case(field.name)}:"
         dash = "  "
         items = _items_of(hint)
-        if _dataclass_in(hint) is not None:
+        if _struct_in(hint) is not None:
             yield key
             yield from _mapping(written, indent=indent + "    ")
         elif items is not None and written:
@@ -157,31 +160,31 @@ def _item(kind: type, value: Any, *, indent: str) -> Iterator[str]:
 def _mapping(value: Any, *, indent: str) -> Iterator[str]:
     """Yield the lines of a section within an item; what is not set is left out."""
     hints = get_type_hints(type(value), include_extras=True)
-    for field in dataclasses.fields(value):
+    for field in fields(value):
         if (written := getattr(value, field.name)) is not None:
             yield f"{indent}{camel_case(field.name)}: {_scalar(hints[field.name], written)}"
 
 
 def _items_of(hint: Any) -> type | None:
-    """Return the dataclass that a list consists of, None where it is no such list."""
+    """Return the struct that a list consists of, None where it is no such list."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     inner = get_args(hint)[0] if get_origin(hint) is tuple else None
-    return inner if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
+    return inner if is_struct_type(inner) else None
 
 
-def _default(kind: type, field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
+def _default(kind: type, field: FieldInfo) -> Any:
+    if field.default is not NODEFAULT:
         return field.default
-    if field.default_factory is not dataclasses.MISSING:
+    if field.default_factory is not NODEFAULT:
         return field.default_factory()
     return _PLACEHOLDERS.get(f"{kind.__name__}.{field.name}", _PLACEHOLDERS.get(field.name))
 
 
-def _dataclass_in(hint: Any) -> type | None:
+def _struct_in(hint: Any) -> type | None:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (one for one in get_args(hint) if one is not NoneType)
-    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+    return hint if is_struct_type(hint) else None
 
 
 def _docstring(kind: type) -> str:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -209,7 +208,7 @@ def _review(http: HttpSettings, transport: Transport) -> Review | None:
 
 def shown_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings as plain values; a password in a URL is left out."""
-    values = asdict(settings)
+    values: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
     if settings.prometheus is not None:
         values["prometheus"]["url"] = without_password(settings.prometheus.url)
     return values
