@@ -46,6 +46,8 @@ def test_one_process_does_one_thing_after_another(make: Make) -> None:
     worker = make()
     pid = int(answer(worker, b"pid"))
     assert pid != os.getpid()
+    nicer = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
+    assert nicer == worker_process.NICENESS, "who decides comes first"
     assert answer(worker, b"x" * 1_000_000) == b"x" * 1_000_000
     assert int(answer(worker, b"pid")) == pid
     worker.kill()

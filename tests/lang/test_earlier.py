@@ -122,7 +122,7 @@ def shape(checked: Checked) -> Any:
 
 def compiled(clause: CompiledClause) -> Any:
     kept = [(part.span, part.info) for part in clause.parts()]
-    own = [(each.name, getattr(clause, each.name)) for each in fields(clause) if each.name != "parts"]
+    own = [(name, getattr(clause, name)) for name in clause.__struct_fields__ if name != "parts"]
     return flat([own, kept], {})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -27,8 +26,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     """Numbers: NaN is missing. Truth, where `info.maybe`: 0 false, 1 missing, 2 true."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Common:
+class _Common(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     kind: ClauseKind
     name: str
     """As given by `as`, else the formatted expression."""
@@ -40,9 +38,9 @@ class _Common:
     depends: Depends
     inputs: tuple[Any, ...]
     """What it reads from outside of the cluster, such as metrics: each once."""
-    checked: Clause = field(repr=False)
+    checked: Clause
     """What it was compiled from."""
-    parts: Callable[[], tuple[Part, ...]] = field(repr=False)
+    parts: Callable[[], tuple[Part, ...]]
     """Returns the subexpressions that differ from constants, outermost first; made when explanations are requested."""
 
 
@@ -70,8 +68,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
     """From a frame: whether it is true; false where a value is missing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledTest(_Common):
+class CompiledTest(_Common, frozen=True, eq=False, kw_only=True):
     """`require`, `filter`, `hold`: an answer, and whether there is one."""
 
     evaluate: Evaluate
@@ -93,8 +90,7 @@ class CompiledTest(_Common):
     """Whether it says `new nodes never help`: a pod that it rejects on some node is rejected on every new one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledScore(_Common):
+class CompiledScore(_Common, frozen=True, eq=False, kw_only=True):
     """`score`"""
 
     evaluate: Evaluate
@@ -107,8 +103,7 @@ class CompiledScore(_Common):
     high: float
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledGrouping(_Common):
+class CompiledGrouping(_Common, frozen=True, eq=False, kw_only=True):
     """`spread`, `pack`: pods of one key over domains."""
 
     members: Callable[[Any], Members]
@@ -137,8 +132,7 @@ class SortKey(NamedTuple):
     """It holds before this moment, Unix seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledOrder(_Common):
+class CompiledOrder(_Common, frozen=True, eq=False, kw_only=True):
     """`order by`"""
 
     evaluate: Evaluate
@@ -151,8 +145,7 @@ class CompiledOrder(_Common):
     """Which key is the share of the pod's queue; `evaluate` has 0 there."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledQuota(_Common):
+class CompiledQuota(_Common, frozen=True, eq=False, kw_only=True):
     """`limit`"""
 
     members: Callable[[Any], Members]
@@ -183,8 +176,7 @@ class CompiledRole(msgspec.Struct, frozen=True, eq=False):
     """From a frame or an `Item`: whether a pod has it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledGang(_Common):
+class CompiledGang(_Common, frozen=True, eq=False, kw_only=True):
     """`gang`"""
 
     key: Evaluate
@@ -196,8 +188,7 @@ class CompiledGang(_Common):
     condition: Evaluate | None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CompiledPreemption(_Common):
+class CompiledPreemption(_Common, frozen=True, eq=False, kw_only=True):
     """`preempt`"""
 
     condition: Evaluate | None
@@ -247,8 +238,7 @@ class CompiledRebalance(msgspec.Struct, frozen=True, eq=False):
     condition: Evaluate | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledPolicy:
+class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """One policy, ready to decide."""
 
     name: str
@@ -270,7 +260,7 @@ class CompiledPolicy:
     """The first whose condition holds for a pod applies to it."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
-    checked: CheckedPolicy = field(repr=False)
+    checked: CheckedPolicy
 
 
 class Victim:

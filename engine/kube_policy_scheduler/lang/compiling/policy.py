@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kube_policy_scheduler.lang import checked, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
