@@ -8,18 +8,27 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
 from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.framework.frame import Frame
+from tests.benchmarks.manifests import node, pod, pod_info
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fakes.prometheus_server import PrometheusServer
+from tests.fakes.scheduler_context import context_of
+from tests.simulation.chaos import policies_of
 
 
 @dataclass(frozen=True)
@@ -114,3 +123,28 @@ async def test_an_edit_decides_well_within_a_second(tmp_path: Path, prometheus: 
             waits.append(time.monotonic() - swapped)
     print(f"from the swap to the activation: {1000 * statistics.median(waits):.0f} ms (median)")
     assert statistics.median(waits) < 1.0, "51 ms of these are the debounce; 65 ms in all when this was written"
+
+
+def test_new_policies_leave_nothing_of_the_old_ones_behind() -> None:
+    """Results that were kept for pods under a policy go with it; those of policies that did not change stay."""
+
+    async def told() -> None:
+        hands: Any = None
+        scheduler = Scheduler(context_of(hands, observer=Observer()))
+        first, second = (policies_of(f"filter node.ready\nscore {score}\n") for score in ("1", "2"))
+        for number in range(3):
+            scheduler.event_handlers.node_changed(msgspec.convert(node(f"n{number}"), objects.Node))
+        scheduler.use_policies(first)
+        found = pod_info(scheduler.cluster, pod("web", schedulerName="policy-scheduler"))
+        algorithm = scheduler.algorithm
+        profile = algorithm.profile(found)
+        assert profile is not None
+        algorithm.cycle.decide(Frame(found, scheduler.cluster, 0.0), profile)
+        kept = algorithm.cycle.kept_bytes
+
+        scheduler.use_policies(first)
+        assert algorithm.cycle.kept_bytes == kept > 0
+        scheduler.use_policies(second)
+        assert algorithm.cycle.kept_bytes == 0
+
+    asyncio.run(told())

@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.plugin import Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.template_cache import TemplateCaches
+from tests.simulation.chaos import policies_of
 
 ROWS = np.arange(4)
 
@@ -103,7 +104,11 @@ def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
     """A score of 0 for each node is not kept, nor totals that nobody asked for."""
     profile, nodes = Profile("odd", filters=(_Odd(Scope.ROW),)), cluster.nodes.size
 
-    assert TemplateCaches().of(frame(pod(cluster, "p1"), cluster), profile).bytes == 2 * nodes  # one by kind, and all
+    kept = TemplateCaches()
+    cache = kept.of(frame(pod(cluster, "p1"), cluster), profile)
+
+    assert [part.bytes for part in cache.parts] == [nodes]
+    assert cache.bytes == nodes
 
 
 def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
@@ -174,6 +179,59 @@ def test_templates_that_were_not_used_recently_are_evaluated_again(cluster: Clus
 
     assert cache() is None
     assert kept.of(first, profile).maxima.totals(ROWS).tolist() == before
+
+
+RANKED = (
+    "filter node.ready\nspread by pod.label.name over zone\nscore normalize(node.free.cpu)\nuse kubernetes scores\n"
+)
+
+
+def profile_of(text: str) -> Profile:
+    profile: Profile = policies_of(text).policy_set.policies[0].profile
+    return profile
+
+
+def test_all_that_is_kept_stays_within_one_limit(cluster: Cluster) -> None:
+    """What each template takes is counted once, with its ranked totals; beyond the limit, the oldest go."""
+    plenty, little, profile = Cycle(), Cycle(cache_bytes=20_000), profile_of(RANKED)
+    for number in range(5, 60):
+        cluster.set_node(node(f"n{number}", zone="ab"[number % 2]))
+    templates = [pod(cluster, f"p{number}", cpu=f"{100 + number}m") for number in range(40)]
+    hosts: dict[Cycle, list[str | None]] = {plenty: [], little: []}
+    for turn in range(3):
+        for template in templates:
+            for cycle, found in hosts.items():
+                found.append(cycle.decide(frame(template, cluster), profile).host)
+            cluster.set_node(node(f"n{5 + turn}", zone="b", cpu="3"))
+
+    assert hosts[plenty] == hosts[little]
+    assert little.kept_bytes <= 20_000 < plenty.kept_bytes
+
+
+def test_templates_that_share_all_answers_are_counted_once(cluster: Cluster) -> None:
+    kept, profile = TemplateCaches(), kubernetes_profile()
+    first, *others = (pod(cluster, name) for name in "abcdefgh")
+    cache = kept.of(frame(first, cluster), profile)
+    before = kept.bytes - first.template.size
+
+    assert all(kept.of(frame(other, cluster), profile) is cache for other in others)
+    assert kept.bytes - before < sum(other.template.size for other in others) * 10
+
+
+def test_of_policies_that_are_gone_nothing_is_kept(cluster: Cluster) -> None:
+    cycle, old, new = Cycle(), profile_of(RANKED), profile_of("filter node.ready\nuse kubernetes scores\n")
+    for number in range(5):
+        for profile in (old, new):
+            cycle.decide(frame(pod(cluster, f"p{number}", cpu=f"{number + 1}m"), cluster), profile)
+    both = cycle.kept_bytes
+    host = cycle.decide(frame(pod(cluster, "p1", cpu="2m"), cluster), new).host
+
+    cycle.keep_only([new])
+
+    assert 0 < cycle.kept_bytes < both
+    assert cycle.decide(frame(pod(cluster, "p1", cpu="2m"), cluster), new).host == host
+    cycle.keep_only([])
+    assert cycle.kept_bytes == 0
 
 
 @settings(max_examples=50)

@@ -606,6 +606,8 @@ class Daemon:
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),
             kernels=self._accelerator.kernels is not None,
+            kept_bytes=self._scheduler.algorithm.cycle.kept_bytes,
+            max_kept_bytes=self._settings.scheduling.cache_mebibytes << 20,
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._records.recorder.tallies(),

@@ -318,6 +318,11 @@ class DomainMaxima:
         self._blocks = blocks
         self._maxima = BlockMaxima(placed, accelerator, rows=blocks.block)
 
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes the columns take."""
+        return self._maxima.bytes
+
     def follow(self, blocks: DomainBlocks) -> Sequence[int] | None:
         """Lay the totals out as other blocks; return the rows to write then, None if these blocks are unrelated."""
         if blocks is self._blocks:

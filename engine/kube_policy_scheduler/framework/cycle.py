@@ -6,7 +6,7 @@ same cycle. It always evaluates all nodes. `framework.evaluation` is the plain f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ from kube_policy_scheduler.framework.queue_quota import RECLAIM
 from kube_policy_scheduler.framework.ranked_totals import Rankings, may_be_kept
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.standing_refusals import KeptRefusals
-from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
+from kube_policy_scheduler.framework.template_cache import MAX_BYTES, TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
 
 NO_NODES = "no nodes available to schedule pods"
@@ -92,31 +92,38 @@ class Decision(msgspec.Struct, frozen=True):
         return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
-CACHE_BYTES = 512 * 2**20
-
-
 class Cycle:
     """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
-    def __init__(
-        self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int = CACHE_BYTES
-    ) -> None:
+    def __init__(self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int = MAX_BYTES) -> None:
         """Start without anything kept.
 
         Args:
             seed: breaks ties.
             accelerator: has compiled loops; None: there are none.
-            cache_bytes: of what is kept from one pod to the next: half for the answers of plugins for each template,
-                half for ranked totals.
+            cache_bytes: of what is kept from one pod to the next: the answers of plugins for each template, and
+                ranked totals.
         """
         _keep_freed_memory()
         self._seed = seed
         self._accelerator = accelerator or Accelerator()
-        self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes // 2)
-        self._rankings = Rankings(self._accelerator, max_bytes=cache_bytes // 2)
+        self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
+        self._rankings = Rankings(self._accelerator, self._kept)
         self._refusals, self._victims = KeptRefusals(), KeptVictims()
         self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
         """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return about how many bytes what is kept from one pod to the next takes."""
+        return self._kept.bytes
+
+    def keep_only(self, profiles: Iterable[Profile]) -> None:
+        """Drop what is kept for pods under other profiles, whose policies are gone."""
+        self._kept.keep_only({profile.whole for profile in profiles})
+        self._rankings.drop_dead()
+        self._refusals.clear()
+        self._reclaims_paused.clear()
 
     def decide(
         self,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
@@ -40,21 +40,23 @@ from kube_policy_scheduler.framework.plugin import (
     ScoresByCount,
     ScoresByDomain,
 )
-from kube_policy_scheduler.framework.template_cache import TemplateCache
+from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
-MAX_BYTES = 256 * 2**20
-"""Of all that is kept: with 130,000 nodes about 130 templates with one layer, 80 with a second one and domains."""
 _MAX_KEPT = 256
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, ranking all at once is cheaper."""
 _RECENT = 4
 """What was used within the last 4 requests for each kept one makes no room for another: in a round of too many
 templates, each would be dropped before it is used again."""
+_COUNTED_AGAIN_SHARE = 8
+"""With 1/8 more nodes, bytes are counted again."""
 _FEW_ROWS = 8
 """So few rows are faster ranked one by one."""
 _FEW_COUNTS = 32
 """So few rows are faster counted one by one: those of a round in which ten templates take turns."""
 _NOT_FEASIBLE = -1
+_FEASIBLE = 4
+"""Besides `AT_LOWEST` and `AT_HIGHEST`."""
 Number = TypeVar("Number", bound=np.generic)
 
 
@@ -191,11 +193,9 @@ class _Compared:
         self._scores: FloatArray = np.zeros(0)
         """`float64[nodes]`, weighted."""
         self._flags: NDArray[np.uint8] = np.zeros(0, np.uint8)
-        """`uint8[nodes]`, as `Extremes.flags`."""
+        """`uint8[nodes]`, as `Extremes.flags`, with `_FEASIBLE` for the feasible nodes of the last look."""
         self._lowest = self._highest = 0
         """How many feasible nodes have the lowest and the highest value."""
-        self._ok: BoolArray = np.zeros(0, np.bool_)
-        """`bool[nodes]`: the feasible nodes of the last look."""
         self._changes: ChangedRows | None = None
 
     @property
@@ -215,9 +215,9 @@ class _Compared:
         nodes = frame.cluster.nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes)
         self._scores, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
-        self._ok = cache.ok.copy()
         self._extremes = Extremes()
         self._score(frame.at(ALL_ROWS if cache.count == len(cache.ok) else cache.passing()), self._extremes)
+        self._extremes.flags = None  # the column has them
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)
 
@@ -229,23 +229,23 @@ class _Compared:
         static = self._changes.take() if self._changes is not None else None
         if static is None or isinstance(static, slice):
             return None
-        if len(self._ok) != len(cache.ok):
+        if len(self._flags) != len(cache.ok):
             self._resize(len(cache.ok))
         if len(changed) > _FEW_ROWS:
             many = np.array(changed, np.int64)
-            other = many[cache.ok[many] != self._ok[many]].tolist()
+            other = many[cache.ok[many] != (self._flags[many] >= _FEASIBLE)].tolist()
         else:
-            other = [row for row in changed if cache.ok.item(row) is not self._ok.item(row)]
+            other = [row for row in changed if cache.ok.item(row) is not (self._flags.item(row) >= _FEASIBLE)]
         if not static and not other:
             return ()
         every = list(dict.fromkeys([*static, *other]))
         rows: list[int] = []
         for row in every:
-            flags, is_feasible = self._flags.item(row), cache.ok.item(row)
+            flags = self._flags.item(row)
             self._lowest -= flags & AT_LOWEST
-            self._highest -= flags // AT_HIGHEST
-            self._flags[row], self._ok[row] = 0, is_feasible
-            if is_feasible:
+            self._highest -= (flags & AT_HIGHEST) // AT_HIGHEST
+            self._flags[row] = 0
+            if cache.ok.item(row):
                 rows.append(row)
         if rows:
             extremes, found = Extremes(self._extremes), np.array(rows, np.int64)
@@ -262,13 +262,12 @@ class _Compared:
         lowest, highest = _numbers(self._flags[size:])
         self._lowest -= lowest
         self._highest -= highest
-        self._ok, self._flags = _resized(self._ok, size, False), _resized(self._flags, size, 0)
+        self._flags = _resized(self._flags, size, 0)
         self._scores = _resized(self._scores, size, 0.0)
 
     def _score(self, frame: Frame, extremes: Extremes) -> None:
         self._scores[frame.rows] = self._plugin.score(frame.within(extremes), self._state) * self._weight
-        if extremes.flags is not None:
-            self._flags[frame.rows] = extremes.flags
+        self._flags[frame.rows] = _FEASIBLE if extremes.flags is None else extremes.flags | _FEASIBLE
 
     def scores(self, rows: Rows) -> FloatArray:
         return self._scores[rows]
@@ -301,16 +300,20 @@ class RankedTotals:
         self._read = -1
         """The position in the journal of the template cache."""
         self._constant = 0.0
-        self._maxima: BlockMaxima | DomainMaxima
+        self._maxima: BlockMaxima | DomainMaxima = BlockMaxima(np.zeros(0), accelerator)
         self._size = -1
         self._is_kept = True
         self.used = 0
         """The number of the last request."""
+        self.counted = 0
+        """The bytes that are counted for it."""
+        self.counted_until = -1
+        """With more nodes than that, they are counted again."""
 
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes."""
-        return 8 * max(self._size, 0) + sum(layer.bytes for layer in self._layers)
+        return self._maxima.bytes + sum(layer.bytes for layer in self._layers)
 
     def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> BlockMaxima | TiedRows | None:
         """Return the nodes with the highest total, or where they are found; None if the totals cannot be kept.
@@ -380,9 +383,10 @@ class RankedTotals:
 class Rankings:
     """The recently used ranked totals."""
 
-    def __init__(self, accelerator: Accelerator, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, accelerator: Accelerator, caches: TemplateCaches) -> None:
+        """Start with none; caches: count the bytes, and say how many there may be."""
         self._accelerator = accelerator
-        self._max_bytes = max_bytes
+        self._caches = caches
         self._kept: OrderedDict[Hashable, tuple[ReferenceType[TemplateCache], RankedTotals]] = OrderedDict()
         self._requests = 0
 
@@ -401,6 +405,7 @@ class Rankings:
         self._requests += 1
         found = self._kept.get(key)
         if found is None:
+            self.drop_dead()
             if not self._make_room(len(cache.ok)):
                 return None
             layers: list[_Layer] = []
@@ -415,18 +420,37 @@ class Rankings:
             cache.drop_maxima()
             found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain, self._accelerator)
         self._kept.move_to_end(key)
-        found[1].used = self._requests
-        return found[1].best(frame, cache, constant=constant)
+        ranked = found[1]
+        ranked.used = self._requests
+        result = ranked.best(frame, cache, constant=constant)
+        if len(cache.ok) > ranked.counted_until:
+            ranked.counted_until = len(cache.ok) * (1 + _COUNTED_AGAIN_SHARE) // _COUNTED_AGAIN_SHARE
+            self._count(cache, ranked, ranked.bytes)
+        return result
+
+    def _count(self, cache: TemplateCache, ranked: RankedTotals, taken: int) -> None:
+        cache.ranked_bytes += taken - ranked.counted
+        ranked.counted = taken
+        self._caches.measure(cache)
+
+    def drop_dead(self) -> None:
+        """Drop those of templates that are gone: their bytes are no longer counted."""
+        for key in [key for key, (of, _) in self._kept.items() if of() is None]:
+            del self._kept[key]
 
     def _make_room(self, size: int) -> bool:
-        taken = sum(ranked.bytes for _, ranked in self._kept.values())
-        each = max(taken // max(1, len(self._kept)), 16 * size)
-        while self._kept and (taken + each > self._max_bytes or len(self._kept) >= _MAX_KEPT):
-            of, oldest = next(iter(self._kept.values()))
-            if self._requests - oldest.used <= _RECENT * len(self._kept) and of() is not None:
+        caches, kept = self._caches, self._kept
+        each = max(sum(ranked.counted for _, ranked in kept.values()) // max(1, len(kept)), 16 * size)
+        while caches.bytes + each > caches.max_bytes and caches.drop_unused(requests=_RECENT * _MAX_KEPT):
+            self.drop_dead()
+        while kept and (caches.bytes + each > caches.max_bytes or len(kept) >= _MAX_KEPT):
+            of, oldest = next(iter(kept.values()))
+            cache = of()
+            if self._requests - oldest.used <= _RECENT * len(kept) and cache is not None:
                 return False
-            taken -= oldest.bytes
-            self._kept.popitem(last=False)
+            kept.popitem(last=False)
+            if cache is not None:
+                self._count(cache, oldest, 0)
         return True
 
 

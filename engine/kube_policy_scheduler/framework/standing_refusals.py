@@ -175,6 +175,10 @@ class KeptRefusals:
             most=_MOST_KEPT, most_bytes=_MOST_BYTES, size_of=lambda _, standing: standing.bytes
         )
 
+    def clear(self) -> None:
+        """Drop all."""
+        self._kept.clear()
+
     def of(self, frame: Frame, profile: Profile, cache: TemplateCache) -> StandingRefusals | None:
         """Return why the pod fits nowhere; None if that does not follow from each node alone.
 

@@ -8,7 +8,7 @@ That makes a decision cost a few operations on few rows instead of one evaluatio
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -40,12 +40,17 @@ from kube_policy_scheduler.framework.plugin import (
 )
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.resource_bounds import BoundedTotals, OtherTotals, ResourceBounds
+from kube_policy_scheduler.framework.shared_bytes import SharedBytes, Sized
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
-MAX_BYTES = 256 * 2**20
-"""Of the kept templates and what is kept for them: 30 to 40 bytes a node each, so all 256 at 25,000 nodes, 50 at
-130,000. Results that some templates share are counted for each of them; those that all share are not counted."""
+MAX_BYTES = 192 * 2**20
+"""Of all that is kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates at 130,000
+nodes. Results that templates share are counted once."""
+_HELD_SHARE = 8
+"""1/8 of them may be answers that are kept for templates which are not."""
+_REMEASURED_SHARE = 8
+"""What is kept is measured again when there are 1/8 more nodes."""
 _MAX_FEASIBLE_SCORES = 16
 _MAX_HELD = 64
 """Answers of plugins of scope TEMPLATE that several templates asked for."""
@@ -235,10 +240,8 @@ class _Neutral:
 class _Answers:
     """The results of the plugins of one scope for each node."""
 
-    def __init__(self, frame: Frame, kind: _Kind, scope: Scope, *, shared: bool, accelerator: Accelerator) -> None:
+    def __init__(self, frame: Frame, kind: _Kind, scope: Scope, *, accelerator: Accelerator) -> None:
         nodes = frame.cluster.nodes
-        self.shared = shared
-        """Whether they are the same for all templates."""
         dynamic = (nodes.dynamic_changes,) if scope in _BY_ROW else ()
         self.nodes = nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, *dynamic)
@@ -458,6 +461,12 @@ class TemplateCache:
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
+        self.grew = False
+        """Whether it takes more bytes than when it was measured."""
+        self.used = 0
+        """The number of the last request for it."""
+        self.ranked_bytes = 0
+        """Of the ranked totals that follow it."""
         self._ok: BoolArray
         self.count: int
         """Nodes that passed every kept filter."""
@@ -503,9 +512,13 @@ class TemplateCache:
 
     @property
     def bytes(self) -> int:
-        """Return about how many bytes the kept columns take, without those that all templates share."""
-        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0)
-        return taken + sum(part.bytes for part in self._parts if not part.shared)
+        """Return about how many bytes the kept columns take, without those of `parts`."""
+        return self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0) + self.ranked_bytes
+
+    @property
+    def parts(self) -> Sequence[Sized]:
+        """Return the answers that it is put together from, some of which other templates share."""
+        return self._parts
 
     @property
     def maxima(self) -> BlockMaxima:
@@ -517,6 +530,7 @@ class TemplateCache:
             self._look(self._looked_at)
         if self._maxima is None:
             self._maxima = self._new_maxima()
+            self.grew = True
         return self._maxima
 
     def drop_maxima(self) -> None:
@@ -748,9 +762,15 @@ class TemplateCaches:
 
     def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         self._accelerator = accelerator or Accelerator()
-        self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
-            most=_MAX_TEMPLATES, most_bytes=max_bytes, size_of=_size
-        )
+        self.max_bytes = max_bytes
+        """Of all that is kept."""
+        self._by_template: OrderedDict[tuple[PodTemplate, Profile], TemplateCache] = OrderedDict()
+        """The least recently used first."""
+        self._sizes = SharedBytes()
+        self._template_bytes = 0
+        self._sizes_until = 0
+        """With more nodes than that, all is measured again."""
+        self._requests = 0
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -760,8 +780,13 @@ class TemplateCaches:
         self._answers_now = _AnswersNow()
         self._added_up = _AddedUp()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
-            most=_MAX_HELD, most_bytes=max_bytes // 8, size_of=lambda _, part: part.bytes
+            most=_MAX_HELD, most_bytes=max_bytes // _HELD_SHARE, size_of=lambda _, part: part.bytes
         )
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes all together, ranked totals included."""
+        return self._sizes.bytes + self._template_bytes + self._held.bytes
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
@@ -770,8 +795,55 @@ class TemplateCaches:
         if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)
             if cache.is_kept:
-                self._by_template.set(key, cache)
+                self._keep(key, cache)
+        else:
+            self._by_template.move_to_end(key)
+        self._requests += 1
+        cache.used = self._requests
+        if cache.grew:
+            self.measure(cache)
+        if frame.cluster.nodes.size > self._sizes_until:
+            self._sizes_until = frame.cluster.nodes.size * (1 + _REMEASURED_SHARE) // _REMEASURED_SHARE
+            self._sizes.measure_all()
         return cache
+
+    def measure(self, cache: TemplateCache) -> None:
+        """Take over that a cache takes more or fewer bytes than before."""
+        cache.grew = False
+        self._sizes.measure(cache)
+
+    def drop_unused(self, *, requests: int) -> bool:
+        """Drop the template that was used least recently; return False if there were not that many requests since."""
+        for key, cache in self._by_template.items():
+            if self._requests - cache.used < requests:
+                return False
+            self._drop(key)
+            return True
+        return False
+
+    def keep_only(self, profiles: Container[Profile]) -> None:
+        """Drop what is kept of templates under other profiles."""
+        for key in [key for key in self._by_template if key[1] not in profiles]:
+            self._drop(key)
+        self._held.clear()
+        self._answers_now, self._added_up = _AnswersNow(), _AddedUp()
+
+    def _keep(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
+        for thing in (cache, *cache.parts):
+            self._sizes.hold(thing)
+        self._template_bytes += key[0].size * _TIMES_ENCODED
+        if key in self._by_template:
+            self._drop(key)
+        self._by_template[key] = cache
+        kept = self._by_template
+        while len(kept) > 1 and (len(kept) > _MAX_TEMPLATES or self.bytes > self.max_bytes):
+            self._drop(next(iter(kept)))
+
+    def _drop(self, key: tuple[PodTemplate, Profile]) -> None:
+        cache = self._by_template.pop(key)
+        self._template_bytes -= key[0].size * _TIMES_ENCODED
+        for thing in (cache, *cache.parts):
+            self._sizes.release(thing)
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
         prepared = prepare(frame, profile)
@@ -795,8 +867,8 @@ class TemplateCaches:
         return part
 
     def _answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers:
-        scope, sharing = _KEPT[key[1]]
-        return _Answers(frame, kind, scope, shared=sharing == _SHARED, accelerator=self._accelerator)
+        scope, _ = _KEPT[key[1]]
+        return _Answers(frame, kind, scope, accelerator=self._accelerator)
 
     def _known_part(self, key: _PartKey, frame: Frame) -> _Answers | None:
         part = self._parts.get(key)
@@ -868,10 +940,6 @@ class TemplateCaches:
         if len(self._seen) > _MAX_SEEN:
             self._seen.popitem(last=False)
         return True
-
-
-def _size(key: tuple[PodTemplate, Profile], cache: TemplateCache) -> int:
-    return key[0].size * _TIMES_ENCODED + cache.bytes
 
 
 def _keys(kinds: Mapping[int, _Kind], profile: Profile) -> list[_PartKey]:

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -113,8 +114,13 @@ class Load:
     """The pods are of so many, in turn; 0: each may have one of its own."""
 
     def profile(self) -> Profile:
-        """Return the rules."""
-        return policies_of(self.policy).policy_set.policies[0].profile if self.policy else kubernetes_profile()
+        """Return the rules; always the same object, as what is kept for them is theirs."""
+        return _profile(self.policy)
+
+
+@cache
+def _profile(policy: str) -> Profile:
+    return policies_of(policy).policy_set.policies[0].profile if policy else kubernetes_profile()
 
 
 @dataclass(frozen=True)
@@ -328,6 +334,7 @@ def measure(site: Site, load: Load, reference: Reference, *, seconds: float, che
     """Decide for so many CPU seconds while the cluster changes; some decisions are held against the plain path."""
     profile, churn = load.profile(), Churn(site)
     cluster = site.scheduler.cluster
+    site.cycle.keep_only((profile,))  # as the daemon does when policies change
     readings = signals(site.nodes, now=NOW) if load.metrics else Signals.EMPTY
     placed: list[str] = []
     gone: list[tuple[PodInfo, str]] = []

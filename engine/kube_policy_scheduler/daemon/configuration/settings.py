@@ -226,10 +226,9 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     recount_every: Duration = 5.0
     """Time between two checks that compare the cache of some nodes with a recount of their pods, and the scheduling
     queue with the pending pods. A check takes 2 ms: 0.04 % of a core. `0s` disables it."""
-    cache_mebibytes: Annotated[int, Shape({"minimum": 16, "maximum": 65536})] = 512
+    cache_mebibytes: Annotated[int, Shape({"minimum": 16, "maximum": 65536})] = 192
     """Maximum memory for results that are kept from one pod to the next: the answers of plugins and the ranked totals
-    of each pod template, half each. With 130,000 nodes, a template takes about 5 MiB of one half and 2 MiB of the
-    other. Results that do not fit are computed again."""
+    of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again."""
     compiled_kernels: bool = True
     """Use the compiled kernels if the extra `fast` (numba) is installed and the cluster has at least 1,000 nodes. They
     take 120 to 145 MB of memory. Decisions are the same without them. Lists of more than 20,000 pods are read with one,

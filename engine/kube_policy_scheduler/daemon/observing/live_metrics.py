@@ -183,6 +183,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     loops: Sequence[Loop] = ()
     kernels: bool = False
     """Whether compiled kernels are in use."""
+    kept_bytes: int = 0
+    """Of results that are kept from one pod to the next."""
+    max_kept_bytes: int = 0
+    """The limit of these."""
     rebalancing: RebalancingState | None = None
     """None where no policy has a `rebalance`."""
     device_annotation_protected: bool | None = None
@@ -502,6 +506,21 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         " or cannot be used, the setting is off, or the cluster is small.",
         (),
         lambda live: [((), float(live.kernels))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_kept_results_bytes",
+        "Memory of the results that are kept from one pod to the next. Near the limit, the least recently used are"
+        " dropped and computed again.",
+        (),
+        lambda live: [((), float(live.kept_bytes))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_kept_results_max_bytes",
+        "Limit of `policy_scheduler_kept_results_bytes`: `scheduling.cacheMebibytes`.",
+        (),
+        lambda live: [((), float(live.max_kept_bytes))],
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
@@ -66,6 +66,11 @@ class LivePolicies:
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self._set.profile_of(pod)
+
+    @property
+    def profiles(self) -> Iterable[Profile]:
+        """Return the profiles of all policies."""
+        return [policy.profile for policy in self._set.policies]
 
     @property
     def reads_pod_states(self) -> bool:

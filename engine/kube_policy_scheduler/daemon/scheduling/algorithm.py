@@ -41,6 +41,7 @@ class Algorithm(ScheduleAlgorithm):
         self.policies = policies
         self.forget_domains()
         self.awaiting_nodes.clear()
+        self.cycle.keep_only(policies.profiles)
         if self._sharding is not None:
             self._sharding.use_policies(policies)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -173,6 +173,11 @@ class Policies(Protocol):
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile of the pod, or None if no policy governs it."""
+        ...
+
+    @property
+    def profiles(self) -> Iterable[Profile]:
+        """Return the profiles of all policies."""
         ...
 
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
