@@ -184,10 +184,14 @@ def _check(kernels: CompiledKernels) -> None:
     plain = CompiledKernels(*_FUNCTIONS)
     for run in (kernels, plain):
         ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
-        run.score_resources(ok, totals, *columns, amounts, weights)
+        run.score_resources(np.arange(0), ok, totals, *columns, amounts, weights)
+        some_ok, some_totals = np.zeros(8, dtype=bool), np.zeros(8)
+        run.score_resources(np.array([5, 2]), some_ok, some_totals, *columns, amounts, weights)
         both, sums, maxima, counts = np.zeros(8, dtype=bool), np.zeros(8), np.zeros(2), np.zeros(2, dtype=np.int64)
         passing = run.combine(ok, totals, ok[::-1].copy(), totals[::-1].copy(), both, sums, maxima, counts)
-        results.append([passing, *(array.tolist() for array in (ok, totals, both, sums, maxima, counts))])
+        results.append(
+            [passing, *(array.tolist() for array in (ok, totals, some_ok, some_totals, both, sums, maxima, counts))]
+        )
         run.write(np.array([0, 5]), np.array([-np.inf, 400.0]), sums, maxima, counts)
         results[-1] += [array.tolist() for array in (sums, maxima, counts)]
         hashes, factor = np.arange(1, 9, dtype=np.uint64) * np.uint64(2**61 + 1), np.uint64(2**63 + 5)
@@ -210,7 +214,9 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     bools, ints, floats = "boolean[::1]", "int64[::1]", "float64[::1]"
     kernel = {"error_model": "numpy", "cache": on_disk}
     columns = ", ".join([ints] * 8)
-    score_resources = numba.njit(f"void({bools}, {floats}, {columns}, {ints}, {floats})", **kernel)(_score_resources)
+    score_resources = numba.njit(f"void({ints}, {bools}, {floats}, {columns}, {ints}, {floats})", **kernel)(
+        _score_resources
+    )
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
     write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
@@ -242,6 +248,7 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
 
 
 def _score_resources(
+    rows: Ints,
     passes: Bools,
     totals: Floats,
     pod_counts: Ints,
@@ -266,13 +273,31 @@ def _score_resources(
     balanced_cpu, balanced_memory = amounts[7], amounts[8]
     most_cpu, most_memory = _LARGEST - balanced_cpu, _LARGEST - balanced_memory
     strategy_weight, balanced_weight = weights[0], weights[1]
-    for start in range(0, len(passes), _BLOCK):
-        block = slice(start, min(start + _BLOCK, len(passes)))
-        ok, total = passes[block], totals[block]
-        pods, most_pods = pod_counts[block], offered_pods[block]
-        cpu, memory = offered_cpus[block], offered_memories[block]
-        held_cpu, held_memory = requested_cpus[block], requested_memories[block]
-        used_cpu, used_memory = nonzero_cpus[block], nonzero_memories[block]
+    some = len(rows) > 0
+    count = len(rows) if some else len(passes)
+    gathered = np.empty((8, min(count, _BLOCK) if some else 0), np.int64)
+    some_ok, some_totals = np.empty(gathered.shape[1], np.bool_), np.empty(gathered.shape[1])
+    for start in range(0, count, _BLOCK):
+        block = slice(start, min(start + _BLOCK, count))
+        if some:
+            number = block.stop - start
+            for i in range(number):
+                row = rows[start + i]
+                gathered[0, i], gathered[1, i] = pod_counts[row], offered_pods[row]
+                gathered[2, i], gathered[3, i] = offered_cpus[row], offered_memories[row]
+                gathered[4, i], gathered[5, i] = requested_cpus[row], requested_memories[row]
+                gathered[6, i], gathered[7, i] = nonzero_cpus[row], nonzero_memories[row]
+            ok, total = some_ok[:number], some_totals[:number]
+            pods, most_pods = gathered[0, :number], gathered[1, :number]
+            cpu, memory = gathered[2, :number], gathered[3, :number]
+            held_cpu, held_memory = gathered[4, :number], gathered[5, :number]
+            used_cpu, used_memory = gathered[6, :number], gathered[7, :number]
+        else:
+            ok, total = passes[block], totals[block]
+            pods, most_pods = pod_counts[block], offered_pods[block]
+            cpu, memory = offered_cpus[block], offered_memories[block]
+            held_cpu, held_memory = requested_cpus[block], requested_memories[block]
+            used_cpu, used_memory = nonzero_cpus[block], nonzero_memories[block]
         size = len(ok)
         for i in range(size):
             ok[i] = (
@@ -315,8 +340,8 @@ def _score_resources(
                     weights_offered += memory_weight
                 total[i] = float(score // weights_offered) * strategy_weight if weights_offered != 0 else 0.0
         if balanced_weight == 0.0:
-            continue
-        if exact:
+            pass
+        elif exact:
             for i in range(size):
                 held = real(min(held_cpu[i], _MOST_CONVERTED)) / real(cpu[i])
                 other = real(min(held_memory[i], _MOST_CONVERTED)) / real(memory[i])
@@ -338,6 +363,9 @@ def _score_resources(
                     after = abs(min(held, 1.0) - min(other, 1.0)) * 0.5
                 gain = np.trunc((after - 1.0) * -100.0) - np.trunc((before - 1.0) * -100.0)
                 total[i] += (50.0 + np.floor((gain + 50.0) * 0.5)) * balanced_weight
+        if some:
+            for i in range(size):
+                passes[rows[start + i]], totals[rows[start + i]] = ok[i], total[i]
 
 
 def _combine(

@@ -18,6 +18,7 @@ class Kernels(Protocol):
 
     def score_resources(
         self,
+        rows: IntArray,
         ok: BoolArray,
         totals: FloatArray,
         pod_count: IntArray,
@@ -35,6 +36,7 @@ class Kernels(Protocol):
         """Write where one more pod fits, and the weighted sum of its resource scores, `[nodes]`.
 
         Args:
+            rows: `int64[n]`, which rows are written; all of them if none are given.
             ok: is written: what NodeResourcesFit returns for pods, cpu and memory.
             totals: is written: the sum of a strategy of NodeResourcesFit and of NodeResourcesBalancedAllocation.
             pod_count: the columns, as the next seven.

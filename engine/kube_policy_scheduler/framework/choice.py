@@ -95,11 +95,10 @@ class TieBreak:
         total, ties, blocks, group = kernels.find_highest(of_blocks, counts, group_hashes, factor)
         if not ties or total == -math.inf:
             return None  # rows without a number, or without any node
-        if blocks > _FEW_BLOCKS:
-            row = kernels.first_among(totals, by_hash.rows(group), hashes, factor, total)
-        else:
+        row = kernels.first_among(totals, by_hash.rows(group), hashes, factor, total) if blocks > _FEW_BLOCKS else -1
+        if row < 0:
             row = kernels.first_of_all(of_blocks, totals, by_hash.groups, group_hashes, hashes, factor, total)
-        return Choice(row, total, ties) if row >= 0 else None
+        return Choice(row, total, ties)
 
     def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""

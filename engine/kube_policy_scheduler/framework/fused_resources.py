@@ -25,6 +25,8 @@ _LEAST_ALLOCATED, _MOST_ALLOCATED = 1, 2
 _STRATEGIES: dict[type, int] = {LeastAllocated: _LEAST_ALLOCATED, MostAllocated: _MOST_ALLOCATED}
 _ANY = -(2**63)
 """What is free is at least that."""
+_ALL: IntArray = np.zeros(0, np.int64)
+"""No rows by number: all of them are evaluated."""
 _MOST_WEIGHT = 100
 """Of a resource; kube-scheduler accepts no more."""
 _MOST_PLAIN = 2**45
@@ -111,10 +113,17 @@ class FusedResources(msgspec.Struct, frozen=True):
         ok, totals = (np.empty(frame.size, np.bool_), np.empty(frame.size)) if into is None else into
         if not isinstance(rows, slice):
             columns = CpuAndMemory(*[column[rows] for column in columns])
-        kernels.score_resources(ok, totals, *columns, self.amounts, self.weights)
+        kernels.score_resources(_ALL, ok, totals, *columns, self.amounts, self.weights)
         for resource, amount in self.others:
             ok &= fits(frame, self.wanted, resource, amount)
         return ok, totals
+
+    def write_rows(self, frame: Frame, kernels: Kernels, rows: IntArray, ok: BoolArray, totals: FloatArray) -> None:
+        """Evaluate some rows, of columns of all rows."""
+        columns = frame.cluster.nodes.cpu_and_memory
+        kernels.score_resources(rows, ok, totals, *columns, self.amounts, self.weights)
+        for resource, amount in self.others:
+            ok[rows] &= fits(frame.at(rows), self.wanted, resource, amount)
 
     def evaluate_row(self, nodes: NodeTable, row: int) -> tuple[bool, float] | None:
         """Return the same for one row with Python's numbers; None where the plugins have special cases.

@@ -259,6 +259,9 @@ class _Answers:
             [each for each in self.filters if self._fused is None or each[1].state is not self._fused.wanted],
             self.scores if self._fused is None else self.scores[self._fused.scores :],
         )
+        by_requests = self._fused is not None and self._fused.scores > 0 and self._row_besides_fused.is_empty
+        self._is_fused = by_requests and not self.normalizing and all(ready.nodes is None for _, ready in self.filters)
+        """Whether the compiled loop evaluates all of it."""
         self._neutral = nodes.attach("neutral columns", _Neutral)
         self.renewals = 0
         """How often all rows were evaluated."""
@@ -314,8 +317,13 @@ class _Answers:
         if few and not self.normalizing and len(self.ok) == frame.cluster.nodes.size:
             for row in rows:
                 self._write(row, *self.of_row(frame, row))
+            return
+        kernels, changed = self._accelerator.kernels, np.array(rows, np.int64)
+        if kernels is None or not self._is_fused or len(self.ok) != frame.cluster.nodes.size:
+            self._update(frame.at(changed))
         else:
-            self._update(frame.at(np.array(rows, np.int64)))
+            assert self._fused is not None
+            self._fused.write_rows(frame, kernels, changed, self.ok, self.base)
 
     def _update(self, frame: Frame) -> None:
         rows, size = frame.rows, frame.cluster.nodes.size
