@@ -208,10 +208,11 @@ class Watcher:
     events=events,
     limit=st.sampled_from([2, 4, 4096]),
     journal=st.sampled_from([2, 512]),
+    few=st.sampled_from([0, 16]),
     watched=st.sets(st.tuples(st.sampled_from(SETS), st.booleans()), max_size=4),
 )
 def test_counts_equal_a_recount_after_any_events(
-    events: list[tuple[Any, ...]], limit: int, journal: int, watched: set[tuple[Any, bool]]
+    events: list[tuple[Any, ...]], limit: int, journal: int, few: int, watched: set[tuple[Any, bool]]
 ) -> None:
     cluster = small_cluster()
     watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
@@ -219,6 +220,7 @@ def test_counts_equal_a_recount_after_any_events(
     other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_MAX_TERMS", limit)
+        patch.setattr(counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
         patch.setattr(counters, "_LOG_LIMIT", journal)
         patch.setattr(counters, "_LOOK_ANEW", journal)
@@ -367,12 +369,13 @@ changes = st.lists(st.one_of(nodes, gone, sized, sized, sized, displaced), min_s
 
 
 @settings(max_examples=60, deadline=None)
-@given(events=changes, asked_at=st.integers(0, 40), journal=st.sampled_from([2, 512]))
+@given(events=changes, asked_at=st.integers(0, 40), journal=st.sampled_from([2, 512]), few=st.sampled_from([0, 16]))
 def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
-    events: list[tuple[Any, ...]], asked_at: int, journal: int
+    events: list[tuple[Any, ...]], asked_at: int, journal: int, few: int
 ) -> None:
     cluster = small_cluster()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
         for number, event in enumerate(events):
             apply(cluster, event)
@@ -383,7 +386,35 @@ def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
         check_amounts(cluster, terminating=terminating)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.floats(allow_nan=False, allow_infinity=False)), max_size=12))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(),
+            FLOATS | st.sampled_from([0.1, 0.5, 2.0**40, 1e18]),
+            st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**20)), max_size=4),
+        ),
+        max_size=8,
+    )
+)
+def test_what_is_added_to_several_sums_is_as_if_added_one_by_one(
+    given: list[tuple[bool, float, list[tuple[int, int]]]],
+) -> None:
+    together, alone = ExactSums(4), ExactSums(4)
+    for is_read, amount, where in given:
+        slots, times = (np.array([pair[part] for pair in where], np.int64) for part in (0, 1))
+        together.add_many(slots, amount, times)
+        for slot, number in where:
+            alone.add(slot, amount, number)
+        if is_read:
+            assert together.values(slice(4)).tolist() == alone.values(slice(4)).tolist()
+    assert together.values(slice(4)).tolist() == alone.values(slice(4)).tolist()
+    assert [together.value(slot) for slot in range(4)] == together.values(slice(4)).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), FLOATS), max_size=12))
 def test_sums_are_exact_and_nothing_is_left_of_what_was_taken_away(given: list[tuple[int, float]]) -> None:
     sums = ExactSums(4)
     for slot, amount in given:

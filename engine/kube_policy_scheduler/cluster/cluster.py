@@ -183,8 +183,12 @@ class Cluster:
             self.devices.forget(resource)
         if not self.nodes.appeared:
             return
-        for info in self.nodes.infos:
-            for pod in self.on_node.get(info.name, {}).values() if info.row != but else ():
+        # a pod's own demand differs from its template's in resources that are always counted
+        counted = [t for t in self.counters.placed_templates if self.nodes.appeared & t.demand.requests.keys()]
+        rows = {row for template in counted for row in self.counters.pods_by_row(template, terminating=True)}
+        for row in sorted(rows):
+            info = self.nodes.infos[row]
+            for pod in self.on_node.get(info.name, {}).values() if row != but else ():
                 for resource in self.nodes.appeared & pod.demand.requests.keys():
                     amount = pod.demand.requests[resource]
                     self.nodes.hold_more(info.row, resource, amount)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -68,6 +68,16 @@ class Tally:
         else:
             rows.pop(row, None)
 
+    def add_many(self, rows: NDArray[np.int64], amounts: NDArray[np.int64]) -> None:
+        """Add to the numbers of several rows, each of which is named once."""
+        if self._column is None and (len(self._rows) + len(rows)) * _DENSE_SHARE > self._capacity:
+            self.column()
+        if self._column is not None:
+            self._column[rows] += amounts
+            return
+        for row, amount in zip(rows.tolist(), amounts.tolist(), strict=True):
+            self.add(row, amount)
+
     def column(self) -> CountArray:
         """Return `[capacity]`; kept as a column from now on."""
         if self._column is None:
@@ -122,6 +132,8 @@ class _PlaceCounts(msgspec.Struct):
     version: int
 
 
+_MOST_WEIGHT = 2**40
+"""Of a pod whose weights are added up as columns."""
 _MOST_PLACES = 4
 """Topologies that a counter follows: those of the policies that use it."""
 _REPLAY_LIMIT = 64
@@ -148,6 +160,8 @@ class Counter:
         "total",
         "used",
     )
+
+    _fills_one_by_one: ClassVar = False
 
     def __init__(self, *, owner: Owner, capacity: int, weighs: bool = False, terminating: bool = True) -> None:
         """weighs: whether pods count for other whole numbers than 1. terminating: whether those being deleted count."""
@@ -235,6 +249,20 @@ class Counter:
         if self._sums is not self._pods:
             self._sums.add(row, pods * int(weight))
 
+    def fill_many(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
+        """Do the same for several rows, each of which is named once."""
+        if self._fills_one_by_one or abs(weight) > _MOST_WEIGHT:
+            for row, number in zip(rows.tolist(), pods.tolist(), strict=True):
+                self.fill(row, number, weight)
+            return
+        self._fill_many_pods(rows, pods)
+        if self._sums is not self._pods:
+            self._sums.add_many(rows, pods * int(weight))
+
+    def _fill_many_pods(self, rows: NDArray[np.int64], pods: NDArray[np.int64]) -> None:
+        self.total += int(pods.sum())
+        self._pods.add_many(rows, pods)
+
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         self._pods.move(source, target)
@@ -270,6 +298,11 @@ class AmountCounter(Counter):
         """Count one more (`step` 1) or one less pod (-1) on a node."""
         super().bump(row, step)
         self._note(row, weight, step)
+
+    def fill_many(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
+        """Do the same for several rows, each of which is named once."""
+        self._fill_many_pods(rows, pods)
+        self._everywhere.add(0, weight, int(pods.sum()))
 
     def _note(self, row: int, amount: float, pods: int) -> None:
         self._everywhere.add(0, amount, pods)
@@ -327,6 +360,11 @@ class RowAmountCounter(AmountCounter):
         self._by_row = ExactSums(capacity)
         self._by_topology: dict[str, PlacesOfRows[ExactSums]] = {}
 
+    def fill_many(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
+        """Do the same for several rows, each of which is named once."""
+        super().fill_many(rows, pods, weight)
+        self._by_row.add_many(rows, weight, pods)
+
     def on_rows(self, rows: slice | NDArray[np.int64]) -> FloatArray:
         """Return `float64[rows]`: the sum on each node. Read-only."""
         return self._by_row.values(rows if not isinstance(rows, slice) else slice(self._owner.size))
@@ -373,6 +411,8 @@ class ExtremesCounter(Counter):
     """Also the least and the greatest amount that a pod on each node has."""
 
     __slots__ = ("_extremes", "_rows", "_stale")
+
+    _fills_one_by_one: ClassVar = True
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
@@ -457,6 +497,8 @@ class DistinctCounter(Counter):
     """Also how many different values the pods have, on each node and in each domain; their weights are the values."""
 
     __slots__ = ("_by_topology", "_different", "_everywhere", "_rows")
+
+    _fills_one_by_one: ClassVar = True
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)

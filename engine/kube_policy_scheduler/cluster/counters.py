@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary, ref
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
 from kube_policy_scheduler.cluster.counter import (
@@ -30,6 +33,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
+_FEW_ROWS = 16
+"""Of a template, which are counted one by one: an array costs more."""
 _TERMINATING = 1 << 32
 """More than the pods of one template on one node."""
 _MAX_TERMS = 4096
@@ -381,8 +386,14 @@ class PodCounters:
             weight = key.pods.weight(template, self.namespaces)
             if weight is None:
                 continue
-            for row, cell in self._placed[template].items():
-                counter.fill(row, _pods(cell, terminating=key.terminating), weight)
+            placed = self._placed[template]
+            if len(placed) > _FEW_ROWS:
+                rows = np.fromiter(placed, np.int64, len(placed))
+                cells = np.fromiter(placed.values(), np.int64, len(placed))
+                counter.fill_many(rows, _pods(cells, terminating=key.terminating), weight)
+            else:
+                for row, cell in placed.items():
+                    counter.fill(row, _pods(cell, terminating=key.terminating), weight)
             known = self._known(template)
             if known.counters is not None:
                 known.counters.append((counter, weight))
@@ -467,8 +478,11 @@ class PodCounters:
             self._states.move(source, target)
 
 
-def _pods(cell: int, *, terminating: bool) -> int:
-    """Return the pods of a cell, with or without terminating ones."""
+CellT = TypeVar("CellT", int, NDArray[np.int64])
+
+
+def _pods(cell: CellT, *, terminating: bool) -> CellT:
+    """Return the pods of a cell, or of each of several, with or without terminating ones."""
     total = cell % _TERMINATING
     return total if terminating else total - cell // _TERMINATING
 

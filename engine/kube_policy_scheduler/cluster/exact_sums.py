@@ -5,6 +5,8 @@ Ten times 0.1 is 1, and a sum from which everything was subtracted is 0.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,12 +17,27 @@ _FEW = 64
 _STEP_BITS = 64
 """By how much the unit becomes finer at a time: all sums are written again then."""
 _MOST = 1e308
+_MOST_BITS = 1_000
+"""Of a unit that a floating-point number can be divided by without another rounding."""
+_LEAST_EXACT = 1e-300
+"""Smaller numbers have fewer digits, so that a division would round again."""
+_MOST_AT_ONCE = 2**62
+"""Sums up to this are added up as columns."""
+
+
+class _Some(NamedTuple):
+    """The same amount, a whole number of `1 / 2**bits`, some times in some slots."""
+
+    slots: NDArray[np.int64]
+    times: NDArray[np.int64]
+    units: int
+    bits: int
 
 
 class ExactSums:
     """One sum of finite numbers per slot, as a whole number of a unit that is a power of 1/2."""
 
-    __slots__ = ("_bits", "_column", "_stale", "_totals", "size")
+    __slots__ = ("_bits", "_column", "_pending", "_stale", "_totals", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -31,6 +48,36 @@ class ExactSums:
         self._column: NDArray[np.float64] | None = None
         self._stale: set[int] = set()
         """Slots whose sum is not in the column yet."""
+        self._pending: list[_Some] = []
+        """What is not in the sums yet."""
+
+    def add_many(self, slots: NDArray[np.int64], amount: float, times: NDArray[np.int64]) -> None:
+        """Add an amount to each of several slots, to each so many times."""
+        numerator, denominator = amount.as_integer_ratio()
+        self._pending.append(_Some(slots, times, numerator, denominator.bit_length() - 1))
+
+    def _settle(self) -> None:
+        """Add up what is pending: all together as columns, if whole numbers of 64 bits hold that."""
+        pending, self._pending = self._pending, []
+        bits = max(some.bits for some in pending)
+        most = sum((abs(some.units) << (bits - some.bits)) * max(1, int(np.abs(some.times).sum())) for some in pending)
+        if most >= _MOST_AT_ONCE:
+            for some in pending:
+                for slot, times in zip(some.slots.tolist(), some.times.tolist(), strict=True):
+                    self.add_units(slot, some.units * times, some.bits)
+            return
+        sums = np.zeros(self.size, np.int64)
+        for some in pending:
+            np.add.at(sums, some.slots, some.times * (some.units << (bits - some.bits)))
+        if bits > self._bits:
+            self._refine(bits)
+        where, shift = sums.nonzero()[0], self._bits - bits
+        slots, added = where.tolist(), [units << shift for units in sums[where].tolist()]
+        if self._totals or self._column is not None:
+            for slot, units in zip(slots, added, strict=True):
+                self.add_units(slot, units, self._bits)
+        else:
+            self._totals = dict(zip(slots, added, strict=True))
 
     def add(self, slot: int, amount: float, times: int = 1) -> None:
         """Add an amount so many times; a negative number of times takes it away."""
@@ -39,10 +86,14 @@ class ExactSums:
 
     def units(self, slot: int) -> tuple[int, int]:
         """Return a sum as a whole number of `1 / 2**bits`, and those bits."""
+        if self._pending:
+            self._settle()
         return self._totals.get(slot, 0), self._bits
 
     def add_units(self, slot: int, units: int, bits: int) -> None:
         """Add so many times `1 / 2**bits`."""
+        if self._pending:
+            self._settle()
         if bits > self._bits:
             self._refine(bits)
         total = self._totals.get(slot, 0) + (units << (self._bits - bits))
@@ -55,6 +106,8 @@ class ExactSums:
 
     def value(self, slot: int) -> float:
         """Return a sum, rounded once; at most 1e308."""
+        if self._pending:
+            self._settle()
         total = self._totals.get(slot)
         return 0.0 if total is None else self._rounded(total)
 
@@ -66,6 +119,8 @@ class ExactSums:
 
     def values(self, slots: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """Return `float64[slots]`. All of them: read-only, `slots` is `slice(None)` or begins at 0."""
+        if self._pending:
+            self._settle()
         if self._column is None and not isinstance(slots, slice) and len(slots) <= _FEW:
             totals = map(self._totals.get, slots.tolist())
             return np.array([0.0 if total is None else self._rounded(total) for total in totals])
@@ -74,7 +129,8 @@ class ExactSums:
     def _all(self) -> NDArray[np.float64]:
         if self._column is None:
             made = np.zeros(self.size)
-            made[list(self._totals)] = [self.value(slot) for slot in self._totals]
+            if self._totals:
+                made[np.fromiter(self._totals, np.int64, len(self._totals))] = self._all_rounded()
             if len(self._totals) * _DENSE_SHARE <= self.size:
                 return made
             self._column = made
@@ -83,8 +139,25 @@ class ExactSums:
         self._stale.clear()
         return self._column
 
+    def _all_rounded(self) -> NDArray[np.float64] | list[float]:
+        """Return the sums of the slots that have one, rounded once."""
+        totals = self._totals.values()
+        if self._bits <= _MOST_BITS:
+            try:
+                rounded = np.fromiter(map(float, totals), np.float64, len(totals))
+            except OverflowError:
+                pass
+            else:
+                rounded *= 0.5**self._bits  # exact: a power of two
+                least = np.abs(rounded).min()
+                if least >= _LEAST_EXACT:
+                    return rounded.clip(-_MOST, _MOST)
+        return [self._rounded(total) for total in totals]
+
     def move(self, source: int, target: int) -> None:
         """Follow what is in a slot to another one, which is empty."""
+        if self._pending:
+            self._settle()
         total = self._totals.pop(source, None)
         if total is not None:
             self._totals[target] = total
@@ -93,6 +166,8 @@ class ExactSums:
 
     def extend(self, size: int) -> None:
         """Make room for so many slots."""
+        if self._pending:
+            self._settle()
         if self._column is not None:
             self._column = np.concatenate((self._column, np.zeros(size - self.size)))
         self.size = size
