@@ -613,6 +613,21 @@ async def test_a_view_that_is_up_to_date_is_proved_by_one_question() -> None:
         assert server.requests[2].query == {"limit": "1"}
 
 
+async def test_the_watch_after_a_first_list_can_be_put_off_until_somebody_needs_certainty() -> None:
+    api = Api()
+    api.pods = [pod("a")]
+    api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
+    async with mirrored(api, watch_after_seconds=60.0) as (mirror, reflector, _):
+        assert await wait_synced([reflector], timeout_seconds=5) == []
+        assert reflector.is_current
+        assert not api.watched_from
+        api.latest = "11"
+        reflector.prove()
+        assert not reflector.is_current
+        await until(lambda: reflector.is_current)
+        assert (mirror.log, api.watched_from, api.lists) == (["+b"], ["10"], 1)
+
+
 async def test_a_question_that_fails_is_asked_again() -> None:
     api = Api()
     refusals = [503, 429]

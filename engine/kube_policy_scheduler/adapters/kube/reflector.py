@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from random import Random
 from typing import Any, Generic, NoReturn, assert_never
 
@@ -103,6 +103,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         optional: bool = False,
         after: asyncio.Event | None = None,
+        watch_after_seconds: float = 0.0,
         compare: bool = False,
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
@@ -122,6 +123,7 @@ class Reflector(Generic[T]):
             optional: absence and lack of permission count as synced with no objects.
             after: what must happen before the first list is handed over, such as the end of another first list.
             compare: whether the handler takes pods also as `ListedPod`; a long list is faster with it.
+            watch_after_seconds: from asking for the first list to the watch after it, less than `GAP_SECONDS`.
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is reopened.
             watch_seconds: shortest and longest time of a watch.
@@ -145,6 +147,7 @@ class Reflector(Generic[T]):
         if handler is not None:
             self.attach(handler)
         self._after = after
+        self._watch_after_seconds = watch_after_seconds
         self._compare = compare
         self._field_selector, self._label_selector = field_selector, label_selector
         self._random = random
@@ -278,7 +281,10 @@ class Reflector(Generic[T]):
         """List if needed, then watch until the watch ends; return how many seconds to pause before the next step."""
         try:
             if not self._version:
+                is_first = not self.synced.is_set()
                 await self._list()
+                if is_first:
+                    await self._put_off_watch()
             return await self._watch()
         except KubeError as error:
             return self._pause_after(error)
@@ -313,6 +319,12 @@ class Reflector(Generic[T]):
         self._is_unavailable = False
         self._enter(Phase.CONNECTING)
         self.synced.set()
+
+    async def _put_off_watch(self) -> None:
+        """Wait a moment, unless somebody needs more certainty: until then the list says as much as a watch would."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._recency.as_of + self._watch_after_seconds):
+                await self._proof_wanted.wait()
 
     async def _list_bit_by_bit(self, limit: int | None) -> str:
         """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""

@@ -20,6 +20,8 @@ from kube_policy_scheduler.cluster import objects
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+WATCH_AFTER_SECONDS = 1.2
+"""Watches of all but nodes and pods begin so long after their first list: 20 connections can wait for a start."""
 _MANY = 8
 """Changes at once from which on it is faster to take them together."""
 
@@ -84,6 +86,7 @@ def reflectors(
                 label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
                 optional=resource.read is not Read.FIRST,
                 after=found[0].synced if resource is PODS else None,
+                watch_after_seconds=0.0 if resource in (NODES, PODS) else WATCH_AFTER_SECONDS,
                 compare=compiled and resource is PODS,
                 random=random,
                 on_malformed=on_malformed,
