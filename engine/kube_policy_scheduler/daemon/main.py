@@ -34,29 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 DISTRIBUTION = "kube-policy-scheduler"
-IMPORTED_MEANWHILE = (
-    "numpy",
-    "kube_policy_scheduler.cluster.cluster",
-    "kube_policy_scheduler.framework.profile",
-    "kube_policy_scheduler.framework.kubernetes",
-    "kube_policy_scheduler.lang.expressions",
-    "kube_policy_scheduler.lang.syntax",
-    "kube_policy_scheduler.lang.typed",
-    "kube_policy_scheduler.lang.checked",
-    "kube_policy_scheduler.lang.compiling.compiled",
-    "kube_policy_scheduler.lang.load",
-    "kube_policy_scheduler.builtins.environment",
-    "kube_policy_scheduler.policy.policy_set",
-    "prometheus_client",
-    "kube_policy_scheduler.adapters.kube.binding",
-    "kube_policy_scheduler.daemon.scheduling.schedule_one",
-    "kube_policy_scheduler.daemon.serving.records",
-    "kube_policy_scheduler.daemon.daemon",
-)
-"""What the daemon rests on, in pieces of some 20 ms between which answers of the API server are read."""
-TURNS = 12
-"""Of the event loop after each piece; a turn reads up to 256 KiB of an answer, and takes 15 µs where nothing came."""
-
+IMPORTED_MEANWHILE = "kube_policy_scheduler.daemon.daemon"
+"""What decides, with all that it rests on. In a thread: each page of the first lists is read as soon as it comes, and
+the next one asked for."""
 SWITCH_SECONDS = 0.0005
 """For so long the event loop waits for a thread that runs Python, such as one that reads metrics; 5 ms by default."""
 
@@ -228,10 +208,7 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
             await api_server.asked()
-            for module in IMPORTED_MEANWHILE:
-                import_module(module)
-                for _ in range(TURNS):
-                    await asyncio.sleep(0)
+            await asyncio.to_thread(import_module, IMPORTED_MEANWHILE)
             return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
     except CredentialsError as error:
         return _fail(f"policy-scheduler: {error}")
