@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
 from kube_policy_scheduler.policy.policy_set import load
 
@@ -26,8 +29,8 @@ STEPS = st.lists(
         st.integers(1, 3),
         st.booleans(),
     ),
-    min_size=20,
-    max_size=60,
+    min_size=30,
+    max_size=80,
 )
 
 
@@ -46,6 +49,46 @@ def tree(*, below: str, departments: int, teams: int, by_key: bool) -> str:
 def node(cpu: int) -> objects.Node:
     offered = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
     return msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": offered}}, objects.Node)
+
+
+def pod_of(cluster: Cluster, name: str, *, cpu: int, priority: int = 0, **labels: str) -> PodInfo:
+    body = {
+        "metadata": {"name": name, "namespace": "x", "uid": name, "labels": labels},
+        "spec": {
+            "schedulerName": "policy-scheduler",
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}],
+        },
+    }
+    return cluster.templates.pod(msgspec.convert(body, objects.Pod))
+
+
+@pytest.mark.parametrize("leaves", ["deleted", "taken", "changed"])
+def test_a_queue_whose_first_pod_leaves_is_served_by_what_the_next_one_requests(leaves: str) -> None:
+    loaded = load(
+        [Source("test.policy", f"{tree(below='', departments=2, teams=0, by_key=False)}\norder by queue.share\n")]
+    )
+    assert loaded.policy_set is not None, loaded.diagnostics
+    policies, cluster = loaded.policy_set, Cluster()
+    cluster.set_node(node(100))
+    queue = SchedulingQueue(
+        turn=lambda queued: policies.turn(
+            queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued)
+        )
+    )
+    for at, (name, department, cpu) in enumerate([("big", "0", 8), ("small", "0", 1), ("middle", "1", 4)]):
+        queue.add(pod_of(cluster, name, cpu=cpu, d=department), 1000.0 + at)
+    match leaves:
+        case "deleted":
+            queue.remove("big")
+        case "taken":
+            queue.take("big")
+        case _:
+            queue.add(pod_of(cluster, "big", cpu=8, d="none"), 1000.0)
+    found = [
+        queued.pod.name for _ in range(2) if (queued := queue.pop(2000.0)) is not None and queued.pod.name != "big"
+    ]
+    assert found[0] == "small"
 
 
 @given(
@@ -90,16 +133,7 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
         match step:
             case "add":
                 labels = {"d": str(department), "t": str(team), "k": key}
-                requests = {"requests": {"cpu": str(cpu)}}
-                body = {
-                    "metadata": {"name": f"p{number}", "namespace": "x", "uid": f"p{number}", "labels": labels},
-                    "spec": {
-                        "schedulerName": "policy-scheduler",
-                        "priority": int(important),
-                        "containers": [{"name": "c", "resources": requests}],
-                    },
-                }
-                pod = cluster.templates.pod(msgspec.convert(body, objects.Pod))
+                pod = pod_of(cluster, f"p{number}", cpu=cpu, priority=int(important), **labels)
                 queued = QueuedPod(pod, queued=1000.0 + department, timestamp=1000.0)
                 queued.ticket = number
                 turn = policies.turn(queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued))
@@ -119,6 +153,8 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                 cluster.displace(running.pop(department % len(running)).uid)
             case "delete" if waiting:
                 ticket = list(waiting)[department % len(waiting)]
+                assert line is not None
+                line.leave(ticket)
                 waiting.pop(ticket)[0].ticket = 0
             case "resize":
                 cluster.set_node(node(90 + cpu))

@@ -64,6 +64,7 @@ class ActiveQueue:
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
+        self.leave(queued)
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
         self._blocking.pop(queued.pod.uid, None)
@@ -84,6 +85,11 @@ class ActiveQueue:
         if not turn.line and (queued.rejections or queued.errors):
             lane, key = _AGAIN, (-queued.pod.priority, self._tag(queued), queued.timestamp)
         self._add(queued, queued.ticket, turn, lane, key)
+
+    def leave(self, queued: QueuedPod) -> None:
+        """Note that a pod leaves other than by `pop`: its entry is about to be stale."""
+        for line in self._fair.values():
+            line.leave(queued.ticket)
 
     def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Let a pod of a strict line that waits for its next attempt block those behind it."""

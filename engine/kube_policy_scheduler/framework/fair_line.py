@@ -66,6 +66,12 @@ class FairLine:
         self._entered: dict[str, Amounts] = {}
         """By heap: what the pod requests with which it takes part."""
         self._tournaments: dict[_Place, _Tournament] = {_TOP: _Tournament()}
+        self._heads: dict[int, str] = {}
+        """By the number of its first entry: the heap that takes part with it."""
+        self._numbers: dict[str, int] = {}
+        """The same by heap."""
+        self._left: set[str] = set()
+        """Heaps whose first pod has left since: they take part with the next one."""
         self._requests: dict[str, set[Amounts]] = {}
         """By queue: what the tournaments are for that it has."""
         self._above: dict[str, str] = {}
@@ -100,6 +106,15 @@ class FairLine:
             heap[:] = [entry for entry in heap if not self._is_stale(entry)]
             heapq.heapify(heap)
 
+    def leave(self, number: int) -> None:
+        """Note that the pod of an entry leaves, and not as the next one: the entry is about to be stale.
+
+        Until the next pod of its queue takes part, the share of the queue would be with what the first one requested.
+        """
+        name = self._heads.get(number)
+        if name is not None:
+            self._left.add(name)
+
     def head(self, now: float) -> Entry | None:
         """Return the entry of the pod that is next."""
         name = self._first(now)
@@ -117,12 +132,14 @@ class FairLine:
     def _first(self, now: float) -> str | None:
         """Return the heap whose first pod is next."""
         self._catch_up(now)
+        while self._left:
+            name = self._left.pop()
+            if name in self._heaps:
+                self._enter(name)
         while (found := self._tournaments[_TOP].first()) is not None:
             name = self._heap_of(found)
-            heap = self._heaps[name]
-            while heap and self._is_stale(heap[0]):
-                heapq.heappop(heap)
-            if heap and heap[0][1] == found[1]:
+            head = self._heaps[name][0]
+            if head[1] == found[1] and not self._is_stale(head):
                 return name
             self._enter(name)
         return None
@@ -160,12 +177,16 @@ class FairLine:
     def _enter(self, name: str) -> None:
         """Let a heap take part with its first pod, if it has one."""
         heap, path = self._heaps[name], self._paths[name]
+        while heap and self._is_stale(heap[0]):
+            heapq.heappop(heap)
+        self._heads.pop(self._numbers.pop(name, 0), None)
         before = self._entered.get(name)
         if not heap:
             self._withdraw(name, path, before)
             del self._heaps[name], self._paths[name]
             return
         key, number, queued = heap[0]
+        self._heads[number], self._numbers[name] = name, number
         more = self.usage.amounts(queued.pod) if path else ()
         if before != more:
             self._withdraw(name, path, before)

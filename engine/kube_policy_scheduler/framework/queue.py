@@ -526,7 +526,9 @@ class SchedulingQueue:
                     self._missing_members.remove(uid)
             case Place.UNSCHEDULABLE:
                 self._unschedulable.remove(queued)
-            case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:
+            case Place.ACTIVE:
+                self._active.leave(queued)
+            case Place.BACKOFF | Place.PERMIT:
                 pass
             case _:
                 assert_never(queued.place)
