@@ -564,7 +564,7 @@ def _bound_totals(
     size, rows, passing = _BOUNDED_ROWS, len(other), 0
 
     lower, last, of_last = np.empty(size, np.float32), np.int64(-1), 0.0
-    is_first, settled, top = True, False, excluded
+    is_first, settled, top, sure = True, False, excluded, np.int64(-1)
     while not settled:
         settled = not is_first
         for block in range(len(maxima)):
@@ -578,6 +578,18 @@ def _bound_totals(
             held_cpu, held_memory = shares[2, start:end], shares[3, start:end]
             of_cpu, of_memory, before = shares[4, start:end], shares[5, start:end], shares[6, start:end]
             free_cpu, free_memory, others = whole[0, start:end], whole[1, start:end], other[start:end]
+            if sure >= 0:  # a row like one whose bound is its total needs no other look
+                tied, unlike = 0, 0
+                for i in range(size):
+                    tied += bound[i] == top
+                for i in range(end - start):
+                    alike = (used_cpu[i] == shares[0, sure]) & (used_memory[i] == shares[1, sure])
+                    alike &= (held_cpu[i] == shares[2, sure]) & (held_memory[i] == shares[3, sure])
+                    alike &= (of_cpu[i] == shares[4, sure]) & (of_memory[i] == shares[5, sure])
+                    unlike += (bound[i] == top) & (alike == False)  # noqa: E712
+                if unlike == 0:
+                    counts[block], settled = tied, False
+                    continue
             for i in range(end - start):
                 cpu = nothing + sign * (used_cpu[i] + cpu_scored * of_cpu[i])
                 memory = nothing + sign * (used_memory[i] + memory_scored * of_memory[i])
@@ -607,6 +619,8 @@ def _bound_totals(
                     tied += bound[i] == top
                 for i in range(size):
                     unclear += (bound[i] == top) & (lower[i] < top)
+                if unclear == 0 and top < np.inf:
+                    sure = start + bound.argmax()
                 for i in range(size if unclear > 0 or top == np.inf else 0):
                     if bound[i] != top or (lower[i] == top and top < np.inf):
                         continue
