@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
 from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.builtins.metrics import column_of
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
@@ -25,6 +27,7 @@ from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloade
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
 from tests.benchmarks.manifests import node, pod, pod_info
+from tests.benchmarks.policies import signals
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fakes.prometheus_server import PrometheusServer
 from tests.fakes.scheduler_context import context_of
@@ -146,5 +149,22 @@ def test_new_policies_leave_nothing_of_the_old_ones_behind() -> None:
         assert algorithm.cycle.kept_bytes == kept > 0
         scheduler.use_policies(second)
         assert algorithm.cycle.kept_bytes == 0
+
+    asyncio.run(told())
+
+
+def test_metrics_that_no_policy_reads_any_more_are_not_kept() -> None:
+    async def told() -> None:
+        hands: Any = None
+        scheduler = Scheduler(context_of(hands, observer=Observer()))
+        asked, other = (policies_of(f'score promql("{name}") ?? 0\n') for name in ("cpu_usage", "load"))
+        scheduler.event_handlers.node_changed(msgspec.convert(node("n0"), objects.Node))
+        scheduler.use_policies(asked)
+        values = ref(column_of(asked.queries[0], scheduler.cluster.nodes, signals=signals(1, now=0.0), now=0.0))
+
+        scheduler.use_policies(asked)
+        assert values() is not None
+        scheduler.use_policies(other)
+        assert values() is None
 
     asyncio.run(told())

@@ -420,6 +420,14 @@ def joining(query: Query, nodes: NodeTable, *, signals: Signals) -> Iterator[Non
     return joins.tables.making(query, signals=signals)
 
 
+def keep_only(queries: Iterable[Query], nodes: NodeTable) -> None:
+    """Drop what was laid over the nodes for other queries: no policy asks them any more."""
+    joins, kept = _joins(nodes), {query.promql for query in queries}
+    joins.columns.keep_only(kept)
+    joins.tables.keep_only(kept)
+    joins.bounded = {query: found for query, found in joins.bounded.items() if query.promql in kept}
+
+
 def sample_age(query: Query, frame: Frame) -> float:
     """Return how old the oldest sample of the last reading was when it was fetched, in seconds."""
     joins = _joins(frame.cluster.nodes)

@@ -60,6 +60,8 @@ class SharedParts:
         self._parts: dict[Hashable, Any] = {}
         self._last = objects.NodeStatus()
         """Parts of the status of the last node: the next one is mostly of the same kind."""
+        self._annotations: dict[str, str] = {}
+        """Of the last node."""
         self._offered: Amounts = {}
         self._statuses: dict[str, str] = {}
         """By type of condition, of the last conditions."""
@@ -70,6 +72,8 @@ class SharedParts:
         labels = meta.labels or {}
         for name, text in labels.items():
             labels[name] = intern(text)  # msgspec keeps keys
+        if meta.annotations:
+            meta.annotations = self._annotations = _sharing(meta.annotations, self._annotations)
         if status.images:
             known, images = self._parts, []
             for each in status.images:
@@ -124,6 +128,18 @@ class SharedParts:
                 self._parts.clear()
             self._parts[key] = found = part
         return found
+
+
+def _sharing(texts: dict[str, str], last: dict[str, str]) -> dict[str, str]:
+    """Return the same texts, sharing keys with all nodes, and values with the last node where they are equal.
+
+    Other values than the last node's are mostly of one node alone, such as its identifier.
+    """
+    found: dict[str, str] = {}
+    for key, text in texts.items():
+        known = last.get(key)
+        found[intern(key)] = known if known is not None and known == text else text
+    return found
 
 
 def allocatable(node: objects.Node) -> Amounts:

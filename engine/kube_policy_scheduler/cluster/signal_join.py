@@ -18,7 +18,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -480,6 +480,11 @@ class SignalColumns:
             oldest = float(joined.sample_ages[usable].max(initial=0.0))
         until = reading.fetched_at + query.stale_after_seconds - oldest if reading.held_at is None else math.inf
         return SignalColumn(values, SignalState.FRESH, missing, joined, until, others)
+
+    def keep_only(self, queries: Container[str]) -> None:
+        """Drop what was laid out for other queries than these, by their PromQL."""
+        self._joins = {key: made for key, made in self._joins.items() if key[0] in queries}
+        self._columns = {query: laid for query, laid in self._columns.items() if query.promql in queries}
 
     def _drop_unread(self, signals: Signals) -> None:
         """Drop the joins of queries that are no longer sent."""

@@ -6,7 +6,7 @@ numbers that are not finite.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -158,6 +158,10 @@ class ValueTables:
         if reading is not None and self._made(query, reading) is None:
             yield
             self._keep(query, (yield from _making(reading, query)), signals)
+
+    def keep_only(self, queries: Container[str]) -> None:
+        """Drop the tables of other queries than these, by their PromQL."""
+        self._tables = {key: tables for key, tables in self._tables.items() if key[0] in queries}
 
     def _made(self, query: Query, reading: Reading) -> ValueTable | None:
         return next((one for one in self._tables.get(_key(query), ()) if one.reading is reading), None)

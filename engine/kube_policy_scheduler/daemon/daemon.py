@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
+from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
 from kube_policy_scheduler.adapters.health_checks import Check, Remark
 from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
@@ -453,12 +454,15 @@ class Daemon:
         await self._signals.prime(policies.queries)
 
     def _use_policies(self, policies: LivePolicies, policy_hash: str) -> None:
+        are_others_gone = self._scheduler.algorithm.policies is not None
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
         self._past_usage.policies_changed()
         self._rebalancer.use_policies(policy_hash)
         self._records.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
+        if are_others_gone:
+            asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
 
     def _policy_directory(self) -> PolicyDirectory:
         policies = self._settings.policies

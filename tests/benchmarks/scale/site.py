@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
+from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
@@ -164,6 +165,12 @@ class Site:
     cycle: Cycle
     """The scheduler's."""
     serial: int = 0
+
+    def use(self, load: Load) -> None:
+        """Let the load's rules be those in force: as in the daemon, what is kept for others is dropped."""
+        self.scheduler.use_policies(policies_of(load.policy or KUBERNETES_RULES))
+        self.cycle.keep_only((load.profile(),))
+        return_freed_memory()
 
     def infos(self, make_pod: Callable[[int], Json], count: int) -> list[PodInfo]:
         """Return so many new pods."""
@@ -334,7 +341,7 @@ def measure(site: Site, load: Load, reference: Reference, *, seconds: float, che
     """Decide for so many CPU seconds while the cluster changes; some decisions are held against the plain path."""
     profile, churn = load.profile(), Churn(site)
     cluster = site.scheduler.cluster
-    site.cycle.keep_only((profile,))  # as the daemon does when policies change
+    site.use(load)
     readings = signals(site.nodes, now=NOW) if load.metrics else Signals.EMPTY
     placed: list[str] = []
     gone: list[tuple[PodInfo, str]] = []

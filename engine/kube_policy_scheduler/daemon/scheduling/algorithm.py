@@ -42,6 +42,7 @@ class Algorithm(ScheduleAlgorithm):
         self.forget_domains()
         self.awaiting_nodes.clear()
         self.cycle.keep_only(policies.profiles)
+        metrics.keep_only(policies.queries, self._cluster.nodes)
         if self._sharding is not None:
             self._sharding.use_policies(policies)
 

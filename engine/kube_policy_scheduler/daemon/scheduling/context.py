@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.extenders import Extenders
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -173,6 +173,11 @@ class Policies(Protocol):
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile of the pod, or None if no policy governs it."""
+        ...
+
+    @property
+    def queries(self) -> Sequence[Query]:
+        """Return the queries of all policies."""
         ...
 
     @property
