@@ -207,7 +207,6 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
         checker.start()  # it imports what we do, on another core
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
-            await api_server.asked()
             await asyncio.to_thread(import_module, IMPORTED_MEANWHILE)
             return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
     except CredentialsError as error:

@@ -6,8 +6,6 @@ answers. So handlers and the observer of requests come after construction, with 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from random import Random
@@ -26,11 +24,6 @@ logger = logging.getLogger(__name__)
 
 SPARE_CONNECTIONS = 32
 """Beside those of bindings: for lists, events and status writes."""
-ASK_SECONDS = 0.1
-"""For so long a start waits until nodes and pods are asked for. Two handshakes take 5 ms, and a server that is further
-away has more time to answer while the rest is imported."""
-ASKED_FIRST = 2
-"""The lists of nodes and pods: they are the largest, and the first to get connections."""
 
 
 class ApiServer:
@@ -74,13 +67,6 @@ class ApiServer:
     async def __aexit__(self, *_: object) -> None:
         await self._loops.end(*self._watching)
         await self.transport.close()
-
-    async def asked(self) -> None:
-        """Return once the largest lists are asked for, so that the API server works on them; or after a short while."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ASK_SECONDS):
-                while self.transport.connections < ASKED_FIRST:  # noqa: ASYNC110 - an event for one start
-                    await asyncio.sleep(0.001)
 
     def attach(
         self,
