@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TypeAlias
 
+import numpy as np
+
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, NodeTable
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable
 
 Changed: TypeAlias = slice | Sequence[int]
 """All rows, or the numbers of some, each once. Mostly it is one row, for which an array costs more than it saves."""
@@ -27,6 +29,13 @@ class ChangedRows:
         self._positions = [journal.end for journal in journals]
         self._taken: tuple[list[int], Changed] = (self._positions, _NO_ROWS)
         """The last answer, and the positions that it was read from."""
+        self._array: tuple[Sequence[int], IntArray] = (_NO_ROWS, np.zeros(0, np.int64))
+
+    def array(self, rows: Sequence[int]) -> IntArray:
+        """Return rows as an array, read-only; of those that it was asked for last, the same one."""
+        if self._array[0] is not rows:
+            self._array = rows, np.array(rows, np.int64)
+        return self._array[1]
 
     def take(self, *, beside: ChangedRows | None = None) -> Changed | None:
         """Return the rows, or all if many changed; None if what changed is not known row by row.

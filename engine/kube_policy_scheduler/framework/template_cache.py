@@ -295,7 +295,7 @@ class _Answers:
         if isinstance(rows, slice):
             self._update(frame.at(rows))
         elif rows:
-            self._update_some(frame, rows)
+            self._update_some(frame, rows, beside if beside is not None else self._changes)
         elif len(self.ok) != frame.cluster.nodes.size:
             self._resize(frame.cluster.nodes.size)
         else:
@@ -312,13 +312,13 @@ class _Answers:
         for kept in self.normalizing:
             kept.raw = _resized(kept.raw, size)
 
-    def _update_some(self, frame: Frame, rows: Sequence[int]) -> None:
+    def _update_some(self, frame: Frame, rows: Sequence[int], reader: ChangedRows) -> None:
         few = len(rows) == 1 or (len(rows) <= _FEW_ROWS and self._row.is_complete)
         if few and not self.normalizing and len(self.ok) == frame.cluster.nodes.size:
             for row in rows:
                 self._write(row, *self.of_row(frame, row))
             return
-        kernels, changed = self._accelerator.kernels, np.array(rows, np.int64)
+        kernels, changed = self._accelerator.kernels, reader.array(rows)
         if kernels is None or not self._is_fused or len(self.ok) != frame.cluster.nodes.size:
             self._update(frame.at(changed))
         else:
@@ -665,7 +665,7 @@ class TemplateCache:
             for row in changed:
                 self._update_row(row)
             return
-        rows = np.array(changed, np.int64)
+        rows = self._changes.array(changed)
         if self._maxima is None:
             ok = self._passes(rows)
         else:
@@ -676,8 +676,8 @@ class TemplateCache:
             self._ok[rows] = ok
             self.count = int(np.count_nonzero(self._ok))
             self._passing = None
-        elif (self._ok[rows] != ok).any():
-            self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(self._ok[rows]))
+        elif (before := self._ok[rows]).tobytes() != ok.tobytes():  # a quarter of the time of `any`
+            self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(before))
             self._ok[rows] = ok
             self._passing = None
 
