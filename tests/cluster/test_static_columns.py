@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster import nodes, objects
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import NodeInfo, NodeTable
 from kube_policy_scheduler.cluster.static_columns import CodedColumn, ValueColumn
@@ -53,6 +54,28 @@ def test_patched_columns_equal_the_nodes(steps: list[tuple[str, str | None, bool
             assert table.label("zone").equal(value).tolist() == [other == value for other in zones]
         sets = taint_sets(table)
         assert [sets.sets[code][0].key for code in sets.codes] == [f"k{zone}" for zone in zones]
+
+
+@given(STEPS, st.lists(st.integers(0, 3), max_size=40))
+def test_a_column_made_in_steps_equals_the_nodes(steps: list[tuple[str, str | None, bool]], between: list[int]) -> None:
+    table = NodeTable()
+    for name in (*NAMES, "stays"):
+        table.set(node(name, zone="x", cordoned=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nodes, "_ROWS_IN_A_STEP", 1)
+        making = table.label_in_steps("zone")
+        for number, (name, zone, cordoned) in enumerate(steps):
+            for _ in range(between[number] if number < len(between) else 0):
+                next(making, None)
+            if zone != "gone":
+                table.set(node(name, zone=zone, cordoned=cordoned))
+            elif name in table:
+                table.remove(name)
+        for _ in making:
+            pass
+        patch.setattr(nodes, "_LABELS", None)  # nothing is read at once
+        assert texts(table) == [info.labels.get("zone") for info in table.infos]
+        assert set(table.label("zone").index) == set(texts(table)) - {None}
 
 
 @given(STEPS)

@@ -10,12 +10,16 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
+from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
+from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
@@ -39,6 +43,7 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, R
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.detail import look
 from tests.benchmarks.decisions import NOW
+from tests.benchmarks.manifests import Json, pod, pod_info
 from tests.benchmarks.policies import FOUR_LINES, policy_text, signals
 from tests.benchmarks.scale.loads import LOADS
 from tests.benchmarks.scale.site import Churn, Load, Site
@@ -53,6 +58,14 @@ _WATCH_LINES = 25
 _POLICIES, _CLAUSES = 100, 20
 _ADDED = 10
 _LOOKS = 10
+_ENDED = 10_000
+_RESOURCE = "example.com/new"
+_SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "topology.kubernetes.io/zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "urgent"}},
+}
 _MOST_RECOUNTED = 100_000
 """Pods; a recount of more takes minutes, in a tenth of the time."""
 CAUSES = (
@@ -64,7 +77,11 @@ CAUSES = (
     "page",
     "relist",
     "reload",
+    "new-rules",
+    "new-resource",
+    "pods-end",
     "preemption",
+    "preemption-spread",
 )
 
 
@@ -159,6 +176,9 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("page", "the status page is made, and the state is dumped", lambda: _page(site)),
         ("relist", f"{site.pods:,} pods and {site.nodes:,} nodes are listed again", lambda: _relist(site)),
         ("reload", f"{_POLICIES} policies of {_CLAUSES} clauses are replaced", lambda: _reload(site)),
+        ("new-rules", "pods with rules that read what nobody read before", lambda: _new_rules(site)),
+        ("new-resource", "a node offers a resource that no other one has", lambda: _new_resource(site)),
+        ("pods-end", f"{_ENDED:,} pods end, and come back", lambda: _pods_end(site)),
     )
     sys.setswitchinterval(SWITCH_SECONDS)
     readings = signals(site.nodes, now=NOW)
@@ -166,10 +186,15 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         if not only or cause in only:
             say(f"stalls: {cause}")
             yield await _beside_decisions(site, LOADS[0], cause, text, happens)
-    if not only or "preemption" in only:
-        say("stalls: preemption")
-        preemption = next(load for load in LOADS if load.preempts)
-        yield await _beside_decisions(site, preemption, "preemption", preemption.text, _nothing)
+    preemption = next(load for load in LOADS if load.preempts)
+    spread = replace(preemption, make_pod=_preempting_and_spread)
+    for cause, load, text in (
+        ("preemption", preemption, preemption.text),
+        ("preemption-spread", spread, f"{preemption.text}, and filters besides resources have a say"),
+    ):
+        if not only or cause in only:
+            say(f"stalls: {cause}")
+            yield await _beside_decisions(site, load, cause, text, _nothing)
 
 
 async def _beside_decisions(
@@ -327,6 +352,48 @@ async def _reload(site: Site) -> None:
             site.scheduler.use_policies(accepted.policies)
     finally:
         worker.kill()
+
+
+async def _new_rules(site: Site) -> None:
+    cluster, default = site.scheduler.cluster, LOADS[0].profile()
+    near = {"labelSelector": {"matchLabels": {"app": "app-1"}}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": near}]}
+    specs: tuple[dict[str, Any], ...] = (
+        {"topologySpreadConstraints": [_SPREAD]},
+        {"affinity": {"podAntiAffinity": preferred}},
+        {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+    )
+    sums = next(load for load in LOADS if load.name == "sums").profile()
+    for number, (profile, spec) in enumerate((*((default, spec) for spec in specs), (sums, {}))):
+        made = pod(f"rules-{number}", labels={"app": "app-1"}, **spec)
+        site.cycle.decide(Frame(pod_info(cluster, made), cluster, NOW), profile)
+        await asyncio.sleep(0.05)
+
+
+async def _new_resource(site: Site) -> None:
+    handlers, nodes = site.scheduler.event_handlers, site.scheduler.cluster.nodes
+    for node in (nodes.infos[0].node, nodes.infos[-1].node):
+        offered = msgspec.structs.replace(node.status, allocatable={**(node.status.allocatable or {}), _RESOURCE: "8"})
+        for status in (offered, node.status):
+            handlers.node_changed(msgspec.structs.replace(node, status=status))
+            await asyncio.sleep(0.05)
+
+
+async def _pods_end(site: Site) -> None:
+    cluster, handlers = site.scheduler.cluster, site.scheduler.event_handlers
+    ended = [(info, info.node_name) for info in list(cluster.pods.values())[:_ENDED] if info.node_name]
+    for start in range(0, len(ended), LIST_OBJECTS):
+        for info, _ in ended[start : start + LIST_OBJECTS]:
+            handlers.pod_deleted(objects.Pod(metadata=objects.ObjectMeta(name=info.name, uid=info.uid)))
+        await asyncio.sleep(0)
+    for info, node_name in ended:
+        cluster.place(info, node_name)
+
+
+def _preempting_and_spread(number: int) -> Json:
+    made = next(load for load in LOADS if load.preempts).make_pod(number)
+    made["spec"]["topologySpreadConstraints"] = [_SPREAD]
+    return made
 
 
 def _sources(generation: int) -> PolicySources:
