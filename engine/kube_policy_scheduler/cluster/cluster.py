@@ -101,7 +101,8 @@ class Cluster:
         self._nominated_to: dict[str, str] = {}
         self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
-        self._placed_on: dict[str, str] = {}
+        self._elsewhere: dict[str, str] = {}
+        """The nodes of placed pods that name another node, or none, by uid: they are assumed, or tried there."""
         self.previous_nodes = PreviousNodes()
         """Where deleted pods ran last."""
         self.devices = Devices(self.nodes, self.on_node)
@@ -205,7 +206,8 @@ class Cluster:
         if devices:
             self.devices.want(pod.uid, devices)
         self.pods[pod.uid] = pod
-        self._placed_on[pod.uid] = node_name
+        if pod.node_name != node_name:
+            self._elsewhere[pod.uid] = node_name
         self.on_node.setdefault(node_name, {})[pod.uid] = pod
         if self.queue_usage is not None:
             self.queue_usage.place(pod)
@@ -237,7 +239,6 @@ class Cluster:
                 continue
             uid = pod.uid
             self.pods[uid] = pod
-            self._placed_on[uid] = name
             if self.queue_usage is not None:
                 self.queue_usage.place(pod)
             there = self.on_node.get(name)
@@ -292,7 +293,7 @@ class Cluster:
 
     def remove(self, uid: str) -> PodInfo | None:
         """Stop counting a pod that is gone from its node, assumed or not; None if it did not count."""
-        was_assumed, node_name = self._unassume(uid), self._placed_on.get(uid)
+        was_assumed, node_name = self._unassume(uid), self.node_of(uid)
         pod = self.displace(uid)
         if pod is not None and node_name is not None and not was_assumed:
             self.previous_nodes.note(pod, node_name)
@@ -314,13 +315,17 @@ class Cluster:
         known = self.pods.get(pod.uid)
         if (
             known is not None
-            and self._placed_on[pod.uid] == node_name
+            and self.node_of(pod.uid) == node_name
             and known.template is pod.template
             and known.terminating == pod.terminating
             and known.volumes == pod.volumes
             and known.demand == pod.demand
         ):
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+            if pod.node_name == node_name:
+                self._elsewhere.pop(pod.uid, None)
+            else:
+                self._elsewhere[pod.uid] = node_name
             if self.queue_usage is not None:
                 self.queue_usage.update(pod)
             if pod.uid in self.on_unknown_nodes:
@@ -342,7 +347,7 @@ class Cluster:
             return None
         if self.queue_usage is not None:
             self.queue_usage.displace(pod)
-        node_name = self._placed_on.pop(uid)
+        node_name = self._elsewhere.pop(uid, pod.node_name)
         there = self.on_node[node_name]
         del there[uid]
         if not there:
@@ -407,7 +412,10 @@ class Cluster:
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that a pod counts on, or None."""
-        return self._placed_on.get(uid)
+        node_name = self._elsewhere.get(uid)
+        if node_name is None and (pod := self.pods.get(uid)) is not None:
+            return pod.node_name
+        return node_name
 
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
         """Return the pods on a node by uid."""
