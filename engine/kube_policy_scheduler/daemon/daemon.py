@@ -34,6 +34,7 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
@@ -408,12 +409,13 @@ class Daemon:
             return 1
 
     async def _make_columns(self) -> None:
-        """Make columns in steps that the first pod with a spread or an affinity would make in one."""
+        """Make in steps what the first pod with a spread or an affinity, or that evicts others, would make in one."""
         await asyncio.sleep(LOAD_AFTER_SECONDS)
         while not self._scheduler.view():  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(QUIET_SECONDS)
-        for key in LABELS_READ_AHEAD:
-            for _ in self._scheduler.cluster.nodes.label_in_steps(key):
+        nodes = self._scheduler.cluster.nodes
+        for steps in (name_order_in_steps(nodes), *map(nodes.label_in_steps, LABELS_READ_AHEAD)):
+            for _ in steps:
                 await asyncio.sleep(0)
 
     async def _load_later(self) -> None:
