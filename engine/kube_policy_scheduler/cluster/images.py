@@ -109,14 +109,17 @@ class ImageTable:
     def _settle(self) -> None:
         """Take in what was added. The first row that has a name says how large the image is."""
         new, self._new = self._new, []
+        rows_with: dict[int, tuple[Sequence[ContainerImage], list[int]]] = {}
+        for row, images in new:  # many rows may have the same list
+            rows_with.setdefault(id(images), (images, []))[1].append(row)
         rows_of: dict[int, tuple[ContainerImage, list[int]]] = {}
-        for row, images in new:
+        for images, rows in rows_with.values():
             for each in images:
                 known = rows_of.get(id(each))
                 if known is None:
-                    rows_of[id(each)] = (each, [row])
+                    rows_of[id(each)] = (each, rows.copy())
                 else:
-                    known[1].append(row)
+                    known[1].extend(rows)
         for each, rows in rows_of.values():
             for name in each.names or ():
                 image = self._by_name.get(name)

@@ -58,6 +58,8 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._parts: dict[Hashable, Any] = {}
+        self._image_lists: dict[int, list[objects.ContainerImage]] = {}
+        """Lists whose images are shared, by identity: nodes of a long list may share such lists."""
         self._last = objects.NodeStatus()
         """Parts of the status of the last node: the next one is mostly of the same kind."""
         self._annotations: dict[str, str] = {}
@@ -74,14 +76,17 @@ class SharedParts:
             labels[name] = intern(text)  # msgspec keeps keys
         if meta.annotations:
             meta.annotations = self._annotations = _sharing(meta.annotations, self._annotations)
-        if status.images:
-            known, images = self._parts, []
-            for each in status.images:
+        images = status.images
+        if images and self._image_lists.get(id(images)) is not images:
+            known = self._parts
+            for number, each in enumerate(images):
                 names = each.names
                 key = (each.size_bytes, *names) if names else (each.size_bytes,)
                 found_image: objects.ContainerImage | None = known.get(key)
-                images.append(self._shared(key, each) if found_image is None else found_image)
-            status.images = images
+                images[number] = self._shared(key, each) if found_image is None else found_image
+            if len(self._image_lists) >= _MOST_SHARED:
+                self._image_lists.clear()
+            self._image_lists[id(images)] = images
         for address in status.addresses or ():
             address.type, address.address = intern(address.type), intern(address.address)
         if (info := status.node_info) is not None:

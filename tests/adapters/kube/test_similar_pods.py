@@ -35,7 +35,7 @@ def described(templates: Templates, listed: Any) -> Any:
 
 def both(pages: list[bytes]) -> tuple[int, list[list[Any]]]:
     """Return how many pods were compared, and what both ways make of the pages."""
-    similar = DECODER.similar_pods()
+    similar = DECODER.similar_items()
     assert similar is not None, "numba is one of the packages for developers"
     compared, found = 0, []
     for is_plain in (True, False):
@@ -238,7 +238,7 @@ class Server:
 
 @pytest.mark.parametrize("compare", [True, False])
 def test_a_long_list_is_compared_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, *, compare: bool) -> None:
-    assert DECODER.similar_pods() is not None  # compiled now: loading it does not last longer than the list
+    assert DECODER.similar_items() is not None  # compiled now: loading it does not last longer than the list
     monkeypatch.setattr(kube_pages, "COMPARED_FROM", 100)
     items = [recorded.pod(number, node_name="node-1") for number in range(1_200)]
     bodies = [

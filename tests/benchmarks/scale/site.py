@@ -223,7 +223,7 @@ async def started(
     scheduler.use_policies(policies_of(KUBERNETES_RULES))
     transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None))
     random = Random(0)
-    listed: Reflector[objects.Node] = Reflector(transport, NODES, random=random)
+    listed: Reflector[objects.Node] = Reflector(transport, NODES, compare=True, random=random)
     placed = Reflector(transport, PODS, after=listed.synced, compare=True, random=random)
     reflectors: list[Reflector[Any]] = [listed, placed]
     for reflector in reflectors:

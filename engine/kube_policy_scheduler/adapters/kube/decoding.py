@@ -12,11 +12,11 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import T
-from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod
+from kube_policy_scheduler.cluster.objects import Node, ObjectMeta, Pod
 from kube_policy_scheduler.wording import one_line
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.kube.similar_pods import SimilarPods
+    from kube_policy_scheduler.adapters.kube.similar_items import SimilarItems
 
 Decoded = TypeVar("Decoded")
 
@@ -138,17 +138,25 @@ class ObjectDecoder(Generic[T]):
         lines: Callable[[bytes], list[WatchEvent[T]]] = msgspec.json.Decoder(WatchEvent[kind]).decode_lines  # type: ignore[valid-type]
         self._list, self._lines = _uncollected(bounded(whole)), bounded(lines)
 
-    def similar_pods(self) -> SimilarPods | None:
-        """Return what decodes the pages of one list faster, for `page`: None if it lists no pods, or cannot be had."""
-        if self._kind is not Pod:
+    def similar_items(self) -> SimilarItems[Any] | None:
+        """Return what decodes the pages of one list faster, for `page`, with pods as `ListedPod`.
+
+        None if it lists neither pods nor nodes, or numba cannot be used.
+        """
+        if self._kind is not Pod and self._kind is not Node:
             return None
         # most starts do without
-        from kube_policy_scheduler.adapters.kube.similar_pods import similar_pods
+        from kube_policy_scheduler.adapters.compiled_kernels import compile_loop
+        from kube_policy_scheduler.adapters.kube import item_scan
+        from kube_policy_scheduler.adapters.kube.similar_nodes import SimilarNodes
+        from kube_policy_scheduler.adapters.kube.similar_pods import SimilarPods
 
+        scan = compile_loop(item_scan.scan, item_scan.SIGNATURE)
         decode: Any = self._object
-        return similar_pods(decode)
+        similar = SimilarPods if self._kind is Pod else SimilarNodes
+        return similar(decode, scan) if scan is not None else None
 
-    def page(self, body: bytes, similar: SimilarPods | None = None) -> Page[T]:
+    def page(self, body: bytes, similar: SimilarItems[Any] | None = None) -> Page[T]:
         """Decode a list page. Raises MalformedAnswer if it is no list at all."""
         if similar is not None and (split := _uncollected(similar.split)(body)) is not None:
             try:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-SLOTS = 6
-"""Kinds of values that are copied."""
-PLAIN, ESCAPED, INNER_KEY, NUMBER, END = 0, 1, 2, 3, 4
-"""Kinds of holes: a string without escapes; one with them; a key that begins with `k:{`; a whole number; none."""
+PLAIN, ESCAPED, INNER_KEY, NUMBER, END, ELEMENTS = 0, 1, 2, 3, 4, 5
+"""Kinds of holes: a string without escapes; one with them; a key that begins with `k:{`; a whole number; none; all
+that is between the brackets of a list, up to the first `}]`: who decodes it finds out whether that is its end."""
 LONGEST_HOLE = 1024
+LONGEST_ELEMENTS = 64 << 10
 MOST_DIGITS = 15
 BEGINNING = b'{"metadata":{"name":"'
 """Of each item as the API server writes it."""
@@ -56,21 +56,21 @@ def scan(
         steps: `int64[steps, 4]`: where the bytes begin in the arena, how many they are, the kind of the hole after
             them, and the slot for what is in it, or -1.
         models: `int64[models, 2]`: where the steps of each begin and end.
-        constants: `int64[models, SLOTS, 2]`: where the values of slots are that are in no hole; -1 for the others.
+        constants: `int64[models, slots, 2]`: where the values of slots are that are in no hole; -1 for the others.
         hashes: `uint64[buckets]` of the beginning of names, by open addressing; 0 is free.
         chains: `int64[buckets, tries]`: the models for it, -1 after the last.
         found: `int64[items]`, written: the model of each item.
-        texts: `uint8[SLOTS, bytes]`, written: the values of each slot.
-        used: `int64[SLOTS]`, written: how many bytes these are.
+        texts: `uint8[slots, bytes]`, written: the values of each slot.
+        used: `int64[slots]`, written: how many bytes these are.
 
     Returns:
         How many items were like a model, and where the next one begins.
     """
-    count, size = 0, len(body)
-    starts, ends = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
-    room = texts.shape[1] - LONGEST_HOLE - 1
+    count, size, slots = 0, len(body), len(used)
+    starts, ends = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+    room = texts.shape[1] - LONGEST_ELEMENTS - 1
     while count < len(found):
-        for slot in range(SLOTS):
+        for slot in range(slots):
             if used[slot] > room:
                 return count, at
         # the beginning of the name, up to its last hyphen
@@ -125,6 +125,19 @@ def scan(
                     if end >= limit or not (body[end] == 44 or body[end] == 93 or body[end] == 125):
                         end = -1
                         break
+                elif hole == ELEMENTS:
+                    theirs = body[begin : min(begin + LONGEST_ELEMENTS, size)]
+                    after_brace, length = False, -1
+                    for i in range(len(theirs)):
+                        byte = theirs[i]
+                        if byte < 32 or (byte == 93 and (after_brace or i == 0)):
+                            length = i if byte == 93 else -1
+                            break
+                        after_brace = byte == 125
+                    if length < 0:
+                        end = -1
+                        break
+                    end += length
                 else:
                     if hole == INNER_KEY:
                         if end + 3 >= limit or body[end] != 107 or body[end + 1] != 58 or body[end + 2] != 123:
@@ -164,19 +177,17 @@ def scan(
             return count, at
         if body[end] != 44 and body[end] != 93:
             return count, at
-        for slot in range(SLOTS):
+        for slot in range(slots):
             position = used[slot]
             constant = constants[model, slot, 0]
             if constant >= 0:
-                for i in range(constant, constants[model, slot, 1]):
-                    texts[slot, position] = arena[i]
-                    position += 1
+                length = constants[model, slot, 1] - constant
+                texts[slot, position : position + length] = arena[constant : constant + length]
             else:
-                for i in range(starts[slot], ends[slot]):
-                    texts[slot, position] = body[i]
-                    position += 1
-            texts[slot, position] = 10
-            used[slot] = position + 1
+                length = ends[slot] - starts[slot]
+                texts[slot, position : position + length] = body[starts[slot] : ends[slot]]
+            texts[slot, position + length] = 10
+            used[slot] = position + length + 1
         found[count] = model
         count += 1
         at = end + 1

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, Page
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.kube.similar_pods import SimilarPods
+    from kube_policy_scheduler.adapters.kube.similar_items import SimilarItems
 
 PAGE_OBJECTS = 2_000  # with 500, 10,000 pods took a quarter of a second longer
 FIRST_PAGE_OBJECTS = 500  # of the first page, which shows how large objects are
 PAGE_BYTES = 8 << 20  # of a page, about: decoded in 20 ms, in which nothing else runs
 LIST_TIMEOUT_SECONDS = 60.0  # per page
-COMPARED_FROM = 20_000  # pods of a list: decoding so many takes as long as loading what compares the others
+COMPARED_FROM = 20_000  # objects of a list: decoding so many takes as long as loading what compares the others
 
 
 async def pages(
@@ -54,7 +54,7 @@ async def pages(
         query["labelSelector"] = label_selector
 
     listed = 0
-    similar: asyncio.Task[SimilarPods | None] | None = None
+    similar: asyncio.Task[SimilarItems[Any] | None] | None = None
 
     async def ask() -> Page[T]:
         nonlocal listed, similar
@@ -63,7 +63,7 @@ async def pages(
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)
         if compare and similar is None and listed >= COMPARED_FROM:
-            similar = asyncio.create_task(asyncio.to_thread(decoder.similar_pods))
+            similar = asyncio.create_task(asyncio.to_thread(decoder.similar_items))
         if limit is not None and page.objects:
             query["limit"] = str(max(1, min(limit, page_bytes * len(page.objects) // len(body))))
         return page

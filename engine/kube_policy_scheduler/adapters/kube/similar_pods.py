@@ -1,64 +1,16 @@
-"""Pods of a list that are like an earlier one: they are compared with it, and not decoded again.
-
-Pods of one workload differ in a few strings: names, identifiers, times, the node. Once two of them were decoded, what
-differs is known as *holes*. A further one needs to be the same bytes between the holes, with plain strings in them:
-then it is the same pod with these strings in their places. A compiled loop compares, at the speed of memory.
-
-What the decoder makes of an item is the specification, and it is the decoder that shows where what is written in a
-hole arrives: it gets an item with a mark in each hole. Items are decoded as ever wherever something is not certain:
-escapes or characters beyond ASCII in a hole, or a difference in anything else that is read.
-"""
+"""Pods that are like earlier ones of their list, as `ListedPod`. See `similar_items`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from sys import intern
-from typing import Any, TypeAlias
+from typing import Any
 
-import msgspec
-import numpy as np
-
-from kube_policy_scheduler.adapters.compiled_kernels import compile_loop
-from kube_policy_scheduler.adapters.kube import item_scan
-from kube_policy_scheduler.adapters.kube.item_scan import BEGINNING, ESCAPED, INNER_KEY, LONGEST_HOLE, NUMBER, PLAIN
+from kube_policy_scheduler.adapters.kube.item_scan import PLAIN
+from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.times import unix_seconds
 
-_MOST_KINDS = 4096
-"""Workloads of one list that are remembered."""
-_MOST_BYTES = 32 << 20
-"""Of the items that are remembered."""
-_LARGEST_ITEM = 64 << 10
-_MODELS_PER_KIND = 6
-"""As many are compared with an item: Running or not, of several versions."""
-_FIRST_LOOKS, _ITEMS_PER_LOOK, _HITS_PER_LOOK = 16, 128, 8
-"""How often two items are compared token by token. That costs as much as decoding about twenty."""
-_FIRST_MISSES = 32
-"""Of one kind: it is compared on only if models serve one in two."""
-_MOST_FAILURES = 3
-"""Pages that have another form than the API server's, or a malformed item; then no further one is tried."""
-_MOST_TIMES = 1 << 16
-_BUCKETS = 4 * _MOST_KINDS
-_TEXT_BYTES = 1 << 20
-_MOST_ITEMS = 1 << 14
-"""Of one page."""
-
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+":?|[{}\[\],]|[^"{}\[\],\s]++', re.DOTALL)
-_SPACED = re.compile(rb'"\s+:')
-"""A key that `_TOKEN` would take for a value."""
-_INNER = re.compile(rb'"k:\{(?:[ !#-\[\]-~]|\\["\\/bfnrt])*+":')
-"""A key as `managedFields` has for elements of lists. No field has such a name."""
-_NUMBER = re.compile(rb"0|[1-9][0-9]{0,14}")
-_MARK = b"\x7f%d"
-_NUMBER_MARK = b"999999999999999"
-"""What is put in holes: nothing else in an item has it, and a decoder takes it as what else might be there."""
-_NEXT = b'},{"metadata":{'
-_ITEMS = b',"items":['
-_LONGEST_HEAD = 4096
-
-Place: TypeAlias = tuple[str, str]
-"""Of a string in a pod: a section and a field of it."""
 _SLOTS: tuple[Place, ...] = (
     ("metadata", "name"),
     ("metadata", "uid"),
@@ -68,42 +20,7 @@ _SLOTS: tuple[Place, ...] = (
     ("status", "start_time"),
 )
 """What each pod has of its own, in the order of the slots."""
-
-
-class _Hole(msgspec.Struct, frozen=True):
-    """Where items differ: within the quotes of a string, or a whole number."""
-
-    start: int
-    end: int
-    kind: int
-    place: Place | None = None
-    """Where it arrives; None where nothing reads it."""
-
-
-class _Model(msgspec.Struct):
-    """An item and its holes, by their number among its tokens."""
-
-    item: bytes
-    pod: objects.Pod
-    holes: dict[int, _Hole]
-
-
-class _Kind:
-    """What is known of items whose names begin alike."""
-
-    __slots__ = ("bucket", "hits", "last", "misses", "models")
-
-    def __init__(self) -> None:
-        self.models: list[int] = []
-        """By number, in the order in which they are tried."""
-        self.last: tuple[bytes, objects.Pod] | None = None
-        self.misses = self.hits = 0
-        self.bucket = -1
-
-    @property
-    def is_served(self) -> bool:
-        """Return whether models serve enough of them."""
-        return self.misses < _FIRST_MISSES or self.hits >= self.misses
+_MOST_TIMES = 1 << 16
 
 
 class _Times(dict[str, float | None]):
@@ -116,290 +33,44 @@ class _Times(dict[str, float | None]):
         return found
 
 
-class SimilarPods:
-    """Decodes the pages of one list of pods; it has what it learned from the earlier pages."""
+class SimilarPods(SimilarItems[objects.Pod]):
+    """Decodes the pages of one list of pods."""
+
+    slots = len(_SLOTS)
 
     def __init__(self, decode: Callable[[bytes], objects.Pod], scan: Callable[..., tuple[int, int]]) -> None:
-        """Make one.
-
-        Args:
-            decode: makes the object of an item.
-            scan: `item_scan.scan`, compiled.
-        """
-        self._decode, self._scan = decode, scan
-        self._kinds: dict[bytes, _Kind] = {}
-        self._models: list[_Model] = []
-        self._kind_of: list[_Kind] = []
+        """See `SimilarItems`."""
+        super().__init__(decode, scan)
         self._likes: list[objects.PodLikeness] = []
-        self._items = self._hits = self._looks = self._failures = self._bytes = 0
-        self._arena, self._arena_used = np.zeros(1 << 16, np.uint8), 0
-        self._steps, self._steps_used = np.zeros((256, 4), np.int64), 0
-        self._ranges = np.zeros((64, 2), np.int64)
-        self._constants = np.zeros((64, item_scan.SLOTS, 2), np.int64)
-        self._hashes = np.zeros(_BUCKETS, np.uint64)
-        self._chains = np.full((_BUCKETS, _MODELS_PER_KIND), -1, np.int64)
-        self._found = np.zeros(_MOST_ITEMS, np.int64)
-        self._texts = np.zeros((item_scan.SLOTS, _TEXT_BYTES), np.uint8)
-        self._used = np.zeros(item_scan.SLOTS, np.int64)
         self._times = _Times()
 
-    def split(self, body: bytes) -> tuple[bytes, list[objects.Pod | objects.ListedPod]] | None:
-        """Return a page without its items, and these; None for one that must be decoded as a whole."""
-        begin = body.find(_ITEMS, 0, _LONGEST_HEAD)
-        if begin < 0 or self._failures >= _MOST_FAILURES:
-            return None
-        head = body[:begin]
-        if b"\\" in head or b'"items"' in head:
-            return None
-        try:
-            found = self._all(body, begin + len(_ITEMS))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found = None
-        if found is None:
-            self._failures += 1
-            return None
-        return head + _ITEMS + b"]}", found
+    def strings(self, obj: objects.Pod) -> Iterator[tuple[Place, str]]:
+        """See `SimilarItems`; nothing reads the name of a volume whose source nothing reads."""
+        for section, field in _SLOTS:
+            text = getattr(getattr(obj, section), field)
+            if text is not None:
+                yield (section, field), text
+        for number, volume in enumerate(obj.spec.volumes or ()):
+            if volume == objects.Volume(name=volume.name):
+                yield ("spec", "volumes", number, "name"), volume.name
 
-    def _all(self, body: bytes, at: int) -> list[objects.Pod | objects.ListedPod] | None:
-        whole = np.frombuffer(body, np.uint8)
-        total = 0
-        decoded: list[tuple[int, objects.Pod]] = []
-        self._used[:] = 0
-        while True:
-            count, at = self._scan(
-                whole,
-                at,
-                self._arena,
-                self._steps,
-                self._ranges,
-                self._constants,
-                self._hashes,
-                self._chains,
-                self._found[total:],
-                self._texts,
-                self._used,
-            )
-            total += count
-            if body.startswith(b"]", at):
-                break
-            item, pod = self._one(body, at)
-            decoded.append((total, pod))
-            at += len(item)
-            if not body.startswith(b",", at):
-                break
-            at += 1
-        if body[at:].rstrip() != b"]}":
-            return None
-        self._items += total + len(decoded)
-        listed: list[objects.Pod | objects.ListedPod] = self._listed(total)
-        if not decoded:
-            return listed
-        merged: list[objects.Pod | objects.ListedPod] = []
-        before = 0
-        for number, pod in decoded:
-            merged += listed[before:number]
-            merged.append(pod)
-            before = number
-        return merged + listed[before:]
+    def slots_of(self, model: Model[objects.Pod]) -> dict[Place, int] | None:
+        """See `SimilarItems`."""
+        slots: dict[Place, int] = {place: slot for slot, place in enumerate(_SLOTS)}
+        is_plain = all(hole.kind == PLAIN for hole in model.holes.values() if hole.place in slots)
+        return slots if is_plain else None
 
-    def _listed(self, total: int) -> list[Any]:
-        """Return the pods that were like a model."""
-        if not total:
-            return []
-        self._hits += total
-        numbers = self._found[:total]
-        for model, hits in enumerate(np.bincount(numbers).tolist()):
-            self._kind_of[model].hits += hits
-        names, uids, versions, nodes, created, started = (
-            self._texts[slot, : used - 1].tobytes().decode().split("\n")
-            for slot, used in enumerate(self._used.tolist())
-        )
-        likes = map(self._likes.__getitem__, numbers.tolist())
+    def constants_of(self, obj: objects.Pod) -> dict[int, str]:
+        """See `SimilarItems`."""
+        return {slot: getattr(getattr(obj, section), field) or "" for slot, (section, field) in enumerate(_SLOTS)}
+
+    def added(self, model: Model[objects.Pod], slots: dict[Place, int]) -> None:
+        """See `SimilarItems`."""
+        self._likes.append(objects.PodLikeness(model.object))
+
+    def made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
+        """See `SimilarItems`."""
+        names, uids, versions, nodes, created, started = columns
+        likes = map(self._likes.__getitem__, numbers)
         times = map(self._times.__getitem__, created), map(self._times.__getitem__, started)
         return list(map(objects.ListedPod, likes, names, uids, versions, map(intern, nodes), *times))
-
-    def _one(self, body: bytes, at: int) -> tuple[bytes, objects.Pod]:
-        """Return the item that begins here, decoded, and learn from it. Raises msgspec.DecodeError."""
-        cut = body.find(_NEXT, at)
-        item = body[at : cut + 1 if cut >= 0 else body.rfind(b"]", at)]
-        pod = self._decode(item)
-        if item.startswith(BEGINNING) and len(item) <= _LARGEST_ITEM:
-            first = len(BEGINNING)
-            name = item[first : item.find(b'"', first, first + LONGEST_HOLE)]
-            self._learn(name[: max(name.rfind(b"-", 0, 256), 0)], item, pod)
-        return item, pod
-
-    def _learn(self, key: bytes, item: bytes, pod: objects.Pod) -> None:
-        """Find out in what an item differs from another one of its kind."""
-        kind = self._kinds.get(key)
-        if kind is None:
-            if len(self._kinds) >= _MOST_KINDS or self._bytes >= _MOST_BYTES:
-                return
-            kind = self._kinds[key] = _Kind()
-        kind.misses += 1
-        if not kind.is_served:
-            if kind.bucket >= 0:
-                self._chains[kind.bucket] = -1
-            kind.last = None
-            return
-        last, kind.last = kind.last, (item, pod)
-        self._bytes += len(item) - (len(last[0]) if last is not None else 0)
-        if last is None:
-            return
-        for number in (*kind.models, None):
-            if self._looks >= _FIRST_LOOKS + self._items // _ITEMS_PER_LOOK + self._hits // _HITS_PER_LOOK:
-                return
-            self._looks += 1
-            base = self._models[number] if number is not None else _Model(*last, {})
-            fresh = _model(base, item, self._decode)
-            if fresh is not None:
-                self._add(key, kind, fresh, instead_of=number)
-                return
-
-    def _add(self, key: bytes, kind: _Kind, model: _Model, *, instead_of: int | None) -> None:
-        if self._bytes >= _MOST_BYTES:
-            return
-        number = len(self._models)
-        self._bytes += 2 * len(model.item)
-        self._models.append(model)
-        self._kind_of.append(kind)
-        self._likes.append(objects.PodLikeness(model.pod))
-        if instead_of is not None:
-            kind.models.remove(instead_of)
-        kind.models.insert(0, number)
-        del kind.models[_MODELS_PER_KIND:]
-        self._ranges = _grown(self._ranges, number + 1)
-        self._constants = _grown(self._constants, number + 1)
-        slots = {place: slot for slot, place in enumerate(_SLOTS)}
-        self._constants[number] = -1
-        begin, at = self._steps_used, 0
-        held: set[int] = set()
-        for token in sorted(model.holes):
-            hole = model.holes[token]
-            slot = slots.get(hole.place, -1) if hole.place is not None else -1
-            held.add(slot)
-            self._step(model.item[at : hole.start], hole.kind, slot)
-            at = hole.end
-        self._step(model.item[at:], item_scan.END, -1)
-        self._ranges[number] = begin, self._steps_used
-        for slot, (section, field) in enumerate(_SLOTS):
-            if slot not in held:
-                text = getattr(getattr(model.pod, section), field) or ""
-                self._constants[number, slot] = self._keep(text.encode())
-        if kind.bucket < 0:
-            kind.bucket = _bucket(key, self._hashes)
-        self._chains[kind.bucket] = (kind.models + [-1] * _MODELS_PER_KIND)[:_MODELS_PER_KIND]
-
-    def _step(self, literal: bytes, hole: int, slot: int) -> None:
-        self._steps = _grown(self._steps, self._steps_used + 1)
-        self._steps[self._steps_used] = self._keep(literal)[0], len(literal), hole, slot
-        self._steps_used += 1
-
-    def _keep(self, text: bytes) -> tuple[int, int]:
-        """Add bytes to the arena; return where they begin and end."""
-        begin, end = self._arena_used, self._arena_used + len(text)
-        self._arena = _grown(self._arena, end)
-        self._arena[begin:end] = np.frombuffer(text, np.uint8)
-        self._arena_used = end
-        return begin, end
-
-
-def similar_pods(decode: Callable[[bytes], objects.Pod]) -> SimilarPods | None:
-    """Return what decodes the pages of one list, None where numba cannot be used. See `SimilarPods`."""
-    scan = compile_loop(item_scan.scan, item_scan.SIGNATURE)
-    return SimilarPods(decode, scan) if scan is not None else None
-
-
-def _grown(array: Any, size: int) -> Any:
-    """Return an array with room for so many elements."""
-    if size <= len(array):
-        return array
-    more = np.zeros((max(size, 2 * len(array)) - len(array), *array.shape[1:]), array.dtype)
-    return np.concatenate((array, more))
-
-
-def _bucket(key: bytes, hashes: Any) -> int:
-    """Return the bucket of a key, taken from now on."""
-    value = item_scan.hash_of(key)
-    bucket = (value >> 40) & (len(hashes) - 1)
-    while hashes[bucket] and int(hashes[bucket]) != value:
-        bucket = (bucket + 1) & (len(hashes) - 1)
-    hashes[bucket] = value
-    return bucket
-
-
-def _model(base: _Model, other: bytes, decode: Callable[[bytes], objects.Pod]) -> _Model | None:
-    """Return a model with holes also where another item differs; None if they differ in anything else that is read."""
-    item = base.item
-    if b"\x7f" in item or _NUMBER_MARK in item or _SPACED.search(item):
-        return None
-    others, tokens = _TOKEN.findall(other), list(_TOKEN.finditer(item))
-    if len(tokens) != len(others):
-        return None
-    holes = dict(base.holes)
-    for number, (token, text) in enumerate(zip(tokens, others, strict=True)):
-        if token[0] != text:
-            hole = _hole(token, text, holes.get(number))
-            if hole is None:
-                return None
-            holes[number] = hole
-    numbers = sorted(holes)
-    places = _arrivals(item, base.pod, [holes[number] for number in numbers], decode)
-    if places is None:
-        return None
-    for number, place in zip(numbers, places, strict=True):
-        holes[number] = msgspec.structs.replace(holes[number], place=place)
-    own = (getattr(getattr(base.pod, section), field) or "" for section, field in _SLOTS)
-    if any("\n" in text for text in own):
-        return None
-    return _Model(item, base.pod, holes)
-
-
-def _hole(token: re.Match[bytes], other: bytes, known: _Hole | None) -> _Hole | None:
-    """Return a hole for two tokens; None if there cannot be one."""
-    text, start, end = token[0], token.start(), token.end()
-    if max(len(text), len(other)) > LONGEST_HOLE:
-        return None
-    if text.startswith(b'"') and other.startswith(b'"'):
-        if text.endswith(b":") or other.endswith(b":"):
-            is_inner = _INNER.fullmatch(text) and _INNER.fullmatch(other)
-            return _Hole(start + 1, end - 2, INNER_KEY) if is_inner else None
-        has_escapes = b"\\" in text or b"\\" in other or (known is not None and known.kind == ESCAPED)
-        return _Hole(start + 1, end - 1, ESCAPED if has_escapes else PLAIN)
-    is_number = _NUMBER.fullmatch(text) and _NUMBER.fullmatch(other)
-    return _Hole(start, end, NUMBER) if is_number else None
-
-
-def _arrivals(
-    item: bytes, pod: objects.Pod, holes: list[_Hole], decode: Callable[[bytes], objects.Pod]
-) -> list[Place | None] | None:
-    """Return where what is written in each hole arrives; None if that cannot be said of one."""
-    pieces: list[bytes] = []
-    at = 0
-    marks: dict[str, int] = {}
-    for number, hole in enumerate(holes):
-        mark = _MARK % number
-        marks[mark.decode()] = number
-        if hole.kind == INNER_KEY:
-            mark = b"k:{" + mark
-        elif hole.kind == NUMBER:
-            mark = _NUMBER_MARK
-        pieces += (item[at : hole.start], mark)
-        at = hole.end
-    try:
-        marked = decode(b"".join([*pieces, item[at:]]))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    places: list[Place | None] = [None] * len(holes)
-    for place in _SLOTS:
-        section, field = place
-        value = getattr(getattr(marked, section), field)
-        if (number := marks.get(value, -1)) >= 0:
-            if holes[number].kind != PLAIN:
-                return None
-            places[number] = place
-            setattr(getattr(marked, section), field, getattr(getattr(pod, section), field))
-    for volume, original in zip(marked.spec.volumes or (), pod.spec.volumes or (), strict=False):
-        if volume.name in marks and volume == objects.Volume(name=volume.name):  # nothing reads the name
-            volume.name = original.name
-    return places if marked == pod else None

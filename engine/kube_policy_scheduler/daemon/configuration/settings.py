@@ -231,8 +231,8 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again."""
     compiled_kernels: bool = True
     """Use the compiled kernels if the extra `fast` (numba) is installed and the cluster has at least 1,000 nodes. They
-    take 120 to 145 MB of memory. Decisions are the same without them. Lists of more than 20,000 pods are read with one,
-    too: it compares pods with earlier pods of their workloads."""
+    take 120 to 145 MB of memory. Decisions are the same without them. Of lists with more than 20,000 nodes or pods,
+    one compares each with earlier ones that are alike."""
     preempt_for_resizes: bool = False
     """Evict pods of lower priority from a node so that a running pod can be resized in place there, if the kubelet has
     deferred that because the node is full. In kube-scheduler this is alpha since Kubernetes 1.37 (feature gate

@@ -74,7 +74,7 @@ def reflectors(
     The first pods are handed over when all nodes are known: pods of unknown nodes are counted one by one.
 
     node_selector: labels of the nodes that are watched, "" for all; `pod_selector` is the same for pods.
-    compiled: whether a long list of pods is read with a compiled loop, where numba is installed.
+    compiled: whether long lists of nodes and pods are read with a compiled loop, where numba is installed.
     """
     found: list[Reflector[Any]] = []
     for resource in WATCHED:
@@ -87,7 +87,7 @@ def reflectors(
                 optional=resource.read is not Read.FIRST,
                 after=found[0].synced if resource is PODS else None,
                 watch_after_seconds=0.0 if resource in (NODES, PODS) else WATCH_AFTER_SECONDS,
-                compare=compiled and resource is PODS,
+                compare=compiled and resource.read is Read.FIRST,
                 random=random,
                 on_malformed=on_malformed,
                 few_objects=few_objects,

@@ -1,0 +1,127 @@
+"""Nodes that are compared with earlier ones are the nodes that they would be if they were decoded."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
+from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
+from kube_policy_scheduler.cluster import objects
+from tests.adapters.kube.test_similar_pods import SCALARS, SPOILED, spoiled, write
+from tests.benchmarks.manifests import Json
+from tests.benchmarks.scale import recorded
+
+DECODER = ObjectDecoder(objects.Node)
+
+
+def both(pages: list[bytes]) -> tuple[int, list[Any], list[Any]]:
+    """Return how many lists of images are shared, and what both ways make of the pages."""
+    similar = DECODER.similar_items()
+    assert similar is not None, "numba is one of the packages for developers"
+    found: list[list[Any]] = []
+    shared: set[int] = set()
+    count = 0
+    for compared in (None, similar):
+        kept: list[Any] = []
+        found.append(kept)
+        for page in pages:
+            try:
+                decoded = DECODER.page(page, compared)
+            except MalformedAnswer as error:
+                kept.append(str(error))
+                continue
+            kept += [decoded.metadata.resource_version, decoded.objects]
+            kept += [(bad.metadata.name, bad.problem) for bad in decoded.malformed]
+            for node in decoded.objects if compared is not None else ():
+                count += id(node.status.images) in shared
+                shared.add(id(node.status.images))
+    return count, found[0], found[1]
+
+
+def page_of(items: list[bytes]) -> bytes:
+    return recorded.page("Node", items, version=7, token="next")
+
+
+def test_nodes_of_the_benchmark_are_compared_and_the_same() -> None:
+    items = [recorded.node(number, state=number // 40 % 5, beat=number) for number in range(800)]
+    shared, plain, fast = both([page_of(items[:400]), page_of(items[400:])])
+    assert fast == plain
+    assert shared > 300
+
+
+def small(number: int) -> Json:
+    return {
+        "metadata": {
+            "name": f"node-{number}",
+            "uid": f"u{number}",
+            "resourceVersion": f"{number}",
+            "creationTimestamp": "2026-11-21T09:00:00Z",
+            "labels": {"kubernetes.io/hostname": f"node-{number}", "zone": "a"},
+            "annotations": {"csi": f'{{"driver":"{number}"}}'},
+            "managedFields": [{"time": "2026-11-21T09:00:00Z", 'k:{"ip":"1"}': {}}],
+        },
+        "spec": {"providerID": f"moon://{number}", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {
+            "allocatable": {"cpu": "4"},
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "", "lastTransitionTime": "x"}],
+            "addresses": [{"type": "Hostname", "address": f"node-{number}"}],
+            "images": [{"names": ["a", "b"], "sizeBytes": 5}, {"names": ["c"], "sizeBytes": number % 2}],
+        },
+        # a page must be longer than the longest hole, or nothing in it is compared
+        "padding": "x" * 1500,
+    }
+
+
+PLACES = [
+    ("metadata", "name"),
+    ("metadata", "resourceVersion"),
+    ("metadata", "creationTimestamp"),
+    ("metadata", "labels", "zone"),
+    ("metadata", "labels", "other"),
+    ("metadata", "annotations", "csi"),
+    ("metadata", "managedFields", 0, "time"),
+    ("spec", "providerID"),
+    ("spec", "unschedulable"),
+    ("spec", "taints", 0, "key"),
+    ("status", "allocatable", "cpu"),
+    ("status", "conditions", 0, "status"),
+    ("status", "conditions", 0, "lastHeartbeatTime"),
+    ("status", "conditions", 0, "lastTransitionTime"),
+    ("status", "addresses", 0, "address"),
+    ("status", "images"),
+    ("status", "images", 0, "names"),
+    ("status", "images", 0, "sizeBytes"),
+    ("status", "images", 0, "other"),
+]
+IMAGES = st.one_of(
+    st.sampled_from([[], None, [{}], [[]], {}, ["\n"], ["]"]]),
+    st.sampled_from([[{"names": ["}]"], "sizeBytes": 1}], [{"names": ["é"]}], [{"names": ["\n"]}]]),
+)
+CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), st.one_of(SCALARS, IMAGES)), max_size=2)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(CHANGES, min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), min_size=1, max_size=10),
+    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), max_size=4),
+)
+def test_both_ways_make_the_same_of_any_nodes(kinds: list[Any], varied: list[Any], later: list[Any]) -> None:
+    known = [(kind, [], None) for kind in range(len(kinds)) for _ in range(3)]
+    pages = []
+    for changes in ([*known, *varied], later):
+        items = []
+        for kind, changed, how in changes:
+            made = small(100 * len(pages) + len(items))
+            for place, value in (*kinds[kind % len(kinds)], *changed):
+                with contextlib.suppress(TypeError, IndexError, KeyError):  # what holds it was replaced before
+                    write(made, place, value)
+            items.append(spoiled(msgspec.json.encode(made), how))
+        pages.append(page_of(items))
+    _, plain, fast = both(pages)
+    assert fast == plain
