@@ -34,7 +34,6 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
@@ -91,8 +90,6 @@ LOAD_AFTER_SECONDS = 2.0
 IMPORTED_LATER = ("numpy.ma", "importlib.metadata")
 """Modules that the first bindings do not need: NumPy imports its one with the first `np.unique`, in 50 ms, and the
 version of the scheduler is looked up with the first scrape."""
-LABELS_READ_AHEAD = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-"""Labels whose columns are made after the start: with 130,000 nodes, one of them holds up the loop for 20 to 100 ms."""
 SERVE_AFTER_SECONDS = 2.0
 """For so long the first decisions come before who asks for metrics, if there are any: aiohttp takes 0.1 s to import."""
 SERVE_POLL_SECONDS = 0.02
@@ -409,14 +406,12 @@ class Daemon:
             return 1
 
     async def _make_columns(self) -> None:
-        """Make in steps what the first pod with a spread or an affinity, or that evicts others, would make in one."""
+        """Let the scheduler read ahead in steps, once its view is current."""
         await asyncio.sleep(LOAD_AFTER_SECONDS)
         while not self._scheduler.view():  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(QUIET_SECONDS)
-        nodes = self._scheduler.cluster.nodes
-        for steps in (name_order_in_steps(nodes), *map(nodes.label_in_steps, LABELS_READ_AHEAD)):
-            for _ in steps:
-                await asyncio.sleep(0)
+        for _ in self._scheduler.reading_ahead():
+            await asyncio.sleep(0)
 
     async def _load_later(self) -> None:
         """Load in a thread what the first bindings do not need, and the compiled kernels once the cluster is large."""

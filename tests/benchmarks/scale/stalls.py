@@ -180,6 +180,8 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("new-resource", "a node offers a resource that no other one has", lambda: _new_resource(site)),
         ("pods-end", f"{_ENDED:,} pods end, and come back", lambda: _pods_end(site)),
     )
+    for _ in site.scheduler.reading_ahead():  # as the daemon does after its start
+        await asyncio.sleep(0)
     sys.setswitchinterval(SWITCH_SECONDS)
     readings = signals(site.nodes, now=NOW)
     for cause, text, happens in causes:
