@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.moving import MovingSimulation
 from tests.simulation.network import OUR_FAULTS, REQUEST_FAULTS
+from tests.simulation.queues import QueueSimulation
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
@@ -67,6 +68,11 @@ def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace(
     for seed in range(5):
         met += MovingSimulation(seed, steps=100).run()
     assert {"move evicted", "move landed"} - met.keys() == set(), "never happened"
+
+
+def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
+    met = QueueSimulation(6, steps=60).run()
+    assert {"queue borrows", "pod of a queue placed"} - met.keys() == set(), "never happened"
 
 
 def test_a_run_is_replayed_by_its_seed() -> None:
