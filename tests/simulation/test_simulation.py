@@ -13,6 +13,8 @@ from tests.simulation.queues import QueueSimulation
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
+SEEDS = (0, 2, 3, 4, 8, 9, 12, 14, 16, 18, 21, 22, 60)
+"""Together they meet all faults; those with many nodes, which cost as much as ten others, are for `make soak`."""
 FAULTS = {
     "403 after a restart",
     "API server restarted",
@@ -57,7 +59,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.timeout(300)
 def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
     met: Counter[str] = Counter()
-    for seed in (*range(24), 60):  # the last one has the rarest of the faults
+    for seed in SEEDS:
         met += Simulation(seed, steps=120).run()
     assert FAULTS - met.keys() == set(), "never happened"
 
