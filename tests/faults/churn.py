@@ -219,7 +219,7 @@ def sizes(churn: Churn) -> dict[str, int]:
     queue, handlers, counters = churn.queue, churn.scheduler.event_handlers, churn.cluster.counters
     kept: dict[str, Any] = {
         "pods": churn.cluster.pods,
-        "placed on": churn.cluster._placed_on,
+        "placed on": churn.cluster._elsewhere,
         "pods on unknown nodes": churn.cluster.on_unknown_nodes,
         "templates": churn.cluster.templates._by_key,
         "recent templates": churn.cluster.templates._recent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def test_pods_of_a_pod_group_are_bound_together_or_not_at_all_and_the_group_says
 ) -> None:
     started = scheduler().start_ready()
     tells_of_its_group(grouped, scheduler=OURS)
-    assert "2 of 3 members have a node" in started.log()
+    # the pod beside them is bound before or after they are tried: there is room for two of them, or for one
+    assert re.search("(2 of 3 members have|1 of 3 members has) a node", started.log())
 
 
 def test_so_does_kube_scheduler(grouped: Cluster, tmp_path: Path) -> None:

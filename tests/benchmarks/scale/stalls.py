@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
 from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
@@ -36,7 +37,8 @@ from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
-from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS, WORK_IN_A_TURN
+from kube_policy_scheduler.daemon.scheduling.context import Policies
+from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS, WORK_IN_A_TURN, Scheduler
 from kube_policy_scheduler.daemon.serving.state_dump import dump_in_steps
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
@@ -263,10 +265,16 @@ async def _heartbeats(site: Site) -> None:
         await asyncio.sleep(0)
 
 
+async def _use(scheduler: Scheduler, policies: Policies) -> None:
+    """Let policies be those in force; freed memory goes back in a thread, as in the daemon."""
+    scheduler.use_policies(policies)
+    await asyncio.to_thread(return_freed_memory)
+
+
 async def _scrape(site: Site) -> None:
     scheduler = site.scheduler
     policies = policies_of(FOUR_LINES)
-    scheduler.use_policies(policies)
+    await _use(scheduler, policies)
     read: asyncio.Queue[int] = asyncio.Queue()
 
     def publish(found: Signals) -> None:
@@ -351,7 +359,7 @@ async def _reload(site: Site) -> None:
         for generation in range(2):
             accepted = await asyncio.to_thread(compiler, _sources(generation))
             assert isinstance(accepted, Accepted), accepted
-            site.scheduler.use_policies(accepted.policies)
+            await _use(site.scheduler, accepted.policies)
     finally:
         worker.kill()
 
