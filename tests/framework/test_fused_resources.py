@@ -333,6 +333,37 @@ def test_a_first_look_at_many_nodes_decides_as_the_plugins_while_pods_come_and_g
             cluster.remove_node(f"n{rng.choice(sorted(cluster.nodes.rows))[1:]}")
 
 
+def test_first_looks_follow_the_cluster_again_after_more_changes_than_it_remembers(kernels: Kernels) -> None:
+    derived: list[int] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(kernels, name)
+
+        def derive_shares(self, rows: Any, *columns: Any) -> None:
+            derived.append(len(rows))
+            kernels.derive_shares(rows, *columns)
+
+    cluster, cycle, profile = Cluster(), Cycle(accelerator=Accelerator(Counting())), kubernetes_profile()
+    for number in range(40):
+        cluster.set_node(node(f"n{number}", {"cpu": "64", "memory": "64Gi", "pods": "110"}))
+
+    def decide(number: int) -> None:
+        info = cluster.templates.pod(pod(f"p{number}", {"cpu": f"{number + 1}m"}))
+        host = cycle.decide(Frame(info, cluster, 0.0), profile).host
+        assert host is not None
+        cluster.place(info, host)
+
+    for number in range(3):
+        decide(number)
+    cluster.nodes.dynamic_changes.note_many([7] * 1_000_000)
+    derived.clear()
+    for number in range(3, 9):
+        decide(number)
+    assert derived.count(40) == 1
+    assert sorted(derived)[:-1] == [1] * 5
+
+
 def test_which_nodes_pass_stays_as_it_is_when_another_template_is_looked_at(kernels: Kernels) -> None:
     cluster, profile, cycle = Cluster(), kubernetes_profile(), Cycle(accelerator=Accelerator(kernels))
     for number in range(1, 9):

@@ -139,6 +139,7 @@ def compile_kernels() -> LoadedKernels:
 
 
 @cache
+@cache
 def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
     """Compile another loop, or read it from numba's cache; None if that is not possible."""
     if find_numba().problem:

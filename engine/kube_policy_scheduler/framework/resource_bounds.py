@@ -70,10 +70,10 @@ class ResourceBounds:
     def __init__(self, nodes: NodeTable, kernels: Kernels) -> None:
         self.nodes = nodes
         self._kernels = kernels
-        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
-        self._make_room()
+        self._derive_all()
 
-    def _make_room(self) -> None:
+    def _derive_all(self) -> None:
+        self._changes = ChangedRows(self.nodes, self.nodes.static_changes, self.nodes.dynamic_changes)
         room = self.nodes.size + self.nodes.size // _SPARE_SHARE + _ROWS
         blocks = room // _ROWS + 1
         self._whole, self._shares = np.empty((8, room), np.int64), np.empty((7, room), np.float32)
@@ -86,10 +86,8 @@ class ResourceBounds:
 
     def _follow(self) -> None:
         rows = self._changes.take()
-        if self.nodes.size > self._whole.shape[1]:
-            self._make_room()
-        elif rows is None or isinstance(rows, slice):
-            self._derive(np.arange(self.nodes.size))
+        if rows is None or isinstance(rows, slice) or self.nodes.size > self._whole.shape[1]:
+            self._derive_all()
         elif rows:
             self._derive(np.array(rows, np.int64))
 
