@@ -134,7 +134,8 @@ class SimilarItems(Generic[Item]):
         self._hashes = np.zeros(_BUCKETS, np.uint64)
         self._chains = np.full((_BUCKETS, _MODELS_PER_KIND), -1, np.int64)
         self._found = np.zeros(_MOST_ITEMS, np.int64)
-        self._texts = np.zeros((self.slots, _TEXT_BYTES), np.uint8)
+        # not np.zeros: it asks for huge pages, and clearing one for each slot takes up to 260 ms in one turn
+        self._texts = np.frombuffer(bytearray(self.slots * _TEXT_BYTES), np.uint8).reshape(self.slots, -1)
         self._used = np.zeros(self.slots, np.int64)
 
     def strings(self, obj: Item) -> Iterator[tuple[Place, str]]:
