@@ -184,6 +184,32 @@ async def test_a_wrong_query_does_not_affect_the_others(caplog: pytest.LogCaptur
     ]
 
 
+async def test_it_ends_also_when_an_answer_comes_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[asyncio.Future[Reading]] = []
+    asked = asyncio.Event()
+
+    class Thread:
+        def __init__(self, name: str) -> None:
+            pass
+
+        def call(self, function: Callable[[], Reading]) -> asyncio.Future[Reading]:
+            answers.append(asyncio.get_running_loop().create_future())
+            asked.set()
+            return answers[-1]
+
+        def stop(self, *, finally_call: Callable[[], object]) -> None:
+            pass
+
+    monkeypatch.setattr(signal_source, "WorkerThread", Thread)
+    client = ScriptedClient({"m": [1.0]})
+    async with asyncio.timeout(10):
+        async with source_of(client, Published()) as source:
+            source.set_queries([Query("m", every_seconds=0.01)])
+            await asked.wait()
+            answers[0].set_result(client.fetch(Query("m")))
+    assert len(answers) == 1
+
+
 async def test_an_unreachable_server_is_tried_once_per_round_not_once_per_query() -> None:
     down = PrometheusUnreachableError("down")
     names = [f"m{i}" for i in range(20)]

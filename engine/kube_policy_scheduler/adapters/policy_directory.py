@@ -135,7 +135,8 @@ class PolicyDirectory:
         if not self._watch.armed:
             poll_seconds = min(poll_seconds, POLL_WITHOUT_EVENTS_SECONDS)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._touched.wait(), poll_seconds)
+            async with asyncio.timeout(poll_seconds):  # not wait_for: see `SignalSource`
+                await self._touched.wait()
         latest = time.monotonic() + LONGEST_DEBOUNCE_SECONDS
         while self._touched.is_set() and time.monotonic() < latest:
             self._touched.clear()

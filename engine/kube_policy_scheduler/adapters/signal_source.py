@@ -166,7 +166,8 @@ class SignalSource:
         waiting = [self._track(query, keep=False) for query in _merged(queries).values()]
         attempts = [tracked.attempted.wait() for tracked in waiting]
         try:
-            await asyncio.wait_for(asyncio.gather(*attempts), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.gather(*attempts)
         except TimeoutError:
             log.info("activating policies without the first values of some metrics after %g s", timeout_seconds)
         self._snapshot()
@@ -216,7 +217,8 @@ class SignalSource:
             at = min((tracked.due for tracked in active), default=now + 3600)
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(at, self._blocked_until) - now)
+                async with asyncio.timeout(max(at, self._blocked_until) - now):
+                    await self._wake.wait()
 
     async def _refresh(self, due: list[_Tracked]) -> None:
         silent = 0
@@ -254,7 +256,9 @@ class SignalSource:
         client = self._client
         patience = self._endpoint.timeout_seconds * ABANDON_AFTER_TIMEOUTS
         try:
-            return await asyncio.wait_for(self._worker.call(lambda: client.fetch(query)), patience)
+            # not wait_for: Python 3.11's forgets that it was cancelled where the answer is there at the same time
+            async with asyncio.timeout(patience):
+                return await self._worker.call(lambda: client.fetch(query))
         except TimeoutError:
             self._leave_worker()
             raise PrometheusUnreachableError(

@@ -77,7 +77,7 @@ AT_FULL_SIZE = (*(load.name for load in LOADS), "gang", "pod", "stalls")
 ROWS = ("start", *AT_FULL_SIZE, "daemon", "racks", "small", "thresholds", "shards", "growth")
 DAEMON_PLACED, DAEMON_PODS = 50_000, 3_000
 """Pods that are on nodes when the daemon starts, at most, and pods that come."""
-GROWTH_SECONDS = 270.0
+GROWTH_SECONDS = 420.0
 INTERRUPTED = 130
 _TEMPLATE = "scale.html"
 

@@ -41,7 +41,8 @@ class DeviceTrust:
     async def first_look(self) -> None:
         """Wait for the first answer, for a little while."""
         try:
-            await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_SECONDS)
+            async with asyncio.timeout(FIRST_LOOK_SECONDS):
+                await self._looked.wait()
         except TimeoutError:
             logger.warning("ignoring annotations %s until the API server shows who can write them", ANNOTATION)
 
