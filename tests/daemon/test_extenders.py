@@ -56,6 +56,8 @@ class Stage:
         self.placed: dict[str, str] = {}
         self.failed_with: dict[str, list[str]] = {}
         self.refused_with: dict[str, list[str]] = {}
+        self.nominated_to: dict[str, list[str]] = {}
+        """What was written to the API server, by pod."""
         self.evicted: list[str] = []
         self.settled: list[Outcome] = []
         """What is found out about bindings whose result is unknown."""
@@ -133,6 +135,8 @@ class Stage:
 
     def unschedulable(self, decision: Any) -> None:
         self.refused_with.setdefault(decision.pod.name, []).append(decision.message)
+        if decision.preemption is not None and (node_name := decision.preemption.nomination) is not None:
+            self.nominated(decision.pod, node_name)
 
     def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
         assert by_us
@@ -141,7 +145,7 @@ class Stage:
         assert victim.name in self.evicted
 
     def nominated(self, pod: Any, node_name: str) -> None:
-        pass
+        self.nominated_to.setdefault(pod.name, []).append(node_name)
 
     def waiting(self, pod: Any, why: str) -> None:
         pass
@@ -522,6 +526,7 @@ def test_an_extender_may_drop_candidates_of_preemption() -> None:
             "b": {"Pods": [{"UID": "on-b"}], "NumPDBViolations": 0},
         }
         assert stage.cluster.nominated.keys() == {"a"}
+        assert stage.nominated_to == {"high": ["a"]}, "b, the better one, is never shown"
 
     def keep(asked: Any) -> Any:
         return {"NodeNameToMetaVictims": {"a": asked["NodeNameToMetaVictims"]["a"]}}
@@ -537,6 +542,8 @@ def test_without_a_candidate_that_is_left_nobody_is_evicted() -> None:
         assert server.of("preempt")
         assert not stage.evicted
         assert not stage.cluster.nominated
+        assert not stage.nominated_to
+        assert len(stage.refused_with["high"]) == 1
 
     played(tell, ExtenderServer(preempt=lambda _: {"NodeNameToMetaVictims": {}}), preempt_verb="preempt")
 
@@ -558,6 +565,7 @@ def test_victims_of_an_extender_must_be_pods_that_may_be_evicted_there(answer: A
         await stage.until(lambda: "high" in stage.failed_with)
         assert why in stage.failed_with["high"][0]
         assert not stage.evicted
+        assert not stage.nominated_to
 
     played(tell, ExtenderServer(preempt=lambda _: {"NodeNameToMetaVictims": answer}), preempt_verb="preempt")
 

@@ -71,6 +71,11 @@ class Preemption:
     """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
 
     @property
+    def nomination(self) -> str | None:
+        """Return to which node the pod is nominated now: "" to none any more, None as before."""
+        return None if self.keeps_nomination else self.nominated_node or ""
+
+    @property
     def ties(self) -> tuple[str, ...]:
         """Return the candidates as good as the nominated node, by name, itself included."""
         return self.candidates.ties if isinstance(self.candidates, Candidates) else ()
@@ -83,7 +88,7 @@ def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -
     """
     if found is None:
         return None if _waits_for_evicted(pod, cluster) else ""
-    return None if found.keeps_nomination else found.nominated_node or ""
+    return found.nomination
 
 
 def post_filter(

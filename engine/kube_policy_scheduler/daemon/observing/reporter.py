@@ -77,7 +77,7 @@ class ApiReporter:
         The reason of the condition tells autoscalers whether new nodes would help (`framework.new_nodes`).
         """
         found = decision.preemption
-        nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
+        nominated = found.nomination if found is not None else None
         reason, message = UNSCHEDULABLE, decision.message
         if decision.new_nodes is not None and decision.new_nodes.reason == SKIPPED:
             reason, message = SKIPPED, f"{message} {decision.new_nodes.sentence()}"

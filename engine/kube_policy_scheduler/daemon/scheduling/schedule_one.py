@@ -413,11 +413,12 @@ class Scheduler:
         host = preferred(left, self._clock()) if left else None
         if host is None:
             logger.info("extenders left no candidate node for preemption", extra={"pod": queued.pod.key})
-            found = replace(found, nominated_node=None, victims=(), candidates={})
+            found = replace(found, nominated_node=None, victims=())
         else:
             victims = tuple(each for each in left[host].pods if self.cluster.node_of(each.uid) is not None)
-            found = replace(found, nominated_node=host, victims=victims, candidates={})
-        self._requeue_or_preempt(queued, msgspec.structs.replace(decision, preemption=found))
+            found = replace(found, nominated_node=host, victims=victims)
+            self._reporter.nominated(queued.pod, host)
+        self._requeue_or_preempt(queued, decision.rejectors, found)
 
     def _decide_in_turns(self, queued: QueuedPod) -> Decision:
         """Decide a pod; the search for victims on very many nodes takes several turns of the event loop."""
@@ -687,18 +688,25 @@ class Scheduler:
             fields["gang"] = self.waiting_pods.describe(requirements, joining=0)
         logger.log(level, "Unable to schedule pod", extra=fields)
         queued.refused_for = decision.message
-        self._reporter.unschedulable(decision)
-        self.hand_over.give_back(queued)
-        self._requeue_or_preempt(queued, decision)
+        found, extenders = decision.preemption, self.extenders
+        if (
+            extenders is not None
+            and found is not None
+            and found.victims
+            and found.candidates
+            and extenders.preempt(queued.pod)
+        ):
+            # the status names a node once extenders have agreed to one
+            open_yet = replace(found, keeps_nomination=True)
+            self._reporter.unschedulable(msgspec.structs.replace(decision, preemption=open_yet))
+            self.hand_over.give_back(queued)
+            self._start(queued, partial(self._ask_before_preemption, queued, extenders, decision, found))
+        else:
+            self._reporter.unschedulable(decision)
+            self.hand_over.give_back(queued)
+            self._requeue_or_preempt(queued, decision.rejectors, found)
 
-    def _requeue_or_preempt(self, queued: QueuedPod, decision: Decision) -> None:
-        found = decision.preemption
-        extenders = self.extenders
-        if extenders is not None and found is not None and found.victims and found.candidates:
-            asks = partial(self._ask_before_preemption, queued, extenders, decision, found)
-            if extenders.preempt(queued.pod):
-                self._start(queued, asks)
-                return
+    def _requeue_or_preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption | None) -> None:
         node_name = nomination_after(found, queued.pod, self.cluster)
         if node_name:
             self.context.nominate(queued, node_name)
@@ -709,9 +717,9 @@ class Scheduler:
             found = self._without_waiting(queued, found)
         given_up = found.claims if found is not None else None
         if found is not None and (found.victims or (given_up is not None and given_up.acts)):
-            self._start(queued, partial(self._preempt, queued, decision.rejectors, found))
+            self._start(queued, partial(self._preempt, queued, rejectors, found))
         else:
-            self._requeue(queued, decision.rejectors)
+            self._requeue(queued, rejectors)
 
     def _requeue(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
         """Put a pod into the unschedulable pods until an event may help it."""
