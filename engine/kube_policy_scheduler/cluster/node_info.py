@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from operator import is_
 from sys import intern
 from typing import Any, TypeVar
 
@@ -68,13 +69,22 @@ class SharedParts:
         self._statuses: dict[str, str] = {}
         """By type of condition, of the last conditions."""
 
-    def share(self, node: objects.Node) -> Amounts:
-        """Replace what is equal to a part of another node with that part; return what the node offers, shared too."""
+    def share(self, node: objects.Node, before: objects.Node | None) -> Amounts:
+        """Replace what is equal to a part of another node with that part; return what the node offers, shared too.
+
+        before: its state before.
+        """
         meta, status, last = node.metadata, node.status, self._last
+        meta.name = intern(meta.name)  # mostly a label and an address, too
         labels = meta.labels or {}
-        for name, text in labels.items():
-            labels[name] = intern(text)  # msgspec keeps keys
-        if meta.annotations:
+        if before is not None and labels == before.metadata.labels:
+            meta.labels = before.metadata.labels
+        else:
+            for name, text in labels.items():
+                labels[name] = intern(text)  # msgspec keeps keys
+        if before is not None and meta.annotations == before.metadata.annotations:
+            meta.annotations = before.metadata.annotations
+        elif meta.annotations:
             meta.annotations = self._annotations = _sharing(meta.annotations, self._annotations)
         images = status.images
         if images and self._image_lists.get(id(images)) is not images:
@@ -140,11 +150,13 @@ def _sharing(texts: dict[str, str], last: dict[str, str]) -> dict[str, str]:
 
     Other values than the last node's are mostly of one node alone, such as its identifier.
     """
-    found: dict[str, str] = {}
+    if not all(map(is_, texts, map(intern, texts))):  # else the dictionary itself may share its keys
+        texts = {intern(key): text for key, text in texts.items()}
     for key, text in texts.items():
         known = last.get(key)
-        found[intern(key)] = known if known is not None and known == text else text
-    return found
+        if known is not None and known == text:
+            texts[key] = known
+    return texts
 
 
 def allocatable(node: objects.Node) -> Amounts:

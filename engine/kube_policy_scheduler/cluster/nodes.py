@@ -357,7 +357,8 @@ class NodeTable:
         known = self.rows.get(name)
         if known is not None and _is_heartbeat(self.infos[known].node, node):
             return NOTHING_CHANGED
-        offered = self._shared.share(node)
+        offered = self._shared.share(node, self.infos[known].node if known is not None else None)
+        name = node.metadata.name
         info = NodeInfo(
             name=name,
             row=self.size if known is None else known,

@@ -9,6 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.shared_keys import with_shared_keys
 
 _FIELDS = (
     ("metadata", "name"),
@@ -44,6 +45,8 @@ class _Recipe:
                     self._elements.setdefault(field, []).append((slot, index, inner))
                 case _:
                     pass  # the images
+        for field in self._entries:
+            setattr(node.metadata, field, with_shared_keys(getattr(node.metadata, field)))
 
     def make(self, number: int, columns: list[list[str]], images: list[objects.ContainerImage]) -> objects.Node:
         """Return the node with the strings that are in this place of the columns."""
