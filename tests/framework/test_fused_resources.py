@@ -101,10 +101,13 @@ def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kern
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_one_changed_row_equals_the_plugins_bit_by_bit(data: st.DataObject) -> None:
+@given(data=st.data(), compiled=st.booleans())
+def test_one_changed_row_equals_the_plugins_bit_by_bit(data: st.DataObject, compiled: bool, kernels: Kernels) -> None:
     cluster, profile, incoming = drawn_decision(data, fewest_nodes=4)
     frame, caches = Frame(cluster.templates.pod(incoming), cluster, 0.0), TemplateCaches()
+    if compiled:
+        caches = TemplateCaches(Accelerator(kernels))
+        caches.of(frame, profile)  # a look; the next one is kept
     caches.of(frame, profile)
     for number in range(data.draw(st.integers(1, 5))):
         more = cluster.templates.pod(pod(f"more-{number}", data.draw(REQUESTS)))
@@ -161,13 +164,12 @@ def test_rows_that_changed_together_equal_the_plugins(kernels: Kernels) -> None:
         cluster.set_node(node(f"n{number}", {"cpu": rng.choice(["4", "8"]), "memory": "8Gi", "pods": "5", GPU: "2"}))
     incoming = [pod("a", {"cpu": "1", GPU: "1"}), pod("b", {"memory": "1Gi"})]
     plain, fused = TemplateCaches(), TemplateCaches(Accelerator(kernels))
-    for serial in range(12):
+    for serial in range(20):
         for each in incoming:
             frame = Frame(cluster.templates.pod(each), cluster, 0.0)
             one, other = plain.of(frame, profile), fused.of(frame, profile)
-            assert other.ok.tobytes() == one.ok.tobytes()
-            assert other.maxima.totals(ALL_ROWS).tobytes() == one.maxima.totals(ALL_ROWS).tobytes()
-        for number in range(60):
+            equal_answers(other, one)
+        for number in range(rng.choice([2, 5, 60])):
             held = {"cpu": f"{rng.randrange(1500)}m", "memory": f"{rng.randrange(3000)}Mi"}
             cluster.place(cluster.templates.pod(pod(f"held-{serial}-{number}", held)), f"n{rng.randrange(400)}")
 

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -68,9 +69,8 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     score_resources: Callable[..., None]
     combine: Callable[..., int]
     write: Callable[..., None]
-    find_highest: Callable[..., tuple[float, int, int, int]]
-    first_among: Callable[..., int]
-    first_of_all: Callable[..., int]
+    add_up: Callable[..., tuple[int, int]]
+    choose: Callable[..., tuple[int, float, int]]
     derive_shares: Callable[..., None]
     bound_totals: Callable[..., int]
 
@@ -139,7 +139,6 @@ def compile_kernels() -> LoadedKernels:
 
 
 @cache
-@cache
 def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
     """Compile another loop, or read it from numba's cache; None if that is not possible."""
     if find_numba().problem:
@@ -195,12 +194,17 @@ def _check(kernels: CompiledKernels) -> None:
         )
         run.write(np.array([0, 5]), np.array([-np.inf, 400.0]), sums, maxima, counts)
         results[-1] += [array.tolist() for array in (sums, maxima, counts)]
+        columns_of_one = *[ok, ok[::-1].copy(), *[np.zeros(0, dtype=bool)] * 4], *[totals, sums, *[np.zeros(0)] * 4]
+        results[-1].append(run.add_up(np.array([7, 1]), both, sums, maxima, counts, *columns_of_one))
+        results[-1] += [array.tolist() for array in (both, sums, maxima, counts)]
         hashes, factor = np.arange(1, 9, dtype=np.uint64) * np.uint64(2**61 + 1), np.uint64(2**63 + 5)
         rows, top = np.arange(8), np.ones(8)
         with np.errstate(over="ignore"):
-            results[-1].append(run.find_highest(maxima, counts, hashes, factor))
-            results[-1].append(run.first_among(top, rows, hashes, factor, 1.0))
-            results[-1].append(run.first_of_all(top[:1], top, rows // 3, hashes, hashes, factor, 1.0))
+            members, sizes = np.arange(8).reshape(2, 4), np.array([4, 3])
+            names = hashes, rows // 4, hashes[:2], members, sizes
+            for few_blocks in (0, 2):
+                results[-1].append(run.choose(maxima, counts, sums, *names, factor, few_blocks))
+                results[-1].append(run.choose(top[:1], sizes[:1], top, *names, factor, few_blocks))
             whole, shares = np.zeros((8, 8), np.int64), np.zeros((7, 8), np.float32)
             run.derive_shares(rows, *columns, whole, shares)
             other, bounds, highest = (np.zeros(size, np.float32) for size in (8, _BOUNDED_ROWS, 1))
@@ -220,15 +224,21 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     )
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
-    write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
+    written = f"{floats}, {floats}, {ints}"
+    write = numba.njit(f"void({ints}, {floats}, {written})", **kernel)(_write)
+    columns = ", ".join([*[bools] * 6, *[floats] * 6])
+    add_up = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {written}, {columns})", **kernel)(
+        _calling(_add_up, _write=write)
+    )
     hashes, singles = "uint64[::1]", "float32[::1]"
-    either = floats, singles
-    signatures = [f"Tuple((float64, int64, int64, int64))({each}, {ints}, {hashes}, uint64)" for each in either]
-    find_highest = numba.njit(signatures, **kernel)(_find_highest)
-    signatures = [f"int64({each}, {ints}, {hashes}, uint64, float64)" for each in either]
-    first_among = numba.njit(signatures, **kernel)(_first_among)
-    signatures = [f"int64({each}, {each}, {ints}, {hashes}, {hashes}, uint64, float64)" for each in either]
-    first_of_all = numba.njit(signatures, **kernel)(_first_of_all)
+    choose = numba.njit(
+        [
+            f"Tuple((int64, float64, int64))({each}, {ints}, {each}, "
+            f"{hashes}, {ints}, {hashes}, int64[:, ::1], {ints}, uint64, int64)"
+            for each in (floats, singles)
+        ],
+        **kernel,
+    )(_choose)
     table = "int64[:, ::1], float32[:, ::1]"
     columns = ", ".join([ints] * 9)
     derive_shares = numba.njit(f"void({columns}, {table})", **kernel)(_derive_shares)
@@ -240,12 +250,19 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
         score_resources,
         combine,
         write,
-        find_highest,
-        first_among,
-        first_of_all,
+        add_up,
+        choose,
         derive_shares,
         bound_totals,
     )
+
+
+def _calling(function: Callable[..., Any], **compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same function with compiled ones in the place of those that it calls."""
+    assert isinstance(function, FunctionType)
+    same = FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)
+    same.__qualname__ = function.__qualname__
+    return same
 
 
 def _score_resources(
@@ -448,8 +465,59 @@ def _write(rows: Ints, values: Floats, totals: Floats, maxima: Floats, counts: I
             maxima[block] = np.nan
 
 
-def _find_highest(maxima: Floats, counts: Ints, group_hashes: Hashes, factor: Any) -> tuple[float, int, int, int]:
-    """See `Kernels.find_highest`; NaN, which no row equals, is higher than any number."""
+def _add_up(
+    rows: Ints,
+    ok: Bools,
+    totals: Floats,
+    maxima: Floats,
+    counts: Ints,
+    first_ok: Bools,
+    second_ok: Bools,
+    third_ok: Bools,
+    fourth_ok: Bools,
+    fifth_ok: Bools,
+    sixth_ok: Bools,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+    fifth: Floats,
+    sixth: Floats,
+) -> tuple[int, int]:
+    """See `Kernels.add_up`."""
+    sums = np.empty(len(rows))
+    more, turned = 0, 0
+    for i in range(len(rows)):
+        row, passes, total = rows[i], True, 0.0
+        for verdicts in (first_ok, second_ok, third_ok, fourth_ok, fifth_ok, sixth_ok):
+            if len(verdicts) > 0:
+                passes = passes and verdicts[row]
+        for scores in (first, second, third, fourth, fifth, sixth):
+            if len(scores) > 0:
+                total += scores[row]
+        sums[i] = total if passes else -np.inf
+        if passes != ok[row]:
+            ok[row] = passes
+            more += 1 if passes else -1
+            turned += 1
+    if len(totals) > 0:
+        _write(rows, sums, totals, maxima, counts)
+    return more, turned
+
+
+def _choose(
+    maxima: Floats,
+    counts: Ints,
+    totals: Floats,
+    hashes: Hashes,
+    groups: Ints,
+    group_hashes: Hashes,
+    members: Ints,
+    sizes: Ints,
+    factor: Any,
+    few_blocks: int,
+) -> tuple[int, float, int]:
+    """See `Kernels.choose`; NaN, which no row equals, is higher than any number."""
     highest, ties, blocks = maxima[0], 0, 0
     for i in range(1, len(maxima)):
         if maxima[i] > highest or maxima[i] != maxima[i]:
@@ -458,41 +526,33 @@ def _find_highest(maxima: Floats, counts: Ints, group_hashes: Hashes, factor: An
         if maxima[i] == highest:
             ties += counts[i]
             blocks += 1
-    first, least = 0, group_hashes[0] * factor
-    for i in range(1, len(group_hashes)):
-        place = group_hashes[i] * factor
-        if place < least:
-            first, least = i, place
-    return highest, ties, blocks, first
-
-
-def _first_among(totals: Floats, rows: Ints, hashes: Hashes, factor: Any, total: float) -> int:
-    """See `Kernels.first_among`."""
-    first, least = -1, np.uint64(0)
-    for i in range(len(rows)):
-        row = rows[i]
-        if totals[row] == total:
-            place = hashes[row] * factor
-            if first < 0 or place < least:
-                first, least = row, place
-    return first
-
-
-def _first_of_all(
-    maxima: Floats, totals: Floats, groups: Ints, group_hashes: Hashes, hashes: Hashes, factor: Any, total: float
-) -> int:
-    """See `Kernels.first_of_all`."""
+    first, least, least_group = -1, np.uint64(0), np.uint64(0)
+    if ties == 0 or highest == -np.inf:
+        return first, highest, ties
+    if blocks > few_blocks:
+        group, least_group = 0, group_hashes[0] * factor
+        for i in range(1, len(group_hashes)):
+            place = group_hashes[i] * factor
+            if place < least_group:
+                group, least_group = i, place
+        for i in range(sizes[group]):
+            row = members[group, i]
+            if totals[row] == highest:
+                place = hashes[row] * factor
+                if first < 0 or place < least:
+                    first, least = row, place
+        if first >= 0:
+            return first, highest, ties
     size = len(totals) // len(maxima)
-    first, least_group, least = -1, np.uint64(0), np.uint64(0)
     for block in range(len(maxima)):
-        if maxima[block] != total:
+        if maxima[block] != highest:
             continue
         for row in range(block * size, (block + 1) * size):
-            if totals[row] == total:
-                group, place = group_hashes[groups[row]] * factor, hashes[row] * factor
-                if first < 0 or group < least_group or (group == least_group and place < least):
-                    first, least_group, least = row, group, place
-    return first
+            if totals[row] == highest:
+                of_group, place = group_hashes[groups[row]] * factor, hashes[row] * factor
+                if first < 0 or of_group < least_group or (of_group == least_group and place < least):
+                    first, least_group, least = row, of_group, place
+    return first, highest, ties
 
 
 def _derive_shares(
@@ -682,9 +742,8 @@ _FUNCTIONS = (
     _score_resources,
     _combine,
     _write,
-    _find_highest,
-    _first_among,
-    _first_of_all,
+    _add_up,
+    _choose,
     _derive_shares,
     _bound_totals,
 )

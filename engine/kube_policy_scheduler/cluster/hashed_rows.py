@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster.static_columns import IntArray, ValueColumn
 
 Hashes = NDArray[np.uint64]
+_Table: TypeAlias = NDArray[np.int64]
 _BITS = 64
 _ROWS_IN_A_GROUP = 128
 """At most, on average: with more rows the number of groups doubles."""
+_SPARE_ROOM = 8
+"""For rows that are yet to come."""
 _MANY_NEW = 1_000
 """So many new rows are grouped together with all others."""
 
@@ -31,9 +34,13 @@ class HashedRows:
         """Hashes of rows that were appended since the last read."""
         self._bits = 0
         """There are `2 ** bits` groups."""
-        self._groups: list[set[int]] = [set()]
-        self._arrays: dict[int, IntArray] = {}
+        self._members: _Table = np.zeros((1, _ROWS_IN_A_GROUP), np.int64)
+        """`int64[groups, room]`: the rows of each group, in no order."""
+        self._sizes: IntArray = np.zeros(1, np.int64)
+        """`int64[groups]`: how many they are."""
         self._group_hashes: Hashes = _hashes_of_groups(1)
+        self._columns: tuple[Hashes, IntArray, Hashes, _Table, IntArray] | None = None
+        """The result of `columns`, until the rows change."""
 
     @property
     def hashes(self) -> Hashes:
@@ -54,13 +61,21 @@ class HashedRows:
         return self._group_of.values
 
     def rows(self, group: int) -> IntArray:
-        """Return the rows of a group, in no order."""
+        """Return the rows of a group, in no order: a view."""
         self._settle()
-        array = self._arrays.get(group)
-        if array is None:
-            members = self._groups[group]
-            array = self._arrays[group] = np.fromiter(members, np.int64, len(members))
-        return array
+        return self._members[group, : self._sizes.item(group)]
+
+    def columns(self) -> tuple[Hashes, IntArray, Hashes, _Table, IntArray]:
+        """Return what compiled loops read.
+
+        They are `hashes`, `groups`, `group_hashes`, and the rows by group: `int64[groups, room]`, and their numbers,
+        `int64[groups]`.
+        """
+        if self._new or self._columns is None:
+            self._settle()
+            hashes, groups = self._hashes.values, self._group_of.values
+            self._columns = hashes, groups, self._group_hashes, self._members, self._sizes
+        return self._columns
 
     def append(self, name: str) -> None:
         """Add a row after the last one."""
@@ -70,7 +85,7 @@ class HashedRows:
         """Take in the rows that were appended: of a first list, all at once."""
         if not self._new:
             return
-        new, self._new = self._new, []
+        new, self._new, self._columns = self._new, [], None
         known = self._hashes.values
         if len(new) > _MANY_NEW:
             whole = np.concatenate((known, np.array(new, np.uint64)))
@@ -82,25 +97,33 @@ class HashedRows:
             self._hashes.write(row, value)
             self._group_of.write(row, value >> (_BITS - self._bits))
             if not self._resize():
-                self._change(row).add(row)
+                self._put(row, self._group_of.values.item(row))
 
     def remove(self, row: int) -> None:
         """Drop a row; the last one moves into its place."""
         last = len(self.hashes) - 1
-        self._change(row).discard(row)
+        self._columns = None
+        self._take(row)
         if row != last:
-            there = self._change(last)
-            there.discard(last)
-            there.add(row)
+            self._put(row, self._take(last))
         self._hashes.remove(row)
         self._group_of.remove(row)
         self._resize()
 
-    def _change(self, row: int) -> set[int]:
-        """Return the group of a row, which is about to change."""
-        group = int(self._group_of.values[row])
-        self._arrays.pop(group, None)
-        return self._groups[group]
+    def _put(self, row: int, group: int) -> None:
+        size = self._sizes.item(group)
+        if size == self._members.shape[1]:
+            self._members = np.concatenate((self._members, np.zeros_like(self._members)), axis=1)
+        self._members[group, size] = row
+        self._sizes[group] = size + 1
+
+    def _take(self, row: int) -> int:
+        """Take a row out of its group, and return that."""
+        group: int = self._group_of.values.item(row)
+        members, last = self._members[group], self._sizes.item(group) - 1
+        members[members[: last + 1].tolist().index(row)] = members[last]
+        self._sizes[group] = last
+        return group
 
     def _resize(self) -> bool:
         """Group all rows again if their number requires other groups; return whether it did."""
@@ -116,9 +139,10 @@ class HashedRows:
         groups = (self._hashes.values >> np.uint64(_BITS - bits)).astype(np.int64) if bits else np.zeros(size, np.int64)
         self._group_of = ValueColumn(groups.tolist(), np.int64)
         order = np.argsort(groups)
-        starts = np.searchsorted(groups[order], np.arange(2**bits + 1)).tolist()
-        self._groups = [set(order[start:end].tolist()) for start, end in pairwise(starts)]
-        self._arrays = {}
+        self._sizes = np.bincount(groups, minlength=2**bits)
+        places = np.arange(size) - np.repeat(self._sizes.cumsum() - self._sizes, self._sizes)
+        self._members = np.zeros((2**bits, int(self._sizes.max(initial=0)) + _SPARE_ROOM), np.int64)
+        self._members[groups[order], places] = order
 
 
 def _bits(size: int) -> int:

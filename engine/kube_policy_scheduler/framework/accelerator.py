@@ -90,40 +90,57 @@ class Kernels(Protocol):
             counts: is written, likewise.
         """
 
-    def find_highest(
-        self, maxima: FloatArray | SingleArray, counts: IntArray, group_hashes: Hashes, factor: int, /
-    ) -> tuple[float, int, int, int]:
-        """Return the highest total, how many rows and blocks have it, and the first group of names in a pod's order.
+    def add_up(
+        self,
+        rows: IntArray,
+        ok: BoolArray,
+        totals: FloatArray,
+        maxima: FloatArray,
+        counts: IntArray,
+        /,
+        *columns: BoolArray | FloatArray,
+    ) -> tuple[int, int]:
+        """Write where some rows pass everywhere, and the sums of totals there; return how many more pass, and turned.
+
+        Args:
+            rows: `int64[rows]`, each once.
+            ok: is written, `bool[nodes]`.
+            totals: is written, as by `combine`, and the next two; all three of length 0: only `ok` is.
+            maxima: see above.
+            counts: see above.
+            columns: six `bool[nodes]`, all of which must be true for a row to pass, then six `float64[nodes]`, which
+                are added up in this order; of length 0 where there are fewer.
+        """
+
+    def choose(
+        self,
+        maxima: FloatArray | SingleArray,
+        counts: IntArray,
+        totals: FloatArray | SingleArray,
+        hashes: Hashes,
+        groups: IntArray,
+        group_hashes: Hashes,
+        members: IntArray,
+        sizes: IntArray,
+        factor: int,
+        few_blocks: int,
+        /,
+    ) -> tuple[int, float, int]:
+        """Return the row with the highest total that is the first in a pod's order, that total, and how many have it.
+
+        The order is that of groups, then that of names. The row is -1 if no row has a number.
 
         Args:
             maxima: `float64[blocks]`: the highest total of each.
             counts: `int64[blocks]`: the rows of the block that have it.
+            totals: of all rows.
+            hashes: `uint64[rows]`, of the names.
+            groups: `int64[rows]`, the group of each row.
             group_hashes: `uint64[groups]`
+            members: `int64[groups, room]`: the rows of each group.
+            sizes: `int64[groups]`: how many they are.
             factor: the odd number of the pod, by which hashes are multiplied.
-        """
-
-    def first_among(
-        self, totals: FloatArray | SingleArray, rows: IntArray, hashes: Hashes, factor: int, total: float, /
-    ) -> int:
-        """Return which of some rows, `int64[n]`, with this total is the first in a pod's order of names, -1 if none is.
-
-        totals, hashes: of all rows.
-        """
-
-    def first_of_all(
-        self,
-        maxima: FloatArray | SingleArray,
-        totals: FloatArray | SingleArray,
-        groups: IntArray,
-        group_hashes: Hashes,
-        hashes: Hashes,
-        factor: int,
-        total: float,
-        /,
-    ) -> int:
-        """Return which of all rows with this total is the first in a pod's order of groups, then in that of names.
-
-        groups: `int64[rows]`, the group of each row; the others are as above.
+            few_blocks: with rows that tie in more blocks, the first group is looked at before all rows are.
         """
 
     def derive_shares(

@@ -109,6 +109,11 @@ class BlockMaxima:
             self._stale.update(range(size // self._rows, (self._size - 1) // self._rows + 1))
         self._size = size
 
+    @property
+    def written(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return `columns` for compiled loops that write to them."""
+        return self._totals, self._maxima, self._counts
+
     def write_one(self, row: int, total: float) -> None:
         """Set the total of a row; its block is only searched if no other row has what was the highest total there."""
         before, self._totals[row] = self._totals.item(row), total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -90,15 +89,9 @@ class TieBreak:
     def choose(self, maxima: BlockMaxima | BoundedTotals, kernels: Kernels) -> Choice | None:
         """Return `first_of_many` of the rows with the highest total, by compiled loops; None: they can't tell."""
         totals, of_blocks, counts = maxima.columns()
-        by_hash, factor = self._by_hash, seeded_hash(self._uid, seed=self._seed) | 1
-        hashes, group_hashes = by_hash.hashes, by_hash.group_hashes
-        total, ties, blocks, group = kernels.find_highest(of_blocks, counts, group_hashes, factor)
-        if not ties or total == -math.inf:
-            return None  # rows without a number, or without any node
-        row = kernels.first_among(totals, by_hash.rows(group), hashes, factor, total) if blocks > _FEW_BLOCKS else -1
-        if row < 0:
-            row = kernels.first_of_all(of_blocks, totals, by_hash.groups, group_hashes, hashes, factor, total)
-        return Choice(row, total, ties)
+        factor = seeded_hash(self._uid, seed=self._seed) | 1
+        row, total, ties = kernels.choose(of_blocks, counts, totals, *self._by_hash.columns(), factor, _FEW_BLOCKS)
+        return Choice(row, total, ties) if row >= 0 else None  # rows without a number, or without any node
 
     def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""
