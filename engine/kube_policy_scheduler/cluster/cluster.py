@@ -202,7 +202,8 @@ class Cluster:
 
         devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
-        self.displace(pod.uid)
+        if pod.uid in self.pods:
+            self.displace(pod.uid)
         if devices:
             self.devices.want(pod.uid, devices)
         self.pods[pod.uid] = pod
@@ -265,11 +266,11 @@ class Cluster:
             chosen = of_priority == priority
             self.priorities.update_many(priority, on_rows[chosen], of_kind[chosen], requests)
         self.counters.place_many(counted, numbers)
-        if self.devices.tables or self.numa or self.workload.learns:
+        if self.devices.tables or self.numa.zones or self.workload.learns:
             for pod, row in zip(counted, numbers, strict=True):
                 if self.devices.tables:
                     self.devices.count(pod, row, 1)
-                if self.numa:
+                if self.numa.zones:
                     self.numa.count(pod, pod.node_name, 1)
                 if self.workload.learns:
                     self.workload.saw(pod.template, 1)
@@ -432,14 +433,14 @@ class Cluster:
     def _count(self, pod: PodInfo, row: int, step: int) -> None:
         requests = self.nodes.counted_requests(pod.demand)
         self.nodes.hold(row, pod.demand, requests, sign=step)
-        self.priorities.update(pod.priority, row, requests, step)
+        self.priorities.update(pod.template.priority, row, requests, step)
         if step > 0:
             self.counters.place(pod, row)
         else:
             self.counters.displace(pod, row)
         if self.devices.tables:
             self.devices.count(pod, row, step)
-        if self.numa:
+        if self.numa.zones:
             self.numa.count(pod, self.nodes.infos[row].name, step)
         ports = host_ports(pod.template)
         if ports:

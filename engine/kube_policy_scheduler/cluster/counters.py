@@ -105,7 +105,7 @@ class PodCounters:
         """Grows with every new counter."""
         self._deaths = 0
         self._carriers: WeakValueDictionary[CarriedTerm, Carriers] = WeakValueDictionary()
-        self._carried: dict[Anchor, dict[Carriers, None]] = {}
+        self.carried: dict[Anchor, dict[Carriers, None]] = {}
         """Terms that at least one placed pod carries."""
         self._carried_log: list[Carriers] = []
         """Those that appeared or disappeared."""
@@ -164,11 +164,6 @@ class PodCounters:
             self._states.displace(old)
             self._states.place(new, row)
 
-    @property
-    def are_terms_carried(self) -> bool:
-        """Return whether any placed pod carries an affinity term."""
-        return bool(self._carried)
-
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
         """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)
@@ -186,7 +181,7 @@ class PodCounters:
     def _find_carriers(self, template: PodTemplate) -> dict[Carriers, None]:
         found: dict[Carriers, None] = {}
         for anchor in labels_of(template):
-            for carriers in self._carried.get(anchor, ()):
+            for carriers in self.carried.get(anchor, ()):
                 if carriers.term.term.pods.matches(template, self.namespaces):
                     found[carriers] = None
         return found
@@ -309,7 +304,7 @@ class PodCounters:
             known.sets_version = self._sets_version
 
     def _update(self, known: _Known, pod: PodInfo, row: int, step: int) -> None:
-        if not pod.terminating:
+        if self._tallies.is_used and not pod.terminating:
             self._tallies.update(pod.template, step)
         if known.counters is None:
             known.counters, known.deaths = self._find_counters(pod.template), self._deaths
@@ -346,13 +341,13 @@ class PodCounters:
         if not appeared and carriers.total:
             return
         for anchor in carriers.term.term.pods.anchors():
-            there = self._carried.setdefault(anchor, {})
+            there = self.carried.setdefault(anchor, {})
             if appeared:
                 there[carriers] = None
             else:
                 del there[carriers]
                 if not there:
-                    del self._carried[anchor]
+                    del self.carried[anchor]
         self._carried_log.append(carriers)
         if len(self._carried_log) > _LOG_LIMIT:
             drop = _LOG_LIMIT // 2

@@ -439,7 +439,11 @@ class NodeTable:
     def counted_requests(self, demand: PodRequests) -> list[tuple[str, int]]:
         """Return what a pod requests of the resources that there are columns for."""
         counted = self.counted
-        return [item for item in demand.requests.items() if item[0] in counted]
+        found: list[tuple[str, int]] = []
+        for item in demand.requests.items():
+            if item[0] in counted:
+                found.append(item)
+        return found
 
     def hold(self, row: int, demand: PodRequests, requests: Iterable[tuple[str, int]], *, sign: int) -> None:
         """Count a pod on a node (`sign` 1) or no longer (-1); `requests` are its `counted_requests`."""
@@ -449,7 +453,7 @@ class NodeTable:
         self._nonzero_cpu.add(row, sign * demand.nonzero_cpu_millis)
         self._nonzero_memory.add(row, sign * demand.nonzero_memory_bytes)
         self._pod_count[row] += sign
-        self.touch(row)
+        self.dynamic_changes.note(row)
 
     def hold_many(self, rows: NDArray[np.intp], kinds: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:
         """Count new pods, each on one of the rows; `demands[kinds[i]]` is what the pod on `rows[i]` requests."""

@@ -42,7 +42,7 @@ class NumaZones:
             on_node: pods by node name and uid.
         """
         self._nodes, self._on_node = nodes, on_node
-        self._zones: dict[str, tuple[Amounts, ...]] = {}
+        self.zones: dict[str, tuple[Amounts, ...]] = {}
         """What the zones of a node have, by its name."""
         self._included: dict[str, frozenset[str]] = {}
         """Pods that the object of a node knows of, by uid."""
@@ -51,15 +51,12 @@ class NumaZones:
         self._columns: dict[str, ZoneColumn] = {}
         self._known: BoolArray | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._zones)
-
     def set(self, topology: NodeResourceTopology) -> None:
         """Set the object of a node."""
         name = topology.metadata.name
-        before = self._zones.get(name, ())
+        before = self.zones.get(name, ())
         zones = tuple(_amounts(zone.resources or ()) for zone in topology.zones or () if zone.type == _NUMA_NODE)
-        self._zones[name] = zones[:_MOST_ZONES]
+        self.zones[name] = zones[:_MOST_ZONES]
         there = self._on_node.get(name, {})
         self._included[name] = frozenset(uid for uid, pod in there.items() if pod.started is not None)
         pending: dict[str, int] = {}
@@ -67,11 +64,11 @@ class NumaZones:
             if pod.started is None:
                 _add(pending, pod, 1)
         self._pending[name] = pending
-        self._changed(name, len(before) != len(self._zones[name]))
+        self._changed(name, len(before) != len(self.zones[name]))
 
     def remove(self, name: str) -> None:
         """Delete the object of a node."""
-        if self._zones.pop(name, None) is not None:
+        if self.zones.pop(name, None) is not None:
             del self._included[name], self._pending[name]
             self._changed(name, True)
 
@@ -93,16 +90,16 @@ class NumaZones:
         """Return `int64[nodes, zones]`: the free amount of a resource, in column units; -1 without such a zone."""
         found = self._columns.get(resource)
         if found is None:
-            widest = max((len(zones) for zones in self._zones.values()), default=0)
+            widest = max((len(zones) for zones in self.zones.values()), default=0)
             found = self._columns[resource] = np.full((self._nodes.size, max(widest, 1)), _NO_ZONE, np.int64)
-            for name in self._zones:
+            for name in self.zones:
                 self._write(name, resource)
         return found
 
     def known(self) -> BoolArray:
         """Return `bool[nodes]`: where the NUMA nodes are known."""
         if self._known is None:
-            self._known = np.array([bool(self._zones.get(name)) for name in self._nodes.names], np.bool_)
+            self._known = np.array([bool(self.zones.get(name)) for name in self._nodes.names], np.bool_)
         return self._known
 
     def _changed(self, name: str, resized: bool) -> None:
@@ -116,7 +113,7 @@ class NumaZones:
             self._nodes.touch(row)
 
     def _write(self, name: str, resource: str) -> None:
-        row, zones = self._nodes.rows.get(name), self._zones[name]
+        row, zones = self._nodes.rows.get(name), self.zones[name]
         if row is None:
             return
         taken = self._pending[name].get(resource, 0)

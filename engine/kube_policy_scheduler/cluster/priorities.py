@@ -152,8 +152,12 @@ class _Level:
             return
         columns["pods"][row] += step
         for resource, amount in requests:
-            if resource != "pods":
+            column = columns.get(resource)
+            if column is None:
                 self.add(row, resource, step * amount)
+            elif resource != "pods":
+                total = column.item(row) + step * amount
+                column[row] = total if -_MOST <= total < _MOST else _wrapped(total)
 
     def update_many(
         self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]

@@ -29,11 +29,11 @@ class SumColumn:
 
     def add(self, row: int, amount: int) -> None:
         """Add an amount, which may be negative."""
-        beyond = self._beyond
-        total = amount + (beyond.pop(row) if row in beyond else self.whole.item(row))
-        if total > self._most or total < -self._most:
+        beyond, most = self._beyond, self._most
+        total = amount + (beyond.pop(row) if beyond and row in beyond else self.whole.item(row))
+        if not -most <= total <= most:
             beyond[row] = total
-            total = self._most if total > 0 else -self._most
+            total = most if total > 0 else -most
         self.whole[row] = total
 
     def add_many(self, rows: _Rows, kinds: _Rows, amounts: list[int]) -> None:

@@ -25,6 +25,8 @@ class Tallies:
 
     def __init__(self) -> None:
         self._by_way: dict[GroupOf, Sizes] = {}
+        self.is_used = False
+        """Whether any grouping is followed."""
         self._token = object()
         """Replaced when a grouping is added or removed: what templates keep of an older one is stale."""
 
@@ -46,21 +48,15 @@ class Tallies:
         sizes = self._by_way.get(group_of)
         if sizes is None:
             sizes = self._by_way[group_of] = {}
+            self.is_used = True
             self._token = object()
             for template in templates:
                 if (found := group_of(template)) is not None:
                     _add(sizes, found, count(template))
         return sizes.get(group, 0)
 
-    @property
-    def is_used(self) -> bool:
-        """Return whether any grouping is followed."""
-        return bool(self._by_way)
-
     def update(self, template: PodTemplate, step: int) -> None:
         """Count a pod of a template more (`step` 1) or less (-1)."""
-        if not self._by_way:
-            return
         known: tuple[object, list[tuple[Sizes, Hashable]]] | None = template.memo.get("tallies")
         if known is None or known[0] is not self._token:
             groups = ((sizes, group_of(template)) for group_of, sizes in self._by_way.items())
@@ -72,6 +68,7 @@ class Tallies:
     def forget(self) -> None:
         """Drop all of them; those used again are recalculated."""
         self._by_way.clear()
+        self.is_used = False
         self._token = object()
 
 

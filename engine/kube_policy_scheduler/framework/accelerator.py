@@ -211,13 +211,9 @@ class Accelerator:
     """Where the compiled loops are, once there are any: they are compiled while the scheduler runs."""
 
     def __init__(self, kernels: Kernels | None = None) -> None:
-        self._kernels = kernels
-
-    @property
-    def kernels(self) -> Kernels | None:
-        """Return the loops; None: use array passes."""
-        return self._kernels
+        self.kernels = kernels
+        """The loops; None: use array passes."""
 
     def use(self, kernels: Kernels) -> None:
         """Use these from now on."""
-        self._kernels = kernels
+        self.kernels = kernels

@@ -159,7 +159,8 @@ class BlockMaxima:
         They are `float64[blocks * rows of one]`: the totals, -inf beyond the last row; `float64[blocks]`: the highest
         of each block; and `int64[blocks]`: how many rows there have it.
         """
-        self._renew()
+        if self._stale:
+            self._renew()
         return self._totals, self._maxima, self._counts
 
     def _set_all(self, totals: FloatArray) -> None:

@@ -504,7 +504,7 @@ class TemplateCache:
         """The number of static changes that all parts have read."""
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
-        self._images = nodes.images_version
+        self._images = nodes.image_changes.end
         self._renewals = 0
         self._put_together()
 
@@ -592,12 +592,12 @@ class TemplateCache:
         nodes = frame.cluster.nodes
         if self._changes.nodes is not nodes:
             return False
-        if self._images != nodes.images_version:
+        if self._images != nodes.image_changes.end:
             # the score of an image depends on how many nodes have it
             prepared = prepare(frame, profile)
             if _key_of(prepared, _keys(prepared.by_kind(frame.template), profile)) != self.key:
                 return False
-            self._images = nodes.images_version
+            self._images = nodes.image_changes.end
         rows = self._changes.take()
         if rows is None:
             return False
@@ -707,15 +707,16 @@ class TemplateCache:
             self._passing = None
 
     def _update_row(self, row: int) -> None:
-        ok = True
+        ok, total = True, 0.0
         for part in self._parts:
             ok = ok and part.ok.item(row)
+            total += part.base.item(row)
         if ok is not self._ok.item(row):
             self._ok[row] = ok
             self.count += 1 if ok else -1
             self._passing = None
         if self._maxima is not None:
-            self._maxima.write_one(row, self._sum(row) if ok else -np.inf)
+            self._maxima.write_one(row, total if ok else -np.inf)
 
     def _sum(self, row: int) -> float:
         total = 0.0
@@ -823,7 +824,7 @@ class TemplateCaches:
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
-        key = frame.template, profile
+        key = frame.pod.template, profile
         cache = self._by_template.get(key)
         if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)

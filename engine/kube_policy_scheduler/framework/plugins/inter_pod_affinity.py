@@ -81,10 +81,10 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pods by domain; skip if neither the pod nor any placed pod has a required term that matters."""
-        terms = affinity_terms(frame.template)
+        terms = affinity_terms(frame.pod.template)
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
-        if terms is NO_TERMS and not frame.cluster.counters.are_terms_carried:
+        if terms is NO_TERMS and not frame.cluster.counters.carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not carried.by and not terms.required and not terms.required_anti:
@@ -124,8 +124,8 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Find the pods by domain; skip if no preferred term, of the pod or of placed ones, matches anything."""
-        terms = affinity_terms(frame.template)
-        if terms is NO_TERMS and not frame.cluster.counters.are_terms_carried:
+        terms = affinity_terms(frame.pod.template)
+        if terms is NO_TERMS and not frame.cluster.counters.carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
@@ -195,7 +195,7 @@ class _Required:
     def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
         self._cluster = frame.cluster
         nodes, counters = frame.cluster.nodes, frame.cluster.counters
-        terms = affinity_terms(frame.template)
+        terms = affinity_terms(frame.pod.template)
         wanted = IncomingTerms(tuple(dict.fromkeys(term.pods for term in terms.required)))
         self._namespace = frame.template.namespace
         self._namespace_labels = counters.namespaces.get(self._namespace)

@@ -144,7 +144,7 @@ class PodTopologySpread(msgspec.Struct, frozen=True):
         return state.normalized(raw.astype(np.int64))
 
     def _constraints(self, frame: Frame, action: str) -> Sequence[SpreadConstraint]:
-        template = frame.template
+        template = frame.pod.template
         if template.spec.topology_spread_constraints:
             return own_constraints(template, action)
         if action == HARD and self.defaults is SYSTEM_DEFAULTS:
