@@ -167,8 +167,22 @@ def test_an_interrupted_run_keeps_what_was_measured(
     assert json.loads((tmp_path / "scale.json").read_text())["shards"][0]["lost"] == 1
 
 
-def test_a_size_that_is_too_small_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--nodes", "3"], "argument --nodes: 3: expected at least 10"),
+        (["--seconds", "nan"], "argument --seconds: nan: expected seconds above 0"),
+        (["--checks", "-1"], "argument --checks: -1: expected at least 0"),
+        (["--only", "rules", "--causes", "relist"], "--causes: these rows have no causes; add stalls to --only"),
+        (["--out", "/dev/null/here"], "--out: "),
+        (["--nodes", "10", "--pods", "10", "--only", "rules"], "the cluster is too small: after "),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(
+    arguments: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--nodes", "3"])
+        main(["--out", str(tmp_path), *arguments])
 
     assert ended.value.code == 2
+    assert f"error: {problem}" in capsys.readouterr().err

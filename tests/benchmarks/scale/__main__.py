@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import platform
 import sys
 import tempfile
@@ -58,6 +59,7 @@ from tests.benchmarks.scale.site import (
     PODS_ENDED,
     SECONDS_BETWEEN_HEARTBEATS,
     STATIC_CHANGES,
+    ClusterFull,
     Decided,
     Started,
     measure,
@@ -176,7 +178,14 @@ ROW_TITLES = ("row", "what", "before", "goal", "now", "× reference loop", "× b
 
 def main(arguments: list[str]) -> int:
     """Measure, print, write; return 1 where `--check` finds something slower."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.causes and options.only and "stalls" not in options.only:
+        parser.error("--causes: these rows have no causes; add stalls to --only")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out: {error}")
     began = time.monotonic()
     reference = Reference()
     run = Run(platform.python_version(), np.__version__, platform.machine(), reference.seconds() * 1e6)
@@ -185,6 +194,8 @@ def main(arguments: list[str]) -> int:
         _measure(run, options, reference, progress)
     except KeyboardInterrupt:
         run.interrupted = True
+    except ClusterFull as error:
+        parser.error(f"the cluster is too small: {error}; give more --nodes or fewer --seconds")
     progress.say("")
     run.seconds = time.monotonic() - began
     console = Console(width=150) if not sys.stdout.isatty() else Console()
@@ -206,7 +217,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _write(run: Run, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {"scale.json": json.dumps(asdict(run), indent=1) + "\n", _TEMPLATE: page(run)}
     if run.growth:
         texts["scale-growth.svg"] = _growth(run.growth)
@@ -238,8 +248,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CAUSE,…",
         help=f"only stalls of these causes: {', '.join(CAUSES)}",
     )
-    parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each workload; default 5")
-    parser.add_argument("--checks", type=int, default=3, help="decisions held against the plain path; default 3")
+    parser.add_argument("--seconds", type=_seconds, default=5.0, help="CPU seconds of each workload; default 5")
+    parser.add_argument(
+        "--checks", type=_at_least(0), default=3, help="decisions held against the plain path; default 3"
+    )
     parser.add_argument("--most", type=_at_least(1_000), help="nodes up to which growth is measured; default 1,000,000")
     parser.add_argument("--store", action="store_true", help="make this run the baseline")
     parser.add_argument("--check", action="store_true", help="fail where something is slower than the baseline")
@@ -255,6 +267,16 @@ def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
         return wanted
 
     return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: expected seconds above 0")
+    return seconds
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from tests.benchmarks.decisions import NOW, quiet
+from tests.benchmarks.decisions import NOW, accelerated_cycle, quiet
 from tests.benchmarks.manifests import pod_info
 from tests.benchmarks.scale import recorded
 from tests.benchmarks.scale.loads import LOADS
@@ -74,7 +74,7 @@ def measure_growth(*, most: int, seconds: float, say: Callable[[str], None]) -> 
 def _grow(most: int, seconds: float) -> Iterator[Size]:
     ends = time.monotonic() + seconds
     allowed_mb = _SPARE * psutil.virtual_memory().available / 1e6
-    cluster, cycle = Cluster(), Cycle()
+    cluster, cycle = Cluster(), accelerated_cycle()
     sizes = [size for size in SIZES if size <= most] or [most]
     gc.disable()
     for position, size in enumerate(sizes):

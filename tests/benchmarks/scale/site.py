@@ -337,8 +337,15 @@ class Churn:
         return False, recorded.line("DELETED", recorded.pod(number, node_name=f"node-{number % self._site.nodes}"))
 
 
+class ClusterFull(Exception):
+    """The cluster is too small for what is measured: a pod that finds no node would count as a fast decision."""
+
+
 def measure(site: Site, load: Load, reference: Reference, *, seconds: float, checks: int) -> Decided:
-    """Decide for so many CPU seconds while the cluster changes; some decisions are held against the plain path."""
+    """Decide for so many CPU seconds while the cluster changes; some decisions are held against the plain path.
+
+    Raises ClusterFull.
+    """
     profile, churn = load.profile(), Churn(site)
     cluster = site.scheduler.cluster
     site.use(load)
@@ -407,9 +414,10 @@ def _one(
     site: Site, frame: Frame, profile: Profile, placed: list[str], gone: list[tuple[PodInfo, str]]
 ) -> tuple[Decision, tuple[PodInfo, ...]]:
     decision, victims = site.decide(frame, profile)
-    if decision.host is not None:
-        placed.append(frame.pod.uid)
-        gone += [(victim, decision.host) for victim in victims]
+    if decision.host is None:
+        raise ClusterFull(f"after {len(placed):,} more pods, one finds no node: {decision.message}")
+    placed.append(frame.pod.uid)
+    gone += [(victim, decision.host) for victim in victims]
     return decision, victims
 
 
@@ -421,5 +429,7 @@ def _plain(frame: Frame, profile: Profile, load: Load) -> tuple[str | None, tupl
             return decision.host, ()
         return found.nominated_node, tuple(victim.uid for victim in found.victims)
     evaluation, nodes = evaluate(frame, profile), frame.cluster.nodes
+    if not len(evaluation.feasible):
+        return None, ()
     top = evaluation.feasible[best(evaluation.totals)]
     return nodes.infos[TieBreak(nodes, uid=frame.pod.uid, seed=0).first(top)].name, ()
