@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import Place, QueuePosition, SchedulingQueue, priority_turn
+from kube_policy_scheduler.framework.queue import MOVED_AT_ONCE, Place, QueuePosition, SchedulingQueue, priority_turn
 
 FIT = frozenset({"NodeResourcesFit"})
 WAKES = kubernetes_profile().wakes
@@ -305,3 +306,57 @@ def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
     assert queue.newly_gated(since=2.0) == [queued]
     queue.mark_reported(queued)
     assert queue.newly_gated(since=2.0) == []
+
+
+@given(
+    st.lists(st.sampled_from(["NodeResourcesFit", "NodeAffinity", "TaintToleration"]), min_size=1, max_size=60),
+    st.lists(
+        st.one_of(
+            st.sampled_from([ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.POLICY]), st.integers(0, 59)
+        ),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+)
+def test_moving_in_steps_ends_as_moving_at_once_does(
+    rejectors: list[str], happens: list[ClusterEvent | int], seconds: int
+) -> None:
+    """An int is the end of a pod with this number."""
+    at_once, in_steps = SchedulingQueue(), SchedulingQueue()
+    for queue in (at_once, in_steps):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kube_policy_scheduler.framework.queue.MOVED_AT_ONCE", 4)
+            for number in range(len(rejectors)):
+                queue.add(make_pod(f"pod-{number}", priority=number % 3), 0.0)
+            while (queued := queue.pop(0.0)) is not None:
+                rejector = rejectors[int(queued.pod.name.removeprefix("pod-"))]
+                queue.rejected(queued, frozenset({rejector}), 0.0, wakes=WAKES)
+            for what in happens:
+                if isinstance(what, int):
+                    queue.remove(f"pod-{what}")
+                else:
+                    queue.move_on_event(what, float(seconds), in_steps=queue is in_steps)
+                assert queue.misplaced() == []
+            while queue.move_some(20.0):
+                assert queue.misplaced() == []
+
+    assert at_once.counts() == in_steps.counts()
+    assert popped(at_once, 20.0) == popped(in_steps, 20.0)
+
+
+def test_no_step_moves_very_many_pods() -> None:
+    queue = SchedulingQueue()
+    for number in range(3 * MOVED_AT_ONCE):
+        queue.add(make_pod(f"pod-{number}"), 0.0)
+    while (queued := queue.pop(0.0)) is not None:
+        queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+
+    assert queue.move_on_event(ClusterEvent.POD_DELETE, 0.5, in_steps=True) == 3 * MOVED_AT_ONCE
+    assert queue.counts()[Place.BACKOFF] == 0
+    queue.move_some(0.5)
+    assert queue.counts()[Place.BACKOFF] == MOVED_AT_ONCE
+    while queue.move_some(0.5):
+        pass
+    queue.move_some(30.0)  # whose back-off is over
+
+    assert (queue.counts()[Place.ACTIVE], queue.counts()[Place.BACKOFF]) == (MOVED_AT_ONCE, 2 * MOVED_AT_ONCE)

@@ -9,7 +9,7 @@ rules is a module beside this one; this module moves pods between the places.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count, islice
 from operator import attrgetter
 from typing import assert_never
@@ -52,6 +52,9 @@ ORDERED_AT_ONCE = 500
 
 COUNTED_AT_ONCE = 500
 """Pods that are counted in one step: about 0.3 ms."""
+
+MOVED_AT_ONCE = 256
+"""Pods that are moved in one step, because of an event or as their backoff has ended: about 3 ms."""
 
 Standing = tuple[str, frozenset[str], str]
 """The place of a pod, what rejected it last, and its schedulerName."""
@@ -333,14 +336,39 @@ class SchedulingQueue:
         """Remove a pod that is bound."""
         self.remove(uid)
 
-    def move_on_event(self, event: ClusterEvent, now: float) -> int:
-        """Move the rejected pods that an event may help; return their number."""
+    def move_on_event(self, event: ClusterEvent, now: float, *, in_steps: bool = False) -> int:
+        """Move the rejected pods that an event may help; return their number.
+
+        in_steps: whether very many of them are left to `move_some`, which is to end before the next `pop`.
+        """
         if self._in_flight:
             self._events.note(event)
-        woken = self._unschedulable.helped_by(event)
-        for queued in woken:
-            self._wake(queued, now)
-        return len(woken)
+        helped = self._unschedulable.help(event, now)
+        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
+            self._move_helped(self._unschedulable.number_helped)
+        return helped
+
+    def has_to_move(self, now: float) -> bool:
+        """Return whether `move_some` has work."""
+        due = self._backoff.next_due()
+        return self._unschedulable.number_helped > 0 or (due is not None and due <= now)
+
+    def move_some(self, now: float) -> bool:
+        """Move some of the pods that events may help, then of those whose backoff has ended; return if more are left.
+
+        The order of the pods that are popped afterwards is as if all had been moved at once.
+        """
+        moved = self._move_helped(MOVED_AT_ONCE)
+        while moved < MOVED_AT_ONCE and (queued := self._backoff.pop_due(now)) is not None:
+            self._push_active(queued)
+            moved += 1
+        return self.has_to_move(now)
+
+    def _move_helped(self, most: int) -> int:
+        helped = self._unschedulable.helped(most)
+        for uid, at in helped:
+            self._wake(self._pods[uid], at)
+        return len(helped)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
         """Like `move_on_event` for one pod; if it is gated, check it again. Return whether the event may help."""
@@ -448,12 +476,15 @@ class SchedulingQueue:
             self._push_active(queued)
         self._keep_lines()
 
-    def flush_leftovers(self, now: float) -> int:
-        """Flush pods that have been unschedulable for too long; return their number."""
-        left = [q for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
-        for queued in left:
-            self._leave(queued)
-            self._push_active(queued)
+    def flush_leftovers(self, now: float, *, in_steps: bool = False) -> int:
+        """Flush pods that have been unschedulable for too long; return their number.
+
+        in_steps: as in `move_on_event`.
+        """
+        left = [q.pod.uid for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
+        self._unschedulable.help_some(left, now)  # their backoff ended long ago
+        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
+            self._move_helped(self._unschedulable.number_helped)
         return len(left)
 
     # --- places --------------------------------------------------------------------------------------
@@ -576,6 +607,8 @@ class UnschedulablePods:
         """Under None: pods that any event may help."""
         self._over_quota = PodsOverQuota()
         """Those that the event POD_DELETE helps only by their quota: they are not under it."""
+        self._helped: dict[str, float] = {}
+        """By uid: when the event came that may help the pod. It is to be moved, and no event needs to find it."""
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(self._pods.values())
@@ -594,21 +627,42 @@ class UnschedulablePods:
         uid = queued.pod.uid
         del self._pods[uid]
         for event in self._wake_keys(queued):
-            del self._by_event[event][uid]
+            if (there := self._by_event.get(event)) is not None:
+                there.pop(uid, None)
         self._over_quota.remove(uid)
+        self._helped.pop(uid, None)
 
-    def helped_by(self, event: ClusterEvent) -> list[QueuedPod]:
-        """Return the pods that an event may help."""
+    def help(self, event: ClusterEvent, now: float) -> int:
+        """Note that the pods are to be moved that an event may help; return how many more these are."""
+        before = len(self._helped)
         if event in ALWAYS:
-            return list(self._pods.values())
-        found = [queued for key in (event, None) for queued in self._by_event.get(key, _NOBODY).values()]
-        return found + self._over_quota.helped() if event is ClusterEvent.POD_DELETE else found
+            self.help_some(self._pods, now)
+        else:
+            for key in (event, None):  # without these pods: the next event need not pass over them
+                self.help_some(self._by_event.pop(key, _NOBODY), now)
+            if event is ClusterEvent.POD_DELETE:
+                self.help_some([queued.pod.uid for queued in self._over_quota.helped()], now)
+        return len(self._helped) - before
+
+    def help_some(self, uids: Iterable[str], now: float) -> None:
+        """Note that these pods are to be moved."""
+        for uid in uids:
+            self._helped.setdefault(uid, now)
+
+    @property
+    def number_helped(self) -> int:
+        """How many pods are to be moved."""
+        return len(self._helped)
+
+    def helped(self, most: int) -> list[tuple[str, float]]:
+        """Return the first pods that are to be moved, with the time of the event in Unix seconds."""
+        return list(islice(self._helped.items(), most))
 
     def would_be_found(self, queued: QueuedPod) -> bool:
         """Return whether a pod waits here and is found by each event that may help it."""
         uid = queued.pod.uid
-        return self._pods.get(uid) is queued and all(
-            uid in self._by_event.get(event, ()) for event in self._wake_keys(queued)
+        return self._pods.get(uid) is queued and (
+            uid in self._helped or all(uid in self._by_event.get(event, ()) for event in self._wake_keys(queued))
         )
 
     def uids(self) -> set[str]:

@@ -47,6 +47,7 @@ from kube_policy_scheduler.policy.detail import look
 from tests.benchmarks.decisions import NOW
 from tests.benchmarks.manifests import Json, pod, pod_info
 from tests.benchmarks.policies import FOUR_LINES, policy_text, signals
+from tests.benchmarks.scale import waiting
 from tests.benchmarks.scale.loads import LOADS
 from tests.benchmarks.scale.site import Churn, Load, Site
 from tests.simulation.chaos import policies_of
@@ -82,8 +83,19 @@ CAUSES = (
     "new-rules",
     "new-resource",
     "pods-end",
+    "pods-arrive",
+    "pods-wake",
+    "gang-refused",
+    "gang-evicts",
+    "gang-expires",
+    "queues",
+    "objects",
+    "new-labels",
+    "watched",
     "preemption",
     "preemption-spread",
+    "names",
+    "budgets",
 )
 
 
@@ -181,6 +193,23 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("new-rules", "pods with rules that read what nobody read before", lambda: _new_rules(site)),
         ("new-resource", "a node offers a resource that no other one has", lambda: _new_resource(site)),
         ("pods-end", f"{_ENDED:,} pods end, and come back", lambda: _pods_end(site)),
+        ("pods-arrive", f"{waiting.PODS:,} pods come at once, and are bound", lambda: waiting.pods_arrive(site)),
+        ("pods-wake", f"a pod ends for whose room {waiting.PODS:,} wait", lambda: waiting.wake(site)),
+        ("gang-refused", f"a gang of {waiting.MEMBERS:,} fits nowhere", lambda: waiting.gang_refused(site)),
+        ("gang-evicts", f"a gang of {waiting.MEMBERS:,} evicts others", lambda: waiting.gang_evicts(site)),
+        ("gang-expires", f"a gang of {waiting.MEMBERS:,} gives its places back", lambda: waiting.gang_expires(site)),
+        ("queues", f"policies with quotas are replaced while {waiting.PODS:,} pods wait", lambda: waiting.queues(site)),
+        (
+            "objects",
+            f"a namespace, a budget and a volume claim change while {waiting.PODS:,} pods wait",
+            lambda: waiting.other_objects(site),
+        ),
+        (
+            "new-labels",
+            f"a node with {waiting.LABELS} new labels is added, and removed",
+            lambda: waiting.new_labels(site),
+        ),
+        ("watched", f"status page and metrics while {waiting.PODS:,} pods wait", lambda: waiting.watched(site)),
     )
     for _ in site.scheduler.reading_ahead():  # as the daemon does after its start
         await asyncio.sleep(0)
@@ -192,13 +221,26 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
             yield await _beside_decisions(site, LOADS[0], cause, text, happens)
     preemption = next(load for load in LOADS if load.preempts)
     spread = replace(preemption, make_pod=_preempting_and_spread)
-    for cause, load, text in (
-        ("preemption", preemption, preemption.text),
-        ("preemption-spread", spread, f"{preemption.text}, and filters besides resources have a say"),
-    ):
+    searches: tuple[tuple[str, Load, str, Callable[[], Awaitable[None]]], ...] = (
+        ("preemption", preemption, preemption.text, _nothing),
+        ("preemption-spread", spread, f"{preemption.text}, and filters besides resources have a say", _nothing),
+        (
+            "names",
+            preemption,
+            f"{preemption.text}, and {waiting.NODES_CHANGED} nodes come and go",
+            lambda: waiting.names(site),
+        ),
+        (
+            "budgets",
+            preemption,
+            f"{preemption.text}, and the status of {waiting.BUDGETS} budgets changes",
+            lambda: waiting.budgets(site),
+        ),
+    )
+    for cause, load, text, happens in searches:
         if not only or cause in only:
             say(f"stalls: {cause}")
-            yield await _beside_decisions(site, load, cause, text, _nothing)
+            yield await _beside_decisions(site, load, cause, text, happens)
 
 
 async def _beside_decisions(

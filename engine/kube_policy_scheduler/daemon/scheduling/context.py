@@ -223,9 +223,9 @@ class Wakeups:
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
 
     def move_on_event(self, event: ClusterEvent) -> None:
-        """Move the pods that an event may help to the active or backoff queue."""
+        """Move the pods that an event may help to the active or backoff queue; the loop moves very many in steps."""
         self.changes += 1
-        if self._queue.move_on_event(event, self._clock()):
+        if self._queue.move_on_event(event, self._clock(), in_steps=True):
             self.requested.set()
 
     def devices_freed(self) -> None:

@@ -191,6 +191,8 @@ class Scheduler:
     def _has_work(self) -> bool:
         if self.queue.has_to_ask() or (self.leading and self.gated_pods.is_looking):
             return True
+        if self.queue.has_to_move(self._clock()):
+            return True
         return self._may_schedule() and (
             self.waiting_pods.has_next() or self.extender_turns.has_next() or self.queue.has_active()
         )
@@ -212,7 +214,7 @@ class Scheduler:
         self.queue.ask_again()
         if not 0 <= now - self._flushed_at < FLUSH_EVERY_SECONDS:
             self._flushed_at = now
-            self.queue.flush_leftovers(now)
+            self.queue.flush_leftovers(now, in_steps=True)
             if self.cluster.queue_usage is not None:  # a standby keeps the memory of past usage for when it leads
                 self.cluster.queue_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either
@@ -228,6 +230,10 @@ class Scheduler:
     def schedule_batch(self) -> int:
         """Schedule pods until none is left, the batch is over or too many bindings are in flight; return how many."""
         end = self._stopwatch() + BATCH_SECONDS
+        now = self._clock()
+        while self.queue.move_some(now):  # first all of them: the next pod may be one of these
+            if self._stopwatch() > end:
+                return 0
         scheduled = 0
         while self._may_schedule():
             queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
