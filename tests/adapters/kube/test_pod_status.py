@@ -9,7 +9,10 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
+from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, PATIENCE_SECONDS
+from kube_policy_scheduler.adapters.kube.errors import ConnectionLost, KubeError, error_from_answer
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
@@ -17,6 +20,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodCondition
 from kube_policy_scheduler.cluster.pods import PASSED_ON
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
+from tests.simulation.virtual_time import run
 
 NOW = 1_795_000_000.9
 
@@ -252,3 +256,97 @@ async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> N
         outcome = await writer.pass_on(web(), node="n2")
     assert isinstance(outcome, NotPassedOn)
     assert "no such node" in outcome.why
+
+
+# --- in doubt, over minutes of virtual time
+
+
+LOST = ConnectionLost("cut")
+
+
+class Way:
+    """To an API server with one pod, in place of a Transport: what it answers to each patch, and then to each read."""
+
+    def __init__(self, *patches: KubeError, reads: KubeError | None = None) -> None:
+        self.patches, self.reads = iter(patches), reads
+        self.last = patches[-1]
+        """What each further patch is answered with."""
+        self.pod = pod("web", resourceVersion="7")
+        self.requests: list[tuple[float, str]] = []
+        self.arrives_after: float | None = None
+        """How many seconds after its answer was lost the first patch is carried out; None: never."""
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def request(self, verb: str, path: str, *, body: bytes = b"", **_: Any) -> bytes:
+        loop = asyncio.get_running_loop()
+        self.requests.append((loop.time(), verb))
+        await asyncio.sleep(0.01)
+        if verb == "PATCH":
+            if len(self.requests) == 1 and self.arrives_after is not None:
+                loop.call_later(self.arrives_after, self._carry_out, msgspec.json.decode(body)["status"])
+            raise next(self.patches, self.last)
+        if self.reads is not None:
+            raise self.reads
+        return msgspec.json.encode(self.pod)
+
+    def _carry_out(self, status: Any) -> None:
+        self.pod["status"] = status
+        self.pod["metadata"]["resourceVersion"] = "8"
+
+
+def passing_on(way: Way, *, within: float = 3600.0) -> tuple[PassedOn | NotPassedOn | None, float]:
+    """Pass the pod on; return the outcome, None where there is none after so many seconds, and how long it took."""
+
+    async def main() -> tuple[PassedOn | NotPassedOn | None, float]:
+        writer = PodStatusWriter(way, random=Random(1))  # type: ignore[arg-type]
+        began, outcome = asyncio.get_running_loop().time(), None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                outcome = await writer.pass_on(web(), node="n2")
+        return outcome, asyncio.get_running_loop().time() - began
+
+    return run(main())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error_from_answer(403, b'{"message":"no","reason":"x"}'),
+        error_from_answer(422, b'{"message":"no","reason":"x"}'),
+        error_from_answer(500, b'{"message":"admission webhook \\"w.x\\" denied the request: no","reason":"x"}'),
+    ],
+)
+def test_after_a_lost_answer_a_pod_is_not_passed_on_once_the_refusal_is_final(refusal: KubeError) -> None:
+    way = Way(LOST, refusal)
+    outcome, seconds = passing_on(way)
+    assert isinstance(outcome, NotPassedOn)
+    assert "no" in outcome.why
+    assert LINGER_SECONDS <= seconds <= LINGER_SECONDS + 30.0
+    assert [verb for _, verb in way.requests].count("PATCH") == 2
+
+
+@pytest.mark.parametrize("later", [0.0, 58.0])
+def test_a_refusal_does_not_hide_that_the_lost_write_has_passed_the_pod_on(later: float) -> None:
+    way = Way(LOST, error_from_answer(403, b""))
+    way.arrives_after = later
+    assert passing_on(way)[0] == PassedOn(8)
+
+
+def test_a_pod_that_cannot_even_be_read_is_asked_for_seldom_and_until_it_is_gone() -> None:
+    way = Way(LOST, error_from_answer(403, b""), reads=error_from_answer(403, b""))
+    outcome, _ = passing_on(way)
+    assert outcome is None
+    assert len(way.requests) < 250, "in an hour"
+    way = Way(LOST, error_from_answer(403, b""), reads=error_from_answer(404, b""))
+    assert passing_on(way)[0] == PassedOn(8)
+
+
+def test_a_server_that_breaks_each_time_has_certainly_not_passed_the_pod_on_once_the_last_request_is_over() -> None:
+    way = Way(LOST)
+    outcome, seconds = passing_on(way)
+    assert isinstance(outcome, NotPassedOn)
+    last = max(at for at, verb in way.requests if verb == "PATCH")
+    assert PATIENCE_SECONDS <= last <= PATIENCE_SECONDS + 6.0
+    assert last + LINGER_SECONDS <= seconds <= last + LINGER_SECONDS + 31.0

@@ -10,17 +10,28 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.errors import Fenced, KubeError, UnknownOutcome
+from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, PATIENCE_SECONDS
+from kube_policy_scheduler.adapters.kube.errors import (
+    ApiError,
+    Fenced,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    UnknownOutcome,
+)
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
-from kube_policy_scheduler.adapters.kube.pod_view import PodView, view_of
+from kube_policy_scheduler.adapters.kube.pod_view import PodNow, PodView, view_of
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -130,33 +141,60 @@ class PodStatusWriter:
         """Pass a pod on to the owner of a node, without waiting for a turn.
 
         Where an answer was lost this goes on until it is certain: a pod that was passed on after all would be bound
-        although it counts nowhere here.
+        although it counts nowhere here. After a refusal for good, or `PATIENCE_SECONDS`, the pod is only read.
         """
         self._outbox.discard(pod.uid)
         write = _Write(pod, None, node, passes_on=True)
         backoff = Backoff(initial_seconds=0.2, limit_seconds=5.0, random=self._random)
-        in_doubt = False
+        loop = asyncio.get_running_loop()
+        try_until, doubt_since = loop.time() + PATIENCE_SECONDS, -inf
         while True:
             try:
                 version = await self._write(write)
             except Fenced as error:
                 return NotPassedOn(str(error))
             except KubeError as error:
-                in_doubt = in_doubt or isinstance(error, UnknownOutcome)
-                if not in_doubt:
-                    return NotPassedOn(str(error))
-                await asyncio.sleep(backoff.next_seconds())
-                continue
-            except Exception:
+                if isinstance(error, UnknownOutcome):
+                    doubt_since = loop.time()
+                problem, is_refused = str(error), _is_refused(error)
+            except Exception as error:
                 logger.exception("unexpected error while passing on pod %s/%s", pod.namespace, pod.name)
-                in_doubt = True
-                await asyncio.sleep(backoff.next_seconds())
-                continue
-            if version is not None:
-                return PassedOn(version)
-            if not in_doubt:
-                return NotPassedOn("it has changed")
-            return PassedOn(version_number(pod.resource_version) + 1)  # it may have been bound already: the watch tells
+                doubt_since = loop.time()
+                problem, is_refused = f"internal error: {error!r}", False
+            else:
+                if version is not None:
+                    return PassedOn(version)
+                return _after(pod) if doubt_since > -inf else NotPassedOn("it has changed")
+            if doubt_since == -inf:
+                return NotPassedOn(problem)
+            if is_refused or loop.time() > try_until:
+                return await self._find_out(write, doubt_since=doubt_since, why=problem)
+            await self._transport.pause(backoff.next_seconds())
+
+    async def _find_out(self, write: _Write, *, doubt_since: float, why: str) -> PassedOn | NotPassedOn:
+        """Read a pod until it is certain whether a write that was not answered has passed it on, or never will."""
+        pod, loop = write.pod, asyncio.get_running_loop()
+        backoff = Backoff(initial_seconds=1.0, limit_seconds=30.0, random=self._random)
+        while True:
+            try:
+                answer = await self._transport.request(
+                    "GET", PODS.path(pod.name, namespace=pod.namespace), resource=PODS.plural
+                )
+                now = _unbound(answer, uid=pod.uid)
+            except NotFound:
+                return _after(pod)
+            except KubeError as error:
+                logger.debug("pod %s/%s may be passed on, and cannot be read: %s", pod.namespace, pod.name, error)
+            except Exception:
+                logger.exception("unexpected error while reading pod %s/%s", pod.namespace, pod.name)
+            else:
+                if now is None:
+                    return _after(pod)
+                if _is_passed_on(now) and now.nominated_node == write.nominated_node:
+                    return PassedOn(version_number(now.resource_version))
+                if loop.time() - doubt_since >= LINGER_SECONDS:
+                    return NotPassedOn(why)
+            await self._transport.pause(backoff.next_seconds())
 
     def forget(self, uid: str) -> None:
         """Drop what waits for a pod: it is being bound, or gone."""
@@ -185,11 +223,6 @@ class PodStatusWriter:
     async def _write(self, write: _Write) -> int | None:
         """Send until the pod's status is as wanted; return its version, None if that is no longer possible."""
         pod = write.pod
-
-        def read(answer: bytes) -> PodView | None:
-            now = _decode_pod(answer)
-            return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
-
         found = await patch_status(
             self._transport,
             PODS,
@@ -197,10 +230,26 @@ class PodStatusWriter:
             name=pod.name,
             namespace=pod.namespace,
             patch=lambda now: _patch(now, write, now=self._clock()),
-            read=read,
+            read=partial(_unbound, uid=pod.uid),
             fence=self._fence,
         )
         return version_number(found.resource_version) if found is not None else None
+
+
+def _unbound(answer: bytes, *, uid: str) -> PodNow | None:
+    """Return what an answer says of the pod of that UID, None where it is bound or gone; raises DecodeError."""
+    now = _decode_pod(answer)
+    return view_of(now) if now.metadata.uid == uid and not now.spec.node_name else None
+
+
+def _after(pod: PodView) -> PassedOn:
+    """A pod that is bound or gone may have been passed on before: the watch tells."""
+    return PassedOn(version_number(pod.resource_version) + 1)
+
+
+def _is_refused(error: KubeError) -> bool:
+    """Return whether it is useless to repeat a request."""
+    return isinstance(error, Invalid | Forbidden) or (isinstance(error, ApiError) and error.is_denial)
 
 
 def _merge(old: _Write, new: _Write) -> _Write:
