@@ -111,6 +111,24 @@ def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
     assert cache.bytes == nodes
 
 
+@pytest.mark.parametrize(("spare", "is_kept"), [(1_000, True), (0, False)])
+def test_the_rows_that_pass_count_as_kept(cluster: Cluster, spare: int, is_kept: bool) -> None:
+    """They take 8 bytes a node from when somebody asks for them; what came first makes room for them."""
+    profile = Profile("odd", filters=(_Odd(Scope.ROW),))
+    first, second = (frame(pod(cluster, name), cluster) for name in ("p1", "p2"))
+    limited = TemplateCaches()
+    earlier = ref(limited.of(first, profile))
+    later = limited.of(second, profile)
+    without = limited.bytes
+    limited.max_bytes = without + spare
+
+    later.passing()
+    limited.of(second, profile)
+
+    assert (earlier() is not None) is is_kept
+    assert not is_kept or limited.bytes == without + 8 * cluster.nodes.size
+
+
 def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
     usual, forgetful, profile = Cycle(), Cycle(cache_bytes=2), kubernetes_profile()
     for number in range(12):

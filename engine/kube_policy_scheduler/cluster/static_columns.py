@@ -32,6 +32,10 @@ class RowColumn(Protocol):
         ...
 
 
+_SPARE_SHARE = 8
+"""A column that is full grows by 1/8."""
+
+
 class ValueColumn:
     """Numbers or truth values."""
 
@@ -49,7 +53,7 @@ class ValueColumn:
     def write(self, row: int, value: Any) -> None:
         """Set a row's value; a row of the column's size is a new one."""
         if row == len(self._data):
-            self._data = np.concatenate((self._data, np.zeros(max(row, 64), self._data.dtype)))
+            self._data = np.concatenate((self._data, np.zeros(max(row // _SPARE_SHARE, 64), self._data.dtype)))
         self._data[row] = value
         self._size = max(self._size, row + 1)
 

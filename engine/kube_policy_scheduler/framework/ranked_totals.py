@@ -216,7 +216,9 @@ class _Compared:
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes)
         self._scores, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
         self._extremes = Extremes()
-        self._score(frame.at(ALL_ROWS if cache.count == len(cache.ok) else cache.passing()), self._extremes)
+        # not `passing`, which is kept: a column for each template that nothing else reads
+        rows = ALL_ROWS if cache.count == len(cache.ok) else cache.ok.nonzero()[0]
+        self._score(frame.at(rows), self._extremes)
         self._extremes.flags = None  # the column has them
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)

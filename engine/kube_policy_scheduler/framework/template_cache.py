@@ -58,6 +58,8 @@ _MAX_NOW = 16
 """Answers that are kept until the next static change."""
 _MAX_SEEN = 4096
 """Templates and kinds of answers that were looked at once, of which only a hash is kept."""
+_ROW_BYTES = 8
+"""Of the number of a row."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -487,6 +489,8 @@ class TemplateCache:
         self._maxima: BlockMaxima | None = None
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
+        self._lists_passing = False
+        """Whether somebody asked for `passing`: its largest size is counted from then on."""
         self._looked_at = looked_at
         """What `ok` and `maxima` are computed from once one of them is needed; None: they are not."""
         self.bounded = looked_at.bounded if looked_at is not None else None
@@ -527,7 +531,9 @@ class TemplateCache:
     @property
     def bytes(self) -> int:
         """Return about how many bytes the kept columns take, without those of `parts`."""
-        return self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0) + self.ranked_bytes
+        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0) + self.ranked_bytes
+        taken += sum(scores.nbytes for *_, scores in self._feasible_scores.values())
+        return taken + (_ROW_BYTES * len(self.ok) if self._lists_passing else 0)
 
     @property
     def parts(self) -> Sequence[Sized]:
@@ -570,6 +576,8 @@ class TemplateCache:
         """Return the rows that passed every kept filter, ascending."""
         if self._passing is None:
             self._passing = self.ok.nonzero()[0]
+            if not self._lists_passing:
+                self._lists_passing = self.grew = True
         return self._passing
 
     def feasible_score(self, plugin: ScorePlugin, passing: Frame, prepared: Ready) -> FloatArray | IntArray:
@@ -584,6 +592,7 @@ class TemplateCache:
         if known is None or known[0] != version or any(a is not b for a, b in zip(known[1], read, strict=True)):
             if len(self._feasible_scores) >= _MAX_FEASIBLE_SCORES:
                 self._feasible_scores.clear()
+            self.grew = self.grew or known is None
             known = self._feasible_scores[key] = version, read, plugin.score(passing, prepared.state)
         return known[2]
 
@@ -836,6 +845,7 @@ class TemplateCaches:
         cache.used = self._requests
         if cache.grew:
             self.measure(cache)
+            self._make_room()
         if frame.cluster.nodes.size > self._sizes_until:
             self._sizes_until = frame.cluster.nodes.size * (1 + _REMEASURED_SHARE) // _REMEASURED_SHARE
             self._sizes.measure_all()
@@ -869,6 +879,10 @@ class TemplateCaches:
         if key in self._by_template:
             self._drop(key)
         self._by_template[key] = cache
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop the templates that were used least recently while there is too much; the last one stays."""
         kept = self._by_template
         while len(kept) > 1 and (len(kept) > _MAX_TEMPLATES or self.bytes > self.max_bytes):
             self._drop(next(iter(kept)))
