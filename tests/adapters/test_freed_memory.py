@@ -29,3 +29,29 @@ def test_columns_that_were_freed_are_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True, env=os.environ)
 
     assert int(done.stdout) > 100_000_000
+
+
+UNUSED = """
+import numpy as np, psutil
+from kube_policy_scheduler.adapters.freed_memory import return_code
+
+def resident():
+    mapped = psutil.Process().memory_maps(grouped=False)
+    return sum(each.rss for each in mapped if FILE in each.path and "x" in each.perms)
+
+FILE = "_multiarray_umath"
+before = resident()
+return_code("no such library")
+same = resident()
+return_code(FILE)
+after = resident()
+assert np.arange(1_000).sum() == 499_500
+print(before > 1_000_000, same == before, after < before / 4, resident() > after)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no list of what is mapped")
+def test_code_is_given_back_and_runs_again_when_it_is_called() -> None:
+    done = subprocess.run([sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True, env=os.environ)
+
+    assert done.stdout.split() == ["True"] * 4

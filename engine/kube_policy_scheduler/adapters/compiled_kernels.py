@@ -22,6 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.adapters.freed_memory import return_code
+
 logger = logging.getLogger(__name__)
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -37,6 +39,8 @@ LEAST_NUMBA = (0, 61)
 LEAST_ALLOCATED, MOST_ALLOCATED = 1, 2
 _BLOCK = 512
 """Rows for which each step runs before the next: the columns of so many stay in the processor's first cache."""
+_COMPILER = "libllvmlite"
+"""The file with LLVM: nobody needs its code, 52 MB, once the loops are compiled."""
 _LONGEST_REASON = 200
 """Characters of numba's message in the log and on the status page."""
 _CHECKED_COLUMNS = (
@@ -129,6 +133,7 @@ def compile_kernels() -> LoadedKernels:
     except Exception as error:  # numba has many kinds of errors, and the scheduler works without it
         kernels, problem = None, f"numba {found.version} failed: {type(error).__name__}: {_first_line(error)}"
         logger.debug("numba failed", exc_info=True)
+    return_code(_COMPILER)
     if kernels is not None:
         text = f"numba {found.version}, loaded in {time.perf_counter() - began:.1f} s"
         logger.info("compiled kernels are in use: %s", text)
@@ -153,6 +158,7 @@ def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]
     except Exception:  # see `compile_kernels`
         logger.debug("numba failed", exc_info=True)
         return None
+    return_code(_COMPILER)
     return compiled
 
 
