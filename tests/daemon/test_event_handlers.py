@@ -66,7 +66,7 @@ def pod(name: str, *, on: str = "", scheduler: str = OURS, phase: str = "Pending
                 "schedulerName": scheduler,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": changes.get("cpu", "1")}}}],
             },
-            "status": {"phase": phase},
+            "status": {"phase": phase, "nominatedNodeName": changes.get("nominated", "")},
         },
         objects.Pod,
     )
@@ -202,27 +202,30 @@ def test_after_any_events_the_columns_equal_a_recount(data: st.DataObject) -> No
 
 
 _CHANGE = st.tuples(
-    st.sampled_from("abcdef"),
-    st.sampled_from(("", "n1", "n2", "gone")),
-    st.sampled_from((OURS, "default-scheduler")),
+    st.sampled_from("abcdefghijklmnopqrst"),
+    st.sampled_from(("", "", "", "n1", "n2", "gone")),
+    st.sampled_from((OURS, OURS, "default-scheduler")),
     st.sampled_from(("Pending", "Running", "Succeeded")),
-    st.sampled_from(("1", "8Ei", "not a quantity")),
-    st.booleans(),
+    st.sampled_from(("1", "1", "8Ei", "not a quantity")),
+    st.sampled_from(({}, {}, {"deletionTimestamp": "2026-11-21T10:00:00Z"})),
+    st.sampled_from(("", "n1")),
+    st.sampled_from((*[False] * 9, True)),
 )
 
 
-def _changes(steps: list[tuple[str, str, str, str, str, bool]]) -> list[Change[objects.Pod]]:
+def _changes(steps: list[Any]) -> list[Change[objects.Pod]]:
     found: list[Change[objects.Pod]] = []
-    for name, on, scheduler, phase, cpu, is_deleted in steps:
-        seen = pod(name, on=on, scheduler=scheduler, phase=phase, cpu=cpu)
+    for number, (name, on, scheduler, phase, cpu, metadata, nominated, is_deleted) in enumerate(steps):
+        metadata = metadata | {"resourceVersion": str(number)}
+        seen = pod(name, on=on, scheduler=scheduler, phase=phase, cpu=cpu, metadata=metadata, nominated=nominated)
         found.append(Deleted(seen) if is_deleted else Updated(seen))
     return found
 
 
 @settings(max_examples=60)
-@given(st.lists(st.lists(_CHANGE, max_size=30), max_size=4))
+@given(st.lists(st.lists(_CHANGE, min_size=8, max_size=30), min_size=1, max_size=3))
 def test_changes_that_come_together_do_the_same_as_one_by_one(
-    chunks: list[list[tuple[str, str, str, str, str, bool]]],
+    chunks: list[list[Any]],
 ) -> None:
     together, apart = World(), World()
     for world in (together, apart):
@@ -235,6 +238,12 @@ def test_changes_that_come_together_do_the_same_as_one_by_one(
 
         assert together.problems() == apart.problems() == []
         assert _counted(together) == _counted(apart)
+    assert _popped(together) == _popped(apart)
+
+
+def _popped(world: World) -> list[str]:
+    """Return the waiting pods in the order in which they are decided."""
+    return [queued.pod.uid for queued in iter(lambda: world.queue.pop(world.now), None)]
 
 
 _NODE = st.tuples(
@@ -261,9 +270,7 @@ def _node_changes(steps: list[Any]) -> list[Change[objects.Node]]:
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(_NODE, max_size=20), max_size=4), st.lists(_CHANGE, max_size=20))
-def test_nodes_that_come_together_do_the_same_as_one_by_one(
-    chunks: list[list[Any]], pods: list[tuple[str, str, str, str, str, bool]]
-) -> None:
+def test_nodes_that_come_together_do_the_same_as_one_by_one(chunks: list[list[Any]], pods: list[Any]) -> None:
     together, apart = World(), World()
     for world in (together, apart):
         world.event_handlers.handler(objects.Pod).changed(_changes(pods))
@@ -328,6 +335,7 @@ def _counted(world: World) -> dict[str, object]:
         "pods": {uid: (cluster.node_of(uid), info.demand.requests) for uid, info in cluster.pods.items()},
         "cpu": cluster.nodes.requested("cpu").tolist(),
         "pending": {queued.pod.uid: queued.place for queued in world.queue},
+        "nominated": {node: sorted(pods) for node, pods in cluster.nominated.items()},
         "marked": [world.event_handlers.mark(name) is not None for name in ("n1", "n2")],
         "seen": world.event_handlers.pods_seen,
     }

@@ -175,7 +175,7 @@ class Templates:
             most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
         )
         self._by_controller: WeakValueDictionary[str, PodTemplate] = WeakValueDictionary()
-        """The template of the last pod of each controller: most of its pods are alike."""
+        """The template of the last pod of each controller, "" for pods without: most of its pods are alike."""
         self._shapes: WeakValueDictionary[bytes, SharedMemo] = WeakValueDictionary()
         self._encoder = msgspec.msgpack.Encoder()
 
@@ -258,10 +258,10 @@ class Templates:
                 controller = owner
                 break
         volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
-        if controller is not None:
-            known = self._by_controller.get(controller.uid)
-            if known is not None and not volumes and _is_of(known, meta, spec, controller):
-                return known
+        made_by = controller.uid if controller is not None else ""
+        known = self._by_controller.get(made_by)
+        if known is not None and not volumes and _is_of(known, meta, spec, controller):
+            return known
         common = spec
         if spec.node_name or spec.volumes is not None:
             common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
@@ -281,8 +281,7 @@ class Templates:
             self._by_key[key] = template
         if self._recent.get(key) is None:
             self._recent.set(key, template)
-        if controller is not None:
-            self._by_controller[controller.uid] = template
+        self._by_controller[made_by] = template
         return template
 
     def _shape(self, spec: objects.PodSpec) -> SharedMemo:
@@ -313,7 +312,7 @@ def _is_plain(condition: objects.PodCondition) -> bool:
 
 
 def _is_of(
-    template: PodTemplate, meta: objects.ObjectMeta, spec: objects.PodSpec, controller: objects.OwnerReference
+    template: PodTemplate, meta: objects.ObjectMeta, spec: objects.PodSpec, controller: objects.OwnerReference | None
 ) -> bool:
     """Return whether a pod, which has no volumes of images, is of a template: the same as by its encoding, faster."""
     if (

@@ -64,10 +64,12 @@ class ActiveQueue:
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
-        self.leave(queued)
+        if self._fair:
+            self.leave(queued)
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
-        self._blocking.pop(queued.pod.uid, None)
+        if self._blocking:
+            self._blocking.pop(queued.pod.uid, None)
         if turn.fair is not None:
             line = self._fair.get(turn.line)
             if line is None or line.usage is not turn.fair.usage:
@@ -103,20 +105,19 @@ class ActiveQueue:
     def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, lane: int, key: Any) -> None:
         if turn.strict:
             self._strict.add(turn.line)
-        slopes, until = (turn.slopes, turn.until) if any(turn.slopes) else ((), turn.until)
+        slopes, until = (turn.slopes if any(turn.slopes) else ()), turn.until
         name = (turn.line, lane, slopes)
         if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
             key = (_at(key[0], slopes, self._now), *key[1:])
             name, until = (turn.line, lane, ()), min(until, self._now + _RESORT_SECONDS)
-        heap = self._heaps.setdefault(name, [])
-        heapq.heappush(heap, (key, number, queued))
-        self._tidy(heap)
+        self._push(self._heaps.setdefault(name, []), (key, number, queued))
         if until < math.inf:
-            heapq.heappush(self._ends, (until, number, queued))
-            self._tidy(self._ends)
+            self._push(self._ends, (until, number, queued))
 
-    def _tidy(self, heap: list[tuple[Any, int, QueuedPod]]) -> None:
-        if len(heap) > _STALE_SLACK and len(heap) & (len(heap) - 1) == 0:  # occasionally: at powers of two
+    def _push(self, heap: list[tuple[Any, int, QueuedPod]], entry: tuple[Any, int, QueuedPod]) -> None:
+        heapq.heappush(heap, entry)
+        size = len(heap)
+        if not size & (size - 1) and size > _STALE_SLACK:  # occasionally: at powers of two
             heap[:] = [entry for entry in heap if not self._is_stale(entry)]
             heapq.heapify(heap)
 

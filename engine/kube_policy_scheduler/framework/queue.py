@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.pods_over_quota import PodsOverQuota, QuotaWait
-from kube_policy_scheduler.framework.queued_groups import GroupsMissingMembers, Membership, QueuedGroups
+from kube_policy_scheduler.framework.queued_groups import NO_GROUPS, GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
     QueuedPod,
@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.queued_pod import (
 )
 
 __all__ = [
+    "NO_GROUPS",
     "Membership",
     "Place",
     "QueuePosition",
@@ -76,7 +77,7 @@ class SchedulingQueue:
     def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
         self._turn = turn
         self._hold = hold
-        self._membership: MembershipOf = lambda queued: Membership()
+        self._membership: MembershipOf = lambda queued: NO_GROUPS
         self._placed: NumberOf = lambda group_of, group: 0
         self._pods: dict[str, QueuedPod] = {}
         self._tickets = count(1)
@@ -397,7 +398,7 @@ class SchedulingQueue:
         *,
         turn: TurnOf,
         hold: HoldReason,
-        membership: MembershipOf = lambda queued: Membership(),
+        membership: MembershipOf = lambda queued: NO_GROUPS,
         placed: NumberOf = lambda group_of, group: 0,
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.

@@ -31,6 +31,10 @@ class Membership(msgspec.Struct, frozen=True):
     """The requirement with too few pods; None: the group itself does not exist yet."""
 
 
+NO_GROUPS = Membership()
+"""Of a pod that starts alone, when it can."""
+
+
 class QueuedGroups:
     """Members by uid, by group; a group without members is forgotten."""
 

@@ -50,7 +50,7 @@ from kube_policy_scheduler.framework.permit import (
     whole,
 )
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import NO_GROUPS, Membership, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, RETRY_SECONDS, reclaim, request_of
 
@@ -160,7 +160,7 @@ class WaitingPods(Generic[AssumedT]):
         except ValueError as error:
             return Membership(why=str(error))
         if not requirements:
-            return Membership()
+            return NO_GROUPS
         groups = tuple(dict.fromkeys(group for requirement in requirements for group in requirement.groups))
         for requirement in requirements:
             if self._there(requirement, queued) < requirement.size:

@@ -123,21 +123,20 @@ class EventHandlers:
             self._passed_changed(info)
 
     def pods_changed(self, pods: Sequence[objects.Pod | objects.ListedPod]) -> None:
-        """Handle several pods that were added or modified: of a first list, mostly pods that are on nodes."""
+        """Handle several pods that were added or modified: of a first list, none is known."""
         placed: list[PodInfo] = []
+        waiting: list[tuple[PodInfo, objects.Pod | objects.ListedPod]] = []
         uids: set[str] = set()
-        some_pending = self._some_pending()
+        some_pending = bool(self._foreign or len(self._queue) or self._cluster.nominated)
         counted, make = self._cluster.pods, self._cluster.templates.pod
         for pod in pods:
-            meta, spec = (pod, pod) if isinstance(pod, objects.ListedPod) else (pod.metadata, pod.spec)
-            uid = meta.uid
-            known = self._is_known(uid) if some_pending else uid in counted
-            if known or not spec.node_name or uid in uids:
-                if placed:
-                    self._assign_many(placed)
-                    placed, uids = [], set()
+            uid = (pod if isinstance(pod, objects.ListedPod) else pod.metadata).uid
+            if uid in uids or uid in counted or (some_pending and self._is_pending(uid)):
+                self._assign_many(placed)
+                self._wait_many(waiting)
+                placed, waiting = [], []
+                uids.add(uid)  # it may be pending from now on
                 take_one(self.pod_changed, pod)
-                some_pending = some_pending or self._some_pending()
                 continue
             try:
                 info = make(pod)
@@ -148,21 +147,39 @@ class EventHandlers:
                 self._saw(info.resource_version)
                 self._pod_gone(uid)
                 continue
-            placed.append(info)
             uids.add(uid)
+            if info.node_name:
+                if waiting:
+                    self._wait_many(waiting)
+                    waiting = []
+                placed.append(info)
+            else:
+                if placed:
+                    self._assign_many(placed)
+                    placed = []
+                waiting.append((info, pod))
         self._assign_many(placed)
+        self._wait_many(waiting)
 
-    def _some_pending(self) -> bool:
-        """Return whether any pod is known that is on no node."""
-        return bool(self._foreign or len(self._queue) or self._cluster.nominated)
+    def _is_pending(self, uid: str) -> bool:
+        return uid in self._foreign or self._queue.get(uid) is not None or self._cluster.is_nominated(uid)
 
-    def _is_known(self, uid: str) -> bool:
-        return (
-            uid in self._cluster.pods
-            or uid in self._foreign
-            or self._queue.get(uid) is not None
-            or self._cluster.is_nominated(uid)
-        )
+    def _wait_many(self, pods: Sequence[tuple[PodInfo, objects.Pod | objects.ListedPod]]) -> None:
+        """Handle pods on no node that were not known before, each with what it was made of."""
+        if not pods:
+            return
+        self.pods_seen = max(self.pods_seen, *map(version_number, {info.resource_version for info, _ in pods}))
+        serves, nominated, now = self._algorithm.serves, self._cluster.nominated, self._clock()
+        for info, pod in pods:
+            try:
+                if info.terminating or info.nominated_node or nominated or not serves(info):
+                    self._pod_pending(info)
+                else:
+                    self.claimants.add(info)
+                    self._queue.add(info, now)
+            except ValueError as error:
+                report_unusable(pod, error)
+        self._wakeups.requested.set()
 
     def _assign_many(self, infos: Sequence[PodInfo]) -> None:
         """Handle pods on nodes that were not known before."""
