@@ -113,6 +113,90 @@ def test_pods_placed_together_count_as_one_by_one(cases: list[dict[str, Any]], b
     assert _state(together) == _state(apart)
 
 
+NEW_NODE = st.fixed_dictionaries(
+    {
+        "offers": st.dictionaries(
+            st.sampled_from(("cpu", "pods", "example.com/gpu", "example.com/nic", "hugepages-2Mi")),
+            st.sampled_from(("0", "2", "8Ei")),
+        ),
+        "labels": st.dictionaries(st.sampled_from(("zone", "disk", "pool")), st.sampled_from("ab")),
+        "notes": st.dictionaries(st.sampled_from(("id", "team")), st.sampled_from("ab")),
+        "taints": st.lists(st.sampled_from("ab"), max_size=1),
+        "ready": st.sampled_from(("True", "False", "")),
+        "images": st.lists(st.sampled_from("xyz"), max_size=2),
+        "cordoned": st.booleans(),
+    }
+)
+NEW_NODES = st.dictionaries(st.sampled_from(("gone", *"defghi")), NEW_NODE, max_size=7)
+
+
+def _new_node(name: str, case: dict[str, Any]) -> objects.Node:
+    conditions = [{"type": "Ready", "status": case["ready"]}] if case["ready"] else []
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "labels": case["labels"], "annotations": case["notes"]},
+            "spec": {"taints": [{"key": key} for key in case["taints"]], "unschedulable": case["cordoned"]},
+            "status": {
+                "allocatable": case["offers"],
+                "conditions": conditions,
+                "images": [{"names": [each], "sizeBytes": 1} for each in case["images"]],
+            },
+        },
+        objects.Node,
+    )
+
+
+def _columns(cluster: Cluster, since: tuple[int, ...]) -> dict[str, Any]:
+    """Return what is known of the nodes, and which rows changed since positions of the journals."""
+    nodes = cluster.nodes
+    journals = (nodes.static_changes, nodes.image_changes, nodes.dynamic_changes, nodes.identity_changes)
+    changed = [journal.since(at) for journal, at in zip(journals, since, strict=True)] if since else []
+    return {
+        "names": (nodes.names, dict(nodes.rows), [(info.name, info.row) for info in nodes.infos]),
+        "parts": [(i.labels, i.taints, i.conditions, i.allocatable, i.node.metadata.annotations) for i in nodes.infos],
+        "offered": {name: nodes.allocatable(name).tolist() for name in nodes.resources()},
+        "labels": {key: (nodes.label(key).equal("a").tolist(), nodes.known_label(key)) for key in ("zone", "disk")},
+        "conditions": (nodes.ready.tolist(), nodes.unschedulable.tolist()),
+        "images": {
+            name: (found.count, found.row_array().tolist()) for name in "xyz" if (found := nodes.images.get(name))
+        },
+        "versions": (nodes.label_keys_version, nodes.offers_version),
+        "hashes": (nodes.by_hash.hashes.tolist(), nodes.by_hash.groups.tolist()),
+        "changed": [rows if rows is None else set(rows) for rows in changed],
+    }
+
+
+@given(NEW_NODES, st.lists(EVENT, max_size=8), st.booleans(), st.lists(st.sampled_from((*NODES, *"defghi"))))
+def test_nodes_added_together_are_as_if_added_one_by_one(
+    new: dict[str, Any], pods: list[dict[str, Any]], is_read: bool, removed: list[str]
+) -> None:
+    together, apart = _cluster(), _cluster()
+    before: tuple[int, ...] = ()
+    for cluster in (together, apart):
+        for number, case in enumerate(pods):
+            info = cluster.templates.pod(_pod(f"before-{number}", case))
+            cluster.place(info, info.node_name)
+        if is_read:
+            _columns(cluster, ())
+        nodes = cluster.nodes
+        before = (nodes.version, nodes.images_version, nodes.dynamic_changes.end, nodes.identity_version)
+
+    together.add_nodes([together.nodes.interpret(_new_node(name, case)) for name, case in new.items()])
+    for name, case in new.items():
+        apart.set_node(_new_node(name, case))
+
+    assert _state(together) == _state(apart)
+    found = _columns(together, before)
+    assert found == _columns(apart, before)
+    rows = {together.nodes.rows[name] for name in new}
+    assert all(changed is None or changed >= rows for changed in found["changed"])
+    for name in removed:
+        together.remove_node(name)
+        apart.remove_node(name)
+    assert _state(together) == _state(apart)
+    assert _columns(together, ()) == _columns(apart, ())
+
+
 def _of_controller(uid: str, **spec: Any) -> objects.Pod:
     owner = {"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     more = {"metadata": spec.pop("metadata", {})}

@@ -17,8 +17,8 @@ def test_rows_are_grouped_alike_however_many_come_at_once(first: int, more: int)
     for count in (first, more):
         for _ in range(count):
             number = len(one_by_one.hashes)
-            at_once.append(f"node-{number}")
-            one_by_one.append(f"node-{number}")
+            at_once.extend([f"node-{number}"])
+            one_by_one.extend([f"node-{number}"])
             assert len(one_by_one.groups) == number + 1
         assert groups(at_once) == groups(one_by_one)
     at_once.remove(3)

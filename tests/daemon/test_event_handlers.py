@@ -247,7 +247,7 @@ def _popped(world: World) -> list[str]:
 
 
 _NODE = st.tuples(
-    st.sampled_from(("n1", "n2", "n3", "gone")),
+    st.sampled_from(("n1", "n2", "n3", "n4", "n5", "gone")),
     st.sampled_from(("4", "8Ei", "not a quantity")),
     st.fixed_dictionaries({}, optional={"zone": st.sampled_from("ab"), "disk": st.just("ssd")}),
     st.lists(st.tuples(st.sampled_from(("Ready", "DiskPressure")), st.sampled_from(("True", "False"))), max_size=2),
@@ -284,6 +284,8 @@ def test_nodes_that_come_together_do_the_same_as_one_by_one(chunks: list[list[An
         assert together.problems() == apart.problems() == []
         assert _counted(together) == _counted(apart)
         assert _described(together.cluster) == _described(apart.cluster) == _plainly(together.cluster)
+        marked = [{n for n in apart.cluster.nodes.names if w.event_handlers.mark(n)} for w in (together, apart)]
+        assert marked == [{*apart.cluster.nodes.names}] * 2
 
 
 def _described(cluster: Cluster) -> dict[str, object]:

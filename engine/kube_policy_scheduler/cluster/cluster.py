@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices import Chosen, Devices
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, NodeTable, Rows
+from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
 from kube_policy_scheduler.cluster.past_usage import PastUsage
@@ -135,21 +135,31 @@ class Cluster:
 
     def set_node(self, node: objects.Node) -> frozenset[str]:
         """Add or update a node; return what changed (see `cluster.nodes.CHANGES`)."""
+        known = self.nodes.rows.get(node.metadata.name)
+        if known is None:
+            self.add_nodes((self.nodes.interpret(node),))
+            return ADDED
         changes = self.nodes.set(node)
-        row = self.nodes.rows[node.metadata.name]
         if self.queue_usage is not None:
             self.queue_usage.nodes_changed()
-        self._follow_resources(but=row if "added" in changes else None)
-        if "added" in changes:
-            self.counters.resize(self.nodes.size)
-            self.numa.rows_changed()
-            self.devices.add_node(row)
-            for pod in self.on_node.get(node.metadata.name, {}).values():
-                self._from_unknown_node(pod)
-                self._count(pod, row, 1)
-        elif "allocatable" in changes:
-            self.devices.set_node(node.metadata.name, row)
+        self._follow_resources()
+        if "allocatable" in changes:
+            self.devices.set_node(node.metadata.name, known)
         return changes
+
+    def add_nodes(self, infos: Sequence[NodeInfo]) -> None:
+        """Add nodes of different names that are not known, as `NodeTable.interpret` returns them."""
+        self.nodes.add(infos)
+        if self.queue_usage is not None:
+            self.queue_usage.nodes_changed()
+        self._follow_resources()
+        self.counters.resize(self.nodes.size)
+        self.numa.rows_changed()
+        for info in infos:
+            self.devices.add_node(info.row)
+            for pod in self.on_node.get(info.name, {}).values():
+                self._from_unknown_node(pod)
+                self._count(pod, info.row, 1)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods are stored separately until they are deleted or the node returns."""
@@ -177,8 +187,8 @@ class Cluster:
         self.numa.rows_changed()
         self._follow_resources()
 
-    def _follow_resources(self, *, but: int | None = None) -> None:
-        """Count pods for the resources that are offered since a node changed; `but` those on a row not counted yet."""
+    def _follow_resources(self) -> None:
+        """Count the counted pods also for the resources that are offered since a node changed."""
         for resource in self.nodes.vanished:
             self.priorities.forget(resource)
             self.devices.forget(resource)
@@ -189,7 +199,7 @@ class Cluster:
         rows = {row for template in counted for row in self.counters.pods_by_row(template, terminating=True)}
         for row in sorted(rows):
             info = self.nodes.infos[row]
-            for pod in self.on_node.get(info.name, {}).values() if row != but else ():
+            for pod in self.on_node.get(info.name, {}).values():
                 for resource in self.nodes.appeared & pod.demand.requests.keys():
                     amount = pod.demand.requests[resource]
                     self.nodes.hold_more(info.row, resource, amount)

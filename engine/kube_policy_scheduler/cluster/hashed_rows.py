@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ _SPARE_ROOM = 8
 """For rows that are yet to come."""
 _MANY_NEW = 1_000
 """So many new rows are grouped together with all others."""
+_HASHING = blake2b(digest_size=8)
 
 
 class HashedRows:
@@ -77,9 +79,9 @@ class HashedRows:
             self._columns = hashes, groups, self._group_hashes, self._members, self._sizes
         return self._columns
 
-    def append(self, name: str) -> None:
-        """Add a row after the last one."""
-        self._new.append(hash_of(name))
+    def extend(self, names: Iterable[str]) -> None:
+        """Add rows after the last one."""
+        self._new += map(hash_of, names)
 
     def _settle(self) -> None:
         """Take in the rows that were appended: of a first list, all at once."""
@@ -151,7 +153,9 @@ def _bits(size: int) -> int:
 
 def hash_of(text: str) -> int:
     """Return 64 bits that follow from a text."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+    hashing = _HASHING.copy()  # faster than a new one
+    hashing.update(text.encode())
+    return int.from_bytes(hashing.digest())
 
 
 def _hashes_of_groups(count: int) -> Hashes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.objects import ContainerImage
+from kube_policy_scheduler.cluster.static_columns import IntArray
 
 _DENSE_SHARE = 64
 """An image on more than one row in so many has a column of bits: a set of row numbers would take more memory."""
@@ -29,7 +29,7 @@ class Image:
         self._rows: set[int] = set()
         self._bits: bytearray | None = None
         """A bit for each row, the lowest of a byte first, instead of `_rows` once there are many: 16 kB for 130,000."""
-        self.array: NDArray[np.int64] | None = None
+        self.array: IntArray | None = None
         """What `row_array` returned, while that holds."""
 
     def has(self, row: int) -> bool:
@@ -38,7 +38,7 @@ class Image:
             return row >> 3 < len(self._bits) and self._bits[row >> 3] >> (row & 7) & 1 == 1
         return row in self._rows
 
-    def row_array(self) -> NDArray[np.int64]:
+    def row_array(self) -> IntArray:
         """Return `int64[holders]`: the rows that have it."""
         if self.array is None:
             if self._bits is not None:
@@ -48,27 +48,26 @@ class Image:
                 self.array = np.fromiter(self._rows, np.int64, len(self._rows))
         return self.array
 
-    def add(self, rows: Sequence[int], *, capacity: int) -> None:
-        """Note that rows have it; capacity: of the node table."""
+    def add(self, rows: IntArray, *, capacity: int) -> None:
+        """Note that different rows have it; capacity: of the node table."""
         self.array = None
         if self._bits is None:
-            self._rows.update(rows)
+            self._rows.update(rows.tolist())
             self.count = len(self._rows)
             if self.count * _DENSE_SHARE > capacity > _DENSE_SHARE:
                 self._bits = bytearray(_bytes_for(capacity))
                 self._set(np.fromiter(self._rows, np.int64, self.count))
                 self._rows = set()
             return
-        if max(rows) >> 3 >= len(self._bits):
+        if int(rows.max()) >> 3 >= len(self._bits):
             self._bits.extend(bytes(_bytes_for(capacity) - len(self._bits)))
         if len(rows) == 1:
-            self.count += not self.has(rows[0])
-            self._bits[rows[0] >> 3] |= 1 << (rows[0] & 7)
+            self.count += not self.has(row := rows.item())
+            self._bits[row >> 3] |= 1 << (row & 7)
             return
-        different = list(dict.fromkeys(rows))  # a node may list an image twice
-        self.count += self._set(np.array(different, np.int64))
+        self.count += self._set(rows)
 
-    def _set(self, rows: NDArray[np.int64]) -> int:
+    def _set(self, rows: IntArray) -> int:
         """Set the bits of different rows; return how many were not set."""
         assert self._bits is not None
         bits = np.frombuffer(self._bits, np.uint8)
@@ -127,14 +126,15 @@ class ImageTable:
         for row, images in new:  # many rows may have the same list
             rows_with.setdefault(id(images), (images, []))[1].append(row)
         rows_of: dict[int, tuple[ContainerImage, list[int]]] = {}
-        for images, rows in rows_with.values():
+        for images, having in rows_with.values():
             for each in images:
                 known = rows_of.get(id(each))
                 if known is None:
-                    rows_of[id(each)] = (each, rows.copy())
+                    rows_of[id(each)] = (each, having.copy())
                 else:
-                    known[1].extend(rows)
-        for each, rows in rows_of.values():
+                    known[1].extend(having)
+        for each, found in rows_of.values():
+            rows = np.array(list(dict.fromkeys(found)))  # a node may list an image twice
             for name in each.names or ():
                 image = self._by_name.get(name)
                 if image is None:
@@ -158,4 +158,4 @@ class ImageTable:
         for name in names:
             image = self._by_name[name]
             image.discard(source)
-            image.add((target,), capacity=self._capacity)
+            image.add(np.array([target]), capacity=self._capacity)

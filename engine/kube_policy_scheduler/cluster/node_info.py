@@ -99,17 +99,18 @@ class SharedParts:
             self._image_lists[id(images)] = images
         for address in status.addresses or ():
             address.type, address.address = intern(address.type), intern(address.address)
-        if (info := status.node_info) is not None:
+        # those of a list have parts in common, so mostly they are the same objects already
+        if (info := status.node_info) is not None and info is not last.node_info:
             if info != last.node_info:
                 last.node_info = self._shared(msgspec.structs.astuple(info), info)
             status.node_info = last.node_info
-        if status.capacity:
-            if status.capacity != last.capacity:
-                last.capacity = self._shared(("capacity", *status.capacity.items()), status.capacity)
+        if (capacity := status.capacity) and capacity is not last.capacity:
+            if capacity != last.capacity:
+                last.capacity = self._shared(("capacity", *capacity.items()), capacity)
             status.capacity = last.capacity
         if not status.allocatable:
             return {}
-        if status.allocatable != last.allocatable:
+        if status.allocatable is not last.allocatable and status.allocatable != last.allocatable:
             whole = ("allocatable", *status.allocatable.items())
             found: tuple[objects.Resources, Amounts] | None = self._parts.get(whole)
             if found is None:

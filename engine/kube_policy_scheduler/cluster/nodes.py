@@ -12,7 +12,7 @@ resources pods may request any number: no node has any of them, and nothing else
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -69,6 +69,7 @@ _ROWS_IN_A_STEP = 1 << 11
 """Of a column that is made in steps: 2 to 3 ms."""
 _LABELS, _CONDITIONS = attrgetter("labels"), attrgetter("conditions")
 NOTHING_CHANGED: frozenset[str] = frozenset()
+ADDED = frozenset({"added"})
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
 
@@ -357,52 +358,80 @@ class NodeTable:
         known = self.rows.get(name)
         if known is not None and _is_heartbeat(self.infos[known].node, node):
             return NOTHING_CHANGED
-        offered = self._shared.share(node, self.infos[known].node if known is not None else None)
-        name = node.metadata.name
-        info = NodeInfo(
-            name=name,
-            row=self.size if known is None else known,
+        info = self.interpret(node, None if known is None else self.infos[known].node)
+        if known is None:
+            self.add((info,))
+            return ADDED
+        old, info.row = self.infos[known], known
+        changes = changes_between(old, info)
+        if "addresses" in changes or old.hostname != info.hostname:
+            self.identity_changes.note(info.row)
+        if "images" in changes:
+            self.images.discard(info.row, old.images)
+            self.images.add(info.row, node.status.images or ())
+            self.image_changes.note(info.row)
+        self.infos[info.row] = info
+        if "labels" in changes:
+            self._label(old.labels, info.labels)
+        if "allocatable" in changes:
+            self._offer(info, old.allocatable, info.allocatable)
+        if changes & STATIC_CHANGES:
+            self.static_changes.note(info.row)
+        if changes & (STATIC_CHANGES | {"images"}):
+            for read, column in self._static.values():
+                column.write(info.row, read(info))
+        return changes
+
+    def interpret(self, node: objects.Node, before: objects.Node | None = None) -> NodeInfo:
+        """Return what is to be known of a node, for `add`.
+
+        before: its state before.
+
+        Raises:
+            QuantityError: an amount is none.
+        """
+        offered = self._shared.share(node, before)
+        return NodeInfo(
+            name=node.metadata.name,
+            row=-1,
             node=node,
             allocatable=offered,
             labels=node.metadata.labels or {},
             taints=tuple(node.spec.taints or ()),
             conditions=self._shared.statuses(node.status),
         )
-        if known is None:
-            self._grow(self.size + 1)
-            self.rows[name] = info.row
-            self.infos.append(info)
-            self.size += 1
-            self._row_names.append(name)
-            self.by_hash.append(name)
-            self._forget_views()
-            self.identity_changes.note(info.row)
-            changes = frozenset({"added"})
-            self._offer(info, {}, info.allocatable)
-            self._label({}, info.labels)
-        else:
-            old = self.infos[info.row]
-            changes = changes_between(old, info)
-            if "addresses" in changes or old.hostname != info.hostname:
-                self.identity_changes.note(info.row)
-            if "images" in changes:
-                self.images.discard(info.row, old.images)
-                self.images.add(info.row, node.status.images or ())
-            self.infos[info.row] = info
-            if "labels" in changes:
-                self._label(old.labels, info.labels)
-            if "allocatable" in changes:
-                self._offer(info, old.allocatable, info.allocatable)
-        if changes & STATIC_CHANGES:
-            self.static_changes.note(info.row)
-        if changes & (STATIC_CHANGES | {"images"}):
-            for read, column in self._static.values():
+
+    def add(self, infos: Sequence[NodeInfo]) -> None:
+        """Add nodes of different names that are not known; the result is that of adding each by itself."""
+        self.appeared, self.vanished = set(), set()
+        first, end = self.size, self.size + len(infos)
+        names = [info.name for info in infos]
+        self.by_hash.extend(names)
+        self._grow(end)
+        self.rows.update(zip(names, range(first, end), strict=True))
+        self.infos += infos
+        self._row_names += names
+        self.size = end
+        self._forget_views()
+        offering: dict[int, list[NodeInfo]] = {}  # equal amounts are mostly one object
+        labelled: Counter[tuple[str, ...]] = Counter()
+        for row, info in enumerate(infos, first):
+            info.row = row
+            offering.setdefault(id(info.allocatable), []).append(info)
+            labelled[tuple(info.labels)] += 1
+            self.images.add(row, info.node.status.images or ())
+        for keys, count in labelled.items():
+            self._label_with(keys, count)
+        for alike in offering.values():
+            self._begin_offers(alike[0].allocatable, count=len(alike))
+        self._note_offers()
+        for alike in offering.values():
+            self._write_allocatable([info.row for info in alike], alike[0].allocatable)
+        for journal in (self.identity_changes, self.static_changes, self.image_changes):
+            journal.note_many(range(first, end))
+        for read, column in self._static.values():
+            for info in infos:
                 column.write(info.row, read(info))
-        if "added" in changes:
-            self.images.add(info.row, node.status.images or ())
-        if changes & {"added", "images"}:
-            self.image_changes.note(info.row)
-        return changes
 
     def remove(self, name: str) -> int | None:
         """Remove a node that holds no pods; return the row that another node moved into, None if none did."""
@@ -473,7 +502,7 @@ class NodeTable:
         for sums in self._sums():
             sums.clear(row)
         self._pod_count[row] = 0
-        self._write_allocatable(row, self.infos[row].allocatable)
+        self._write_allocatable([row], self.infos[row].allocatable)
         for demand in demands:
             self.hold(row, demand, self.counted_requests(demand), sign=1)
 
@@ -514,39 +543,52 @@ class NodeTable:
 
     def _offer(self, info: NodeInfo, before: Amounts, after: Amounts) -> None:
         """Take over what a node offers: resources that it is the first one to offer, or was the last one to, change."""
-        for resource in [each for each in after if each not in NATIVE and each not in before]:
-            self._offers[resource] += 1
-            if self._offers[resource] == 1:
-                self._allocatable[resource] = np.zeros(self._capacity, np.int64)
-                self._requested[resource] = SumColumn(self._capacity)
-                self.appeared.add(resource)
+        self._begin_offers([resource for resource in after if resource not in before], count=1)
         for resource in [each for each in before if each not in NATIVE and each not in after]:
             self._offers[resource] -= 1
             if not self._offers[resource]:
                 del self._offers[resource], self._allocatable[resource], self._requested[resource]
                 self.vanished.add(resource)
+        self._note_offers()
+        self._write_allocatable([info.row], after)
+
+    def _begin_offers(self, resources: Iterable[str], *, count: int) -> None:
+        """Count nodes that offer resources from now on."""
+        for resource in resources:
+            if resource in NATIVE:
+                continue
+            if not self._offers[resource]:
+                self._allocatable[resource] = np.zeros(self._capacity, np.int64)
+                self._requested[resource] = SumColumn(self._capacity)
+                self.appeared.add(resource)
+            self._offers[resource] += count
+
+    def _note_offers(self) -> None:
         if self.appeared or self.vanished:
             self._forget_views()
             self.static_changes.note_all()  # whether any node offers what a pod requests is kept with its template
-        self._write_allocatable(info.row, after)
 
     def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Count the keys of a node's labels; the column of one that was on no node is made on first use."""
-        new = after.keys() - before.keys() if before else after.keys()
-        self.label_keys_version += len(new - self._label_keys.keys())
-        self._label_keys.update(new)
-        for key in before.keys() - after.keys() if before else ():
+        self._label_with(after.keys() - before.keys(), 1)
+        for key in before.keys() - after.keys():
             self._label_keys[key] -= 1
             if not self._label_keys[key]:
                 del self._label_keys[key]
                 self.label_keys_version += 1
                 self._static.pop(("label", key), None)
 
-    def _write_allocatable(self, row: int, offered: Amounts) -> None:
-        self.offers_version += 1
+    def _label_with(self, keys: Collection[str], count: int) -> None:
+        """Count nodes that have labels with these keys from now on."""
+        for key in keys:
+            self.label_keys_version += key not in self._label_keys
+            self._label_keys[key] += count
+
+    def _write_allocatable(self, rows: Sequence[int], offered: Amounts) -> None:
+        self.offers_version += len(rows)
         for resource, column in self._allocatable.items():
-            column[row] = offered.get(resource, 0)
-        self.touch(row)
+            column[rows] = offered.get(resource, 0)
+        self.dynamic_changes.note_many(rows)
 
 
 def _is_heartbeat(known: objects.Node, node: objects.Node) -> bool:

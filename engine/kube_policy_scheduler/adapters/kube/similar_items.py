@@ -114,6 +114,8 @@ class SimilarItems(Generic[Item]):
     """How many strings of an item can differ, at most."""
     elements: bytes = b""
     """How a list begins that is looked up as a whole, `"images":[`; b"" for none."""
+    elements_slot = -1
+    """Where the JSON of that list is; all other slots have strings."""
 
     def __init__(self, decode: Callable[[bytes], Item], scan: Callable[..., tuple[int, int]]) -> None:
         """Make one.
@@ -233,10 +235,13 @@ class SimilarItems(Generic[Item]):
         numbers = self._found[:total]
         for model, hits in enumerate(np.bincount(numbers).tolist()):
             self._kind_of[model].hits += hits
-        columns = [
-            self._texts[slot, : used - 1].tobytes().decode().split("\n")
-            for slot, used in enumerate(self._used.tolist())
-        ]
+        columns: list[list[str]] = []
+        for slot, used in enumerate(self._used.tolist()):
+            text = self._texts[slot, : used - 1].tobytes().decode()
+            column = text.split("\n")
+            if "\\" in text and slot != self.elements_slot:
+                column = [_unescaped(each) for each in column]
+            columns.append(column)
         return self.made(numbers.tolist(), columns)
 
     def _one(self, body: bytes, at: int) -> tuple[bytes, Item]:
@@ -415,6 +420,10 @@ def _bucket(key: bytes, hashes: Any) -> int:
 
 def _in_order(holes: dict[int, _Hole]) -> list[_Hole]:
     return sorted(holes.values(), key=lambda hole: hole.start)
+
+
+def _unescaped(text: str) -> str:
+    return text if "\\" not in text else str(msgspec.json.decode(f'"{text}"'))
 
 
 def write(obj: Any, place: Place, text: str) -> None:

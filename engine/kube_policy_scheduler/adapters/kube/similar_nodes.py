@@ -20,55 +20,69 @@ _FIELDS = (
 )
 _MAPS = (("metadata", "labels"), ("metadata", "annotations"))
 _LISTS = (("status", "addresses", "address"), ("status", "conditions", "last_transition_time"))
-_IMAGES_SLOT = 0
 _MOST_IMAGES, _MOST_IMAGE_BYTES = 4096, 32 << 20
 """Different lists of images that are remembered, and their bytes."""
 
 
 class _Recipe:
-    """How a node is made of a model and of strings."""
+    """How nodes are made of a model and of strings: each part is copied, and then what is in its slots is written."""
 
     __slots__ = ("_elements", "_entries", "_fields", "_node")
 
     def __init__(self, node: objects.Node, slots: dict[Place, int]) -> None:
         self._node = node
-        self._fields: list[tuple[int, str, str]] = []
+        self._fields: dict[str, list[tuple[int, str]]] = {"metadata": [], "spec": []}
         self._entries: dict[str, list[tuple[int, str]]] = {}
-        self._elements: dict[str, list[tuple[int, int, str]]] = {}
+        self._elements: dict[str, dict[int, list[tuple[int, str]]]] = {}
         for place, slot in slots.items():
             match place:
                 case (section, field):
-                    self._fields.append((slot, section, field))
+                    self._fields[section].append((slot, field))
                 case (_, field, key):
                     self._entries.setdefault(field, []).append((slot, key))
                 case (_, field, index, inner):
-                    self._elements.setdefault(field, []).append((slot, index, inner))
+                    self._elements.setdefault(field, {}).setdefault(index, []).append((slot, inner))
                 case _:
                     pass  # the images
         for field in self._entries:
             setattr(node.metadata, field, with_shared_keys(getattr(node.metadata, field)))
 
-    def make(self, number: int, columns: list[list[str]], images: list[objects.ContainerImage]) -> objects.Node:
-        """Return the node with the strings that are in this place of the columns."""
-        node = self._node
-        parts: dict[str, Any] = {"metadata": node.metadata, "spec": node.spec, "status": node.status}
-        parts = {section: part.__copy__() for section, part in parts.items()}
-        for slot, section, field in self._fields:
-            setattr(parts[section], field, _text(columns[slot][number]))
-        meta, status = parts["metadata"], parts["status"]
+    def make(self, columns: list[list[str]], images: list[list[objects.ContainerImage]]) -> list[objects.Node]:
+        """Return the nodes with these strings and images."""
+        node, count = self._node, len(images)
+        metas = _copies(node.metadata, count, self._fields["metadata"], columns)
+        specs = _copies(node.spec, count, self._fields["spec"], columns)
+        statuses = _copies(node.status, count, [], columns)
+        for status, listed in zip(statuses, images, strict=True):
+            status.images = listed
         for field, entries in self._entries.items():
-            changed = getattr(meta, field).copy()
+            map_of: dict[str, str] = getattr(node.metadata, field)
+            maps = [map_of.copy() for _ in images]
             for slot, key in entries:
-                changed[key] = _text(columns[slot][number])
-            setattr(meta, field, changed)
-        for field, elements in self._elements.items():
-            things = getattr(status, field).copy()
-            for slot, index, inner in elements:
-                things[index] = things[index].__copy__()
-                setattr(things[index], inner, _text(columns[slot][number]))
-            setattr(status, field, things)
-        status.images = images
-        return objects.Node(**parts)
+                for each, text in zip(maps, columns[slot], strict=True):
+                    each[key] = text
+            for meta, each in zip(metas, maps, strict=True):
+                setattr(meta, field, each)
+        for field, changed in self._elements.items():
+            list_of: list[Any] = getattr(node.status, field)
+            lists = [list_of.copy() for _ in images]
+            for index, fields in changed.items():
+                for things, element in zip(lists, _copies(list_of[index], count, fields, columns), strict=True):
+                    things[index] = element
+            for status, things in zip(statuses, lists, strict=True):
+                setattr(status, field, things)
+        parts = zip(metas, specs, statuses, strict=True)
+        return [objects.Node(metadata=meta, spec=spec, status=status) for meta, spec, status in parts]
+
+
+def _copies(thing: Any, count: int, fields: list[tuple[int, str]], columns: list[list[str]]) -> list[Any]:
+    """Return so many copies of a struct, with the strings of slots in fields."""
+    copy = thing.__copy__
+    copies = [copy() for _ in range(count)]
+    for slot, field in fields:
+        for each, text in zip(copies, columns[slot], strict=True):
+            setattr(each, field, text)
+    return copies
 
 
 class SimilarNodes(SimilarItems[objects.Node]):
@@ -76,6 +90,7 @@ class SimilarNodes(SimilarItems[objects.Node]):
 
     slots = 28
     elements = b'"images":['
+    elements_slot = 0
 
     def __init__(self, decode: Callable[[bytes], objects.Node], scan: Callable[..., tuple[int, int]]) -> None:
         """See `SimilarItems`."""
@@ -110,8 +125,8 @@ class SimilarNodes(SimilarItems[objects.Node]):
         places = [hole.place for hole in model.holes.values() if hole.place]
         if len(places) >= self.slots:
             return None
-        slots: dict[Place, int] = {(): _IMAGES_SLOT}
-        return slots | {place: slot for slot, place in enumerate(places, _IMAGES_SLOT + 1)}
+        slots: dict[Place, int] = {(): self.elements_slot}
+        return slots | {place: slot for slot, place in enumerate(places, self.elements_slot + 1)}
 
     def constants_of(self, obj: objects.Node) -> dict[int, str]:
         """See `SimilarItems`."""
@@ -123,13 +138,20 @@ class SimilarNodes(SimilarItems[objects.Node]):
 
     def made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
         """See `SimilarItems`."""
-        made: list[objects.Node] = []
-        recipes, known = self._recipes, self._images
-        for number, (model, text) in enumerate(zip(numbers, columns[_IMAGES_SLOT], strict=True)):
-            images = known.get(text)
-            if images is None:
-                images = self._read(text)
-            made.append(recipes[model].make(number, columns, images))
+        images: list[list[objects.ContainerImage]] = []
+        for text in columns[self.elements_slot]:
+            listed = self._images.get(text)
+            images.append(listed if listed is not None else self._read(text))
+        models = set(numbers)
+        if len(models) == 1:
+            return self._recipes[numbers[0]].make(columns, images)
+        made: list[Any] = [None] * len(numbers)
+        for model in models:
+            places = [place for place, number in enumerate(numbers) if number == model]
+            ours = [[column[place] for place in places] for column in columns]
+            theirs = self._recipes[model].make(ours, [images[place] for place in places])
+            for place, node in zip(places, theirs, strict=True):
+                made[place] = node
         return made
 
     def _read(self, text: str) -> list[objects.ContainerImage]:
@@ -143,8 +165,3 @@ class SimilarNodes(SimilarItems[objects.Node]):
             self._image_bytes = len(text)
         self._images[text] = found
         return found
-
-
-def _text(raw: str) -> str:
-    """Return the text of a JSON string without its quotes."""
-    return raw if "\\" not in raw else str(msgspec.json.decode(f'"{raw}"'))

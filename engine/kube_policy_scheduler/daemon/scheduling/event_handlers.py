@@ -13,6 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
+from kube_policy_scheduler.cluster.nodes import ADDED, NodeInfo
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
@@ -340,11 +341,34 @@ class EventHandlers:
     def nodes_changed(self, nodes: Sequence[objects.Node]) -> None:
         """Handle several nodes that were added or modified: pods that they may help are moved once."""
         events: set[ClusterEvent] = set()
+        new: dict[str, NodeInfo] = {}
+        table = self._cluster.nodes
         try:
             for node in nodes:
-                take_one(lambda node: events.update(self._set_node(node)), node)
+                name = node.metadata.name
+                if name in new:
+                    self._add_nodes(new, events)
+                    new = {}
+                try:
+                    if name in table.rows:
+                        events |= self._set_node(node)
+                    else:
+                        new[name] = table.interpret(node)
+                except ValueError as error:
+                    report_unusable(node, error)
+            self._add_nodes(new, events)
         finally:
             self._move_on(events)
+
+    def _add_nodes(self, new: Mapping[str, NodeInfo], events: set[ClusterEvent]) -> None:
+        """Handle nodes that were not known before, by name."""
+        if not new:
+            return
+        self._cluster.add_nodes(list(new.values()))
+        events |= node_events(ADDED)
+        for name in new:
+            self._mark(name)
+            self._waiting_pods.node_changed(name)
 
     def _set_node(self, node: objects.Node) -> frozenset[ClusterEvent]:
         events = node_events(self._cluster.set_node(node))
