@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from random import Random
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -32,9 +33,11 @@ from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
+from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PolicySettings, Settings
+from kube_policy_scheduler.daemon.ending import LEFT_BEHIND
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
@@ -75,6 +78,10 @@ from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Fr
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+    from kube_policy_scheduler.daemon.serving.server import DaemonServer
 
 logger = logging.getLogger(__name__)
 
@@ -338,11 +345,8 @@ class Daemon:
             async with asyncio.timeout(SERVE_AFTER_SECONDS if self._settings.mode == "scheduler" else 0.0):
                 while self._lists.problem() or self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
                     await asyncio.sleep(SERVE_POLL_SECONDS)
-        module = await asyncio.to_thread(import_module, "kube_policy_scheduler.daemon.serving.server")
-        certificate = await asyncio.to_thread(module.make_certificate, self._settings.http)
-        from kube_policy_scheduler.daemon.serving.server import DaemonServer
-
-        server = DaemonServer(
+        make_server, certificate = await asyncio.to_thread(_load_server, self._settings.http)
+        server = make_server(
             self._settings,
             self._records,
             port=self._port,
@@ -428,8 +432,11 @@ class Daemon:
                 # a replica that waits for the lease has the time: when it leads, its pods would share the interpreter
                 while self._scheduler.leading and (self._queue.has_active() or self._binder.unfinished):  # noqa: ASYNC110
                     await asyncio.sleep(QUIET_SECONDS)
+        compiling = WorkerThread(LEFT_BEHIND)  # `asyncio.run` would wait for one of `to_thread`
+        compiled = compiling.call(compile_kernels)
+        compiling.stop()
         with collection_deferred():  # a full collection would stop the loop, and numba's objects stay in any case
-            loaded = await asyncio.to_thread(compile_kernels)
+            loaded = await compiled
         self._kernels_text = f"in use: {loaded.text}" if loaded.kernels is not None else f"not in use: {loaded.text}"
         if loaded.kernels is not None:
             self._accelerator.use(loaded.kernels)
@@ -652,6 +659,17 @@ class Daemon:
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
+
+
+def _load_server(http: HttpSettings) -> tuple[type[DaemonServer], ServingCertificate | None]:
+    """Import what serves the port, with aiohttp, and read or make its certificate: 0.1 s each, for a thread.
+
+    Raises:
+        CertificateError: there is no certificate to serve with.
+    """
+    from kube_policy_scheduler.daemon.serving.server import DaemonServer, make_certificate
+
+    return DaemonServer, make_certificate(http)
 
 
 def _beside(rival: Rival) -> str:

@@ -6,9 +6,15 @@ import asyncio
 import logging
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 logger = logging.getLogger(__name__)
+
+LEFT_BEHIND = "compiled-kernels"
+"""Name of the thread for which the end of the process does not wait: on a busy machine numba may take half a minute."""
 
 
 def end_on_signals(begin: Callable[[], object], *, what: str) -> None:
@@ -38,3 +44,17 @@ def end_on_signals(begin: Callable[[], object], *, what: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, end, number)
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process in order, also while numba still compiles.
+
+    Python would pull that thread down in the middle of LLVM's code, which may crash. numba's cache is written in whole
+    files.
+    """
+    if any(thread.name == LEFT_BEHIND for thread in threading.enumerate()):
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -24,7 +24,7 @@ from kube_policy_scheduler.adapters.output_file import OutputError, write_file
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
-from kube_policy_scheduler.daemon.ending import end_on_signals
+from kube_policy_scheduler.daemon.ending import end_on_signals, end_process
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     if flags["policies"] is not None and not flags["policies"].exists():
         raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
     logs.configure(settings.log)
-    sys.exit(asyncio.run(_run(settings, http_address_file)))
+    end_process(asyncio.run(_run(settings, http_address_file)))
 
 
 def override(
