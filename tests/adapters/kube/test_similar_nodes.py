@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-import msgspec
+import psutil
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
-from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.cluster import objects
-from tests.adapters.kube.test_similar_pods import SCALARS, SPOILED, spoiled, write
+from tests.adapters.kube.alike import SCALARS, decoded_both, told, varied_pages
 from tests.benchmarks.manifests import Json
 from tests.benchmarks.scale import recorded
 
@@ -21,26 +19,12 @@ DECODER = ObjectDecoder(objects.Node)
 
 def both(pages: list[bytes]) -> tuple[int, list[Any], list[Any]]:
     """Return how many lists of images are shared, and what both ways make of the pages."""
-    similar = DECODER.similar_items()
-    assert similar is not None, "numba is one of the packages for developers"
-    found: list[list[Any]] = []
-    shared: set[int] = set()
-    count = 0
-    for compared in (None, similar):
-        kept: list[Any] = []
-        found.append(kept)
-        for page in pages:
-            try:
-                decoded = DECODER.page(page, compared)
-            except MalformedAnswer as error:
-                kept.append(str(error))
-                continue
-            kept += [decoded.metadata.resource_version, decoded.objects]
-            kept += [(bad.metadata.name, bad.problem) for bad in decoded.malformed]
-            for node in decoded.objects if compared is not None else ():
-                count += id(node.status.images) in shared
-                shared.add(id(node.status.images))
-    return count, found[0], found[1]
+    plain, fast = decoded_both(DECODER, pages)
+    nodes = [node for page in fast if not isinstance(page, str) for node in page.objects]
+    shared = len(nodes) - len({id(node.status.images) for node in nodes})
+    return shared, *(
+        [page if isinstance(page, str) else (told(page), page.objects) for page in each] for each in (plain, fast)
+    )
 
 
 def page_of(items: list[bytes]) -> bytes:
@@ -106,22 +90,14 @@ CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), st.one_of(SCALARS, IMAGES)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(CHANGES, min_size=1, max_size=2),
-    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), min_size=1, max_size=10),
-    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), max_size=4),
-)
-def test_both_ways_make_the_same_of_any_nodes(kinds: list[Any], varied: list[Any], later: list[Any]) -> None:
-    known = [(kind, [], None) for kind in range(len(kinds)) for _ in range(3)]
-    pages = []
-    for changes in ([*known, *varied], later):
-        items = []
-        for kind, changed, how in changes:
-            made = small(100 * len(pages) + len(items))
-            for place, value in (*kinds[kind % len(kinds)], *changed):
-                with contextlib.suppress(TypeError, IndexError, KeyError):  # what holds it was replaced before
-                    write(made, place, value)
-            items.append(spoiled(msgspec.json.encode(made), how))
-        pages.append(page_of(items))
+@given(varied_pages("Node", small, CHANGES))
+def test_both_ways_make_the_same_of_any_nodes(pages: list[bytes]) -> None:
     _, plain, fast = both(pages)
     assert fast == plain
+
+
+def test_room_for_what_differs_takes_memory_once_something_does() -> None:
+    before = psutil.Process().memory_info().rss
+    similar = DECODER.similar_items()
+    assert similar is not None
+    assert psutil.Process().memory_info().rss - before < 32 << 20

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube import pages as kube_pages
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
-from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from tests.adapters.kube.alike import SCALARS, decoded_both, told, varied_pages
 from tests.benchmarks.manifests import Json
 from tests.benchmarks.scale import recorded
 
@@ -35,22 +35,17 @@ def described(templates: Templates, listed: Any) -> Any:
 
 def both(pages: list[bytes]) -> tuple[int, list[list[Any]]]:
     """Return how many pods were compared, and what both ways make of the pages."""
-    similar = DECODER.similar_items()
-    assert similar is not None, "numba is one of the packages for developers"
     compared, found = 0, []
-    for is_plain in (True, False):
+    for decoded in decoded_both(DECODER, pages):
         templates, kept = Templates(), []
         found.append(kept)
-        for page in pages:
-            try:
-                decoded = DECODER.page(page, None if is_plain else similar)
-            except MalformedAnswer as error:
-                kept.append(str(error))
+        for page in decoded:
+            if isinstance(page, str):
+                kept.append(page)
                 continue
-            compared += sum(isinstance(pod, objects.ListedPod) for pod in decoded.objects)
-            kept.append([decoded.metadata.resource_version, decoded.metadata.continue_])
-            kept += [described(templates, pod) for pod in decoded.objects]
-            kept += [(bad.metadata.name, bad.problem) for bad in decoded.malformed]
+            compared += sum(isinstance(pod, objects.ListedPod) for pod in page.objects)
+            kept += told(page)
+            kept += [described(templates, pod) for pod in page.objects]
         for facts in kept:
             if isinstance(facts, dict):  # of another set of templates, but equal
                 template = facts.pop("template")
@@ -91,13 +86,6 @@ def test_what_kubelets_write_at_random_keeps_no_pod_from_being_compared() -> Non
     assert compared > 200
 
 
-TEXTS = st.one_of(
-    st.sampled_from(
-        ["", "a", "2026-11-21T09:00:00Z", "k:{", 'k:{"ip":"1"}', "\x7f0", "\x7f1", "é", "\n", '"', "\\", "]}"]
-    ),
-    st.text(max_size=8),
-)
-SCALARS = st.one_of(TEXTS, st.integers(-5, 10**18), st.sampled_from([0, 1, 999999999999999, 10**15, 1.5, None, True]))
 PLACES = [
     ("metadata", "name"),
     ("metadata", "namespace"),
@@ -162,65 +150,12 @@ def small(number: int) -> Json:
     }
 
 
-def write(thing: Any, place: tuple[Any, ...], value: Any) -> None:
-    for step in place[:-1]:
-        thing = thing[step]
-    thing[place[-1]] = value
-
-
 CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), SCALARS), max_size=2)
-SPOILED = st.one_of(
-    st.none(),
-    st.none(),
-    st.tuples(st.sampled_from(["insert", "delete", "replace"]), st.floats(0, 1), st.binary(max_size=3)),
-    st.tuples(
-        st.just("insert key"),
-        st.sampled_from([b'"metadata":{', b'"spec":{', b'"status":{', b'"managedFields":[{', b'"containers":[{']),
-        st.sampled_from(
-            [
-                b'"name":"x",',
-                b'"nodeName":"x",',
-                b'"startTime":"y",',
-                b'"uid" : "x",',
-                b'"n\\u0061me":"x",',
-                b'"phase":1,',
-                b'"k:{":"x",',
-                b'"metadata":{},',
-                b'"a":1e999,',
-                b'"a":[[],{}],',
-            ]
-        ),
-    ),
-)
-
-
-def spoiled(item: bytes, how: Any) -> bytes:
-    match how:
-        case ("insert key", where, what):
-            return bytes(item.replace(where, where + what))
-        case (verb, where, what):
-            at = int(where * len(item))
-            return item[:at] + (b"" if verb == "delete" else what) + item[at + (verb != "insert") * max(1, len(what)) :]
-    return item
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(CHANGES, min_size=1, max_size=2),
-    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), min_size=1, max_size=10),
-    st.lists(st.tuples(st.integers(0, 1), CHANGES, SPOILED), max_size=4),
-)
-def test_both_ways_make_the_same_of_any_pods(kinds: list[Any], varied: list[Any], later: list[Any]) -> None:
-    known = [(kind, [], None) for kind in range(len(kinds)) for _ in range(3)]
-    pages = []
-    for changes in ([*known, *varied], later):
-        items = []
-        for kind, changed, how in changes:
-            made = small(100 * len(pages) + len(items))
-            for place, value in (*kinds[kind % len(kinds)], *changed):
-                write(made, place, value)
-            items.append(spoiled(msgspec.json.encode(made), how))
-        pages.append(page_of(items))
+@given(varied_pages("Pod", small, CHANGES))
+def test_both_ways_make_the_same_of_any_pods(pages: list[bytes]) -> None:
     _, (plain, fast) = both(pages)
     assert fast == plain
 

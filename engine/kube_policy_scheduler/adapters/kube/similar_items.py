@@ -12,8 +12,11 @@ escapes or characters beyond ASCII in a hole, or a difference in anything else t
 
 from __future__ import annotations
 
+import mmap
 import re
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -107,6 +110,19 @@ class _Kind(Generic[Item]):
         return self.misses < _FIRST_MISSES or self.hits >= self.misses
 
 
+def _untouched(size: int) -> mmap.mmap:
+    """Return zeros of which each page of 4 KiB is made when it is first written to.
+
+    `bytearray` writes to all of them at once, which takes 250 ms for those of nodes. `np.zeros` asks for huge pages,
+    and clearing one for each slot takes as long in one turn.
+    """
+    pages = mmap.mmap(-1, size)
+    if sys.platform == "linux":
+        with suppress(OSError):  # a kernel without huge pages
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return pages
+
+
 class SimilarItems(Generic[Item]):
     """Decodes the pages of one list; it has what it learned from the earlier pages."""
 
@@ -136,8 +152,7 @@ class SimilarItems(Generic[Item]):
         self._hashes = np.zeros(_BUCKETS, np.uint64)
         self._chains = np.full((_BUCKETS, _MODELS_PER_KIND), -1, np.int64)
         self._found = np.zeros(_MOST_ITEMS, np.int64)
-        # not np.zeros: it asks for huge pages, and clearing one for each slot takes up to 260 ms in one turn
-        self._texts = np.frombuffer(bytearray(self.slots * _TEXT_BYTES), np.uint8).reshape(self.slots, -1)
+        self._texts = np.frombuffer(_untouched(self.slots * _TEXT_BYTES), np.uint8).reshape(self.slots, -1)
         self._used = np.zeros(self.slots, np.int64)
 
     def strings(self, obj: Item) -> Iterator[tuple[Place, str]]:
