@@ -116,6 +116,76 @@ def test_one_changed_row_equals_the_plugins_bit_by_bit(data: st.DataObject, comp
         equal_answers(caches.of(frame, profile), TemplateCaches().of(frame, profile))
 
 
+SHAPES: tuple[dict[str, Any], ...] = (
+    {},
+    {"tolerations": [{"key": "spot", "operator": "Exists"}]},
+    {"nodeSelector": {"disk": "ssd"}},
+    {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}]},
+)
+
+
+CHANGES = st.tuples(st.sampled_from(["spot", "ssd", "image", "cordon", "come", "go"]), st.integers(0, 4))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2),
+    steps=st.lists(st.tuples(st.integers(0, 1), REQUESTS, st.none() | CHANGES), min_size=4, max_size=20),
+)
+def test_what_a_shape_is_known_for_equals_what_plugins_say(
+    shapes: list[dict[str, Any]], steps: list[tuple[int, Any, tuple[str, int] | None]], kernels: Kernels
+) -> None:
+    cluster, profile, kept = Cluster(), kubernetes_profile(), TemplateCaches(Accelerator(kernels))
+    bodies: dict[str, dict[str, Any]] = {f"n{number}": {} for number in range(4)}
+
+    def show(name: str) -> None:
+        body = bodies[name]
+        offered = {"cpu": "8", "memory": "32Gi", "pods": "9", GPU: "2"}
+        images = [{"names": [image], "sizeBytes": 500 * 2**20} for image in body.get("images", [])]
+        spec = {"taints": body.get("taints", []), "unschedulable": body.get("cordoned", False)}
+        metadata = {"name": name, "labels": body.get("labels", {})}
+        whole = {"metadata": metadata, "spec": spec, "status": {"allocatable": offered, "images": images}}
+        cluster.set_node(msgspec.convert(whole, objects.Node))
+
+    def change_a_node(change: tuple[str, int], serial: int) -> None:
+        what, number = change
+        name = sorted(bodies)[number % len(bodies)]
+        match what:
+            case "spot":
+                bodies[name]["taints"] = [{"key": "spot", "value": "", "effect": ["NoSchedule", ""][serial % 2]}]
+            case "ssd":
+                bodies[name]["labels"] = {"disk": ["ssd", "hdd"][serial % 2]}
+            case "image":
+                bodies[name]["images"] = [["i:1"], ["other:1"]][serial % 2]
+            case "cordon":
+                bodies[name]["cordoned"] = not bodies[name].get("cordoned")
+            case "come":
+                name = f"n{serial + 10}"
+                bodies[name] = {}
+            case "go" if len(bodies) > 2:
+                del bodies[name]
+                cluster.remove_node(name)
+                return
+        show(name)
+
+    for name in bodies:
+        show(name)
+    for serial, (shape, requests, change) in enumerate(steps):
+        if change is not None:
+            change_a_node(change, serial)
+        containers = [{"name": "c", "image": "i:1", "resources": {"requests": requests}}]
+        metadata = {"name": f"p{serial}", "uid": f"p{serial}", "namespace": "n"}
+        body = {"metadata": metadata, "spec": {"containers": containers} | shapes[shape % len(shapes)]}
+        incoming = cluster.templates.pod(msgspec.convert(body, objects.Pod))
+        frame = Frame(incoming, cluster, 0.0)
+        found, plain = kept.of(frame, profile), TemplateCaches().of(frame, profile)
+        equal_answers(found, plain)
+        assert found.rejected == plain.rejected
+        for each in ("live_filters", "volume_filters", "live_scores", "row_filters"):
+            assert getattr(found, each) == getattr(plain, each)
+        cluster.place(incoming, sorted(bodies)[serial % len(bodies)])
+
+
 def drawn_decision(data: st.DataObject, *, fewest_nodes: int) -> tuple[Cluster, Profile, objects.Pod]:
     cluster = Cluster()
     pods = st.sampled_from(["0", "1", "2", "110"])

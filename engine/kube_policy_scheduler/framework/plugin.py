@@ -117,11 +117,18 @@ WhereItFits: TypeAlias = "tuple[Callable[[Frame], BoolArray], ...] | None"
 `filter` returns whether all of these hold, `bool[rows]`; None: nothing simpler is known."""
 
 
+BY_SHAPE = "by_shape"
+"""The optional attribute of plugins of other scopes than CLUSTER that do not look at requests.
+
+While a template requests native resources alone, what PreFilter and PreScore return follows from its `shape`, until the
+next static change or change of images."""
+
 MayApply: TypeAlias = Callable[[PodTemplate], bool]
 """The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
 
 `may_filter` returns False if PreFilter skips every pod of the template that has no volumes, whatever the cluster is
 like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them.
+Of a template that requests native resources alone, they read nothing but its `shape` and its spec without requests.
 Nor does it ask about pods with volumes, unless the plugin has the attribute `is_about_volumes`."""
 
 

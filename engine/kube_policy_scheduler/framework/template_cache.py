@@ -26,6 +26,7 @@ from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.fused_resources import FusedResources
+from kube_policy_scheduler.framework.known_shapes import KnownShape, KnownShapes
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
@@ -822,6 +823,7 @@ class TemplateCaches:
         self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
         self._added_up = _AddedUp()
+        self._shapes = KnownShapes()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
             most=_MAX_HELD, most_bytes=max_bytes // _HELD_SHARE, size_of=lambda _, part: part.bytes
         )
@@ -871,6 +873,7 @@ class TemplateCaches:
             self._drop(key)
         self._held.clear()
         self._answers_now, self._added_up = _AnswersNow(), _AddedUp()
+        self._shapes.clear()
 
     def _keep(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
         for thing in (cache, *cache.parts):
@@ -894,6 +897,9 @@ class TemplateCaches:
             self._sizes.release(thing)
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
+        known = self._shapes.of(frame, profile)
+        if known is not None and (looked_at := self._look_by_shape(frame, profile, known)) is not None:
+            return looked_at
         prepared = prepare(frame, profile)
         kinds = prepared.by_kind(frame.template) or _NO_PLUGINS
         keys = _keys(kinds, profile)
@@ -930,7 +936,7 @@ class TemplateCaches:
         kinds: Mapping[int, _Kind],
         keys: Sequence[_PartKey],
         *,
-        key: Hashable,
+        key: tuple[Hashable, ...],
     ) -> TemplateCache | None:
         """Return the results for a template whose requests are new, which are not kept; None if they are to be kept.
 
@@ -942,7 +948,9 @@ class TemplateCaches:
         if kernels is None or by_requests is None:
             return None
         others: list[_Answers] = []
-        if any(each in self._parts for each in keys if each[1] == _BY_REQUESTS) or not self._is_new(hash(key)):
+        place = list(kinds).index(_BY_REQUESTS)
+        of_requests, rest = keys[place], hash((key[:2], *keys[:place], *keys[place + 1 :]))
+        if of_requests in self._parts or not self._is_new(hash((rest, of_requests))):
             return None
         fused = FusedResources.of_all(by_requests.filters, by_requests.scores)
         if fused is None:
@@ -956,6 +964,67 @@ class TemplateCaches:
             if part is None or (number > _BY_REQUESTS and part.scores):
                 return None  # sums are rounded in the order of the kinds
             others.append(part)
+        if self._shapes.are_of_use(frame, profile) and all(part.scope is Scope.TEMPLATE for part in others):
+            results: dict[tuple[object, bool], Ready] = {(plugin, False): ready for plugin, ready in prepared.filters}
+            self._shapes.learn(
+                frame,
+                profile,
+                results=results | {(plugin, True): ready for plugin, _, ready in prepared.scores},
+                by_requests=[each[0] for each in (*by_requests.filters, *by_requests.scores)],
+                live=(prepared.live_filters, prepared.volume_filters, prepared.live_scores),
+                answers=others,
+                rest=rest,
+            )
+        return self._look(frame, profile, prepared, fused, others, kernels)
+
+    def _look_by_shape(self, frame: Frame, profile: Profile, known: KnownShape) -> TemplateCache | None:
+        """Return the same as `_first_look` for a template of a known shape; None: ask all plugins."""
+        kernels = self._accelerator.kernels
+        answers: list[_Answers] = [part for each in known.answers if (part := each()) is not None]
+        if kernels is None or len(answers) != len(known.answers):
+            return None
+        kind = _Kind([], [], [])
+        filters: list[tuple[FilterPlugin, Ready]] = []
+        for plugin, ready in known.filters:
+            if ready is None:
+                result = plugin.pre_filter(frame)
+                if not isinstance(result, Ready) or not result.key:
+                    return None
+                kind.filters.append((plugin, result))
+                kind.parts += id(plugin), result.key
+                ready = result
+            filters.append((plugin, ready))
+        kind.parts.append(None)
+        scores: list[tuple[ScorePlugin, float, Ready]] = []
+        for scorer, weight, ready in known.scores:
+            if ready is None:
+                scored = scorer.pre_score(frame)
+                if not isinstance(scored, Ready):
+                    continue
+                if not scored.key:
+                    return None
+                kind.scores.append((scorer, weight, scored))
+                kind.parts += id(scorer), scored.key
+                ready = scored
+            scores.append((scorer, weight, ready))
+        of_requests = profile, _BY_REQUESTS, kind.key
+        fused = FusedResources.of_all(kind.filters, kind.scores)
+        if fused is None or of_requests in self._parts or not self._is_new(hash((known.rest, of_requests))):
+            return None
+        live = known.live_filters, known.volume_filters, known.live_scores
+        prepared = Prepared(tuple(filters), tuple(scores), False, *live)
+        return self._look(frame, profile, prepared, fused, answers, kernels)
+
+    def _look(
+        self,
+        frame: Frame,
+        profile: Profile,
+        prepared: Prepared,
+        fused: FusedResources,
+        others: list[_Answers],
+        kernels: Kernels,
+    ) -> TemplateCache:
+        """Return the results of the compiled loop for requests, and of other answers, which are not kept."""
         nodes = frame.cluster.nodes
         first = self._added_up.of(others, size=nodes.size)
         if self._bounds is None or self._bounds.nodes is not nodes:
@@ -970,7 +1039,7 @@ class TemplateCaches:
             return columns.ok, columns.maxima, count
 
         looked_at = _LookedAt(self._bounds.look(frame, fused, first), totals)
-        return TemplateCache(profile, prepared, others, key, self._accelerator, nodes=nodes, looked_at=looked_at)
+        return TemplateCache(profile, prepared, others, None, self._accelerator, nodes=nodes, looked_at=looked_at)
 
     def _static_answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""

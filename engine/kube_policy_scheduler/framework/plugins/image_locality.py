@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class ImageLocality(Score):
     """Scores nodes by the bytes of the pod's images that are already present."""
 
     name = "ImageLocality"
+    by_shape: ClassVar[bool] = True
     default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:

@@ -24,6 +24,7 @@ class NodeAffinity(Filter, Score):
     """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
+    by_shape: ClassVar[bool] = True
     default = Default(4, weight=2)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
     reason = "node(s) didn't match Pod's node affinity/selector"

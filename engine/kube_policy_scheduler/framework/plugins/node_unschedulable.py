@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -16,6 +18,7 @@ class NodeUnschedulable(Filter):
     """Refuses nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
+    by_shape: ClassVar[bool] = True
     default = Default(1)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) were unschedulable"

@@ -19,6 +19,7 @@ class TaintToleration(Filter, Score):
     """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
+    by_shape: ClassVar[bool] = True
     default = Default(3, weight=3)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) had untolerated taint(s)"
