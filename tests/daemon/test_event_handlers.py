@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -341,3 +342,28 @@ def _counted(world: World) -> dict[str, object]:
         "marked": [world.event_handlers.mark(name) is not None for name in ("n1", "n2")],
         "seen": world.event_handlers.pods_seen,
     }
+
+
+def test_one_that_cannot_be_taken_in_for_a_reason_that_nobody_thought_of_does_not_keep_others_of_a_list_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    add, interpret = world.queue.add, world.cluster.nodes.interpret
+
+    def broken_add(pod: Any, now: float) -> None:
+        assert pod.name != "b"
+        add(pod, now)
+
+    def broken_interpret(node: objects.Node) -> Any:
+        assert node.metadata.name != "n2"
+        return interpret(node)
+
+    monkeypatch.setattr(world.queue, "add", broken_add)
+    monkeypatch.setattr(world.cluster.nodes, "interpret", broken_interpret)
+    world.event_handlers.nodes_replaced([node(name) for name in ("n1", "n2", "n3")])
+    world.event_handlers.pods_replaced([pod(name) for name in "abc"])
+
+    assert sorted(world.cluster.nodes.names) == ["n1", "n3"]
+    assert [queued.pod.name for queued in world.queue] == ["a", "c"]
+    assert "cannot use node n2" in caplog.text
+    assert "cannot use pod default/b" in caplog.text

@@ -324,7 +324,10 @@ class EventHandlers:
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue), *self._foreign}
         for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
-        take_each(self.pod_changed, pods)
+        try:
+            self.pods_changed(pods)
+        except Exception:  # one of them must not keep the others from being known
+            take_each(self.pod_changed, pods)
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -332,7 +335,10 @@ class EventHandlers:
         """Handle a full list: nodes that are not in it are gone."""
         for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
             self._node_gone(name)
-        take_each(self.node_changed, nodes)
+        try:
+            self.nodes_changed(nodes)
+        except Exception:  # one of them must not keep the others from being known
+            take_each(self.node_changed, nodes)
 
     def node_changed(self, node: objects.Node) -> None:
         """Handle a node that was added or modified."""
