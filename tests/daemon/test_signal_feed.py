@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
+from kube_policy_scheduler.adapters import spare_time
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
-from kube_policy_scheduler.daemon.observing import signal_feed
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 
 STEPS = 5
@@ -98,7 +98,7 @@ async def test_others_have_their_turns_while_readings_are_joined(monkeypatch: py
             await asyncio.sleep(0)
 
     nodes = Nodes()
-    monkeypatch.setattr(signal_feed, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(spare_time, "TURN_SECONDS", 0.0)
     running = asyncio.create_task(others())
     try:
         async with ready(nodes, "m") as readings:

@@ -11,7 +11,14 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import MOVED_AT_ONCE, Place, QueuePosition, SchedulingQueue, priority_turn
+from kube_policy_scheduler.framework.queue import (
+    MOVED_AT_ONCE,
+    Place,
+    QueuedPod,
+    QueuePosition,
+    SchedulingQueue,
+    priority_turn,
+)
 
 FIT = frozenset({"NodeResourcesFit"})
 WAKES = kubernetes_profile().wakes
@@ -360,3 +367,75 @@ def test_no_step_moves_very_many_pods() -> None:
     queue.move_some(30.0)  # whose back-off is over
 
     assert (queue.counts()[Place.ACTIVE], queue.counts()[Place.BACKOFF]) == (MOVED_AT_ONCE, 2 * MOVED_AT_ONCE)
+
+
+@given(
+    st.lists(st.sampled_from(["active", "backoff", "unschedulable", "held", "gone"]), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["end", "come", "update", "wake"])), max_size=6),
+)
+def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
+    places: list[str], parity: int, meanwhile: list[tuple[int, str]]
+) -> None:
+    """New rules order by name, the other way round, and hold every fifth pod, say; pods come and end before the pop."""
+
+    def turn(queued: QueuedPod) -> QueuePosition:
+        return QueuePosition("names", ((-int(queued.pod.name.removeprefix("pod-")),), queued.pod.uid))
+
+    def hold(queued: QueuedPod) -> str | None:
+        return None if int(queued.pod.name.removeprefix("pod-")) % 5 else "every fifth"
+
+    def old_hold(queued: QueuedPod) -> str | None:
+        return "held" if int(queued.pod.name.removeprefix("pod-")) in held else None
+
+    held = {number for number, place in enumerate(places) if place == "held"}
+    at_once, in_steps = SchedulingQueue(hold=old_hold), SchedulingQueue(hold=old_hold)
+    for queue in (at_once, in_steps):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kube_policy_scheduler.framework.queue.MOVED_AT_ONCE", parity)
+            for number, place in enumerate(places):
+                queue.add(make_pod(f"pod-{number}"), 0.0)
+                if place in ("backoff", "unschedulable") and (queued := queue.pop(0.0)) is not None:
+                    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+                    if place == "backoff":
+                        queue.wake(queued.pod.uid, ClusterEvent.POD_DELETE, 0.1)
+                if place == "gone":
+                    queue.remove(f"pod-{number}")
+            queue.use(turn=turn, hold=hold, in_steps=queue is in_steps)
+            for number, what in meanwhile:
+                match what:
+                    case "end":
+                        queue.remove(f"pod-{number}")
+                    case "come":
+                        queue.add(make_pod(f"pod-{number + 100}"), 1.0)
+                    case "update" if queue.get(f"pod-{number}") is not None:
+                        queue.add(make_pod(f"pod-{number}", priority=3), 1.0)
+                    case "wake":
+                        queue.wake(f"pod-{number}", ClusterEvent.POD_DELETE, 1.0)
+                queue.move_some(0.0)
+            while queue.move_some(30.0):
+                assert queue.misplaced() == []
+
+    assert in_steps.misplaced() == []
+    assert at_once.counts() == in_steps.counts()
+    assert popped(at_once, 30.0) == popped(in_steps, 30.0)
+
+
+def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
+    queue = SchedulingQueue()
+    for number in range(3 * MOVED_AT_ONCE):
+        queue.add(make_pod(f"pod-{number}"), 0.0)
+    asked: list[str] = []
+
+    def turn(queued: QueuedPod) -> QueuePosition:
+        asked.append(queued.pod.name)
+        return priority_turn(queued)
+
+    queue.use(turn=turn, hold=lambda queued: None, in_steps=True)
+    steps = [len(asked)]
+    while queue.move_some(0.0):
+        steps.append(len(asked) - sum(steps))
+
+    assert max(steps) == MOVED_AT_ONCE
+    assert asked == [f"pod-{number}" for number in range(3 * MOVED_AT_ONCE)]
+    assert len(popped(queue, 0.0)) == 3 * MOVED_AT_ONCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 SLICE_SECONDS = 0.001
@@ -12,7 +12,19 @@ SLICE_SECONDS = 0.001
 SHARE = 0.1
 """Of the time, for all answers together."""
 
+TURN_SECONDS = 0.002
+"""For so long at a time what decisions wait for, plus what the last step takes."""
+
 Made = TypeVar("Made")
+
+
+async def in_turns(steps: Iterable[None]) -> None:
+    """Take steps to their end; between two of them anything may happen, every few milliseconds."""
+    ends = time.perf_counter() + TURN_SECONDS
+    for _ in steps:
+        if time.perf_counter() >= ends:
+            await asyncio.sleep(0)
+            ends = time.perf_counter() + TURN_SECONDS
 
 
 class SpareTime:

@@ -29,7 +29,7 @@ from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
@@ -125,6 +125,9 @@ class Cluster:
         """Claims for such devices, and which devices are in use because of them."""
         self.queue_usage: QueueUsage | None = None
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
+        self._usage_to_come: UsageToCome | None = None
+        self._usages: Sequence[QueueUsage | UsageToCome] = ()
+        """Both, as far as they are there: they follow the cluster."""
         self._pasts: list[PastUsage] = []
         """What the first queues recall."""
         self.dry_run_changes: Sequence[DryRunChange] = ()
@@ -140,8 +143,8 @@ class Cluster:
             self.add_nodes((self.nodes.interpret(node),))
             return ADDED
         changes = self.nodes.set(node)
-        if self.queue_usage is not None:
-            self.queue_usage.nodes_changed()
+        for usage in self._usages:
+            usage.nodes_changed()
         self._follow_resources()
         if "allocatable" in changes:
             self.devices.set_node(node.metadata.name, known)
@@ -150,8 +153,8 @@ class Cluster:
     def add_nodes(self, infos: Sequence[NodeInfo]) -> None:
         """Add nodes of different names that are not known, as `NodeTable.interpret` returns them."""
         self.nodes.add(infos)
-        if self.queue_usage is not None:
-            self.queue_usage.nodes_changed()
+        for usage in self._usages:
+            usage.nodes_changed()
         self._follow_resources()
         self.counters.resize(self.nodes.size)
         self.numa.rows_changed()
@@ -175,8 +178,8 @@ class Cluster:
             self.ports.update(host_ports(pod.template), last.row, -1)
         source = last.row
         target = self.nodes.remove(name)
-        if self.queue_usage is not None:
-            self.queue_usage.nodes_changed()
+        for usage in self._usages:
+            usage.nodes_changed()
         if target is not None:
             self.priorities.move(source, target)
             self.devices.move(source, target)
@@ -220,8 +223,8 @@ class Cluster:
         if pod.node_name != node_name:
             self._elsewhere[pod.uid] = node_name
         self.on_node.setdefault(node_name, {})[pod.uid] = pod
-        if self.queue_usage is not None:
-            self.queue_usage.place(pod)
+        for usage in self._usages:
+            usage.place(pod)
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, 1)
@@ -250,8 +253,8 @@ class Cluster:
                 continue
             uid = pod.uid
             self.pods[uid] = pod
-            if self.queue_usage is not None:
-                self.queue_usage.place(pod)
+            for usage in self._usages:
+                usage.place(pod)
             there = self.on_node.get(name)
             if there is None:
                 self.on_node[name] = {uid: pod}
@@ -337,8 +340,8 @@ class Cluster:
                 self._elsewhere.pop(pod.uid, None)
             else:
                 self._elsewhere[pod.uid] = node_name
-            if self.queue_usage is not None:
-                self.queue_usage.update(pod)
+            for usage in self._usages:
+                usage.update(pod)
             if pod.uid in self.on_unknown_nodes:
                 self.on_unknown_nodes[pod.uid] = pod
             else:
@@ -356,8 +359,8 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
-        if self.queue_usage is not None:
-            self.queue_usage.displace(pod)
+        for usage in self._usages:
+            usage.displace(pod)
         node_name = self._elsewhere.pop(uid, pod.node_name)
         there = self.on_node[node_name]
         del there[uid]
@@ -404,10 +407,27 @@ class Cluster:
         usage = self.queue_usage
         if usage is None or usage.tree is not tree:
             pasts = usage.pasts() if usage is not None else self._pasts
-            usage = self.queue_usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
+            known = self._usage_to_come
+            if known is not None and known.is_ready and known.usage.tree is tree:
+                usage = known.usage
+            else:
+                usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
+            self.queue_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
                 usage.recall(past)
         return usage
+
+    def usage_in_steps(self, tree: QueueTree) -> Iterator[None]:
+        """Prepare `usage_of` in steps, between which anything may happen; who asks before the end counts at once."""
+        now = self.queue_usage
+        if now is not None and now.tree is tree:
+            return
+        to_come = UsageToCome(QueueUsage(tree, self.nodes, claims=self.resource_claims.get))
+        self._usage_to_come, self._usages = to_come, (*([now] if now is not None else ()), to_come)
+        for _ in to_come.steps(self.pods):
+            if self._usage_to_come is not to_come:
+                return  # others are about to be used, or these are already
+            yield
 
     def recall_usage(self, past: PastUsage) -> None:
         """Take over past usage of queues that was remembered elsewhere."""
@@ -550,8 +570,8 @@ class Cluster:
             self.numa.remove(thing.metadata.name)
 
     def _claim_changed(self, claim: objects.ResourceClaim) -> None:
-        if self.queue_usage is not None:
-            self.queue_usage.claim_changed(object_key(claim.metadata))
+        for usage in self._usages:
+            usage.claim_changed(object_key(claim.metadata))
 
     def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         for counters in (self.counters, self.counters_on_unknown_nodes):

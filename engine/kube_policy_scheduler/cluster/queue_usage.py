@@ -32,6 +32,8 @@ MOST_RECALLED = 8
 """Pasts that wait for the memory to begin; a few seconds after the start it has."""
 MOST_BORROWERS = 5
 """Queues that a refusal names."""
+COUNTED_AT_ONCE = 2_000
+"""Pods that are counted in one step: 3 ms."""
 CLUSTER_QUEUE = "(cluster)"
 """The name of the top of the tree."""
 Amounts = tuple[tuple[int, int], ...]
@@ -289,8 +291,7 @@ class QueueUsage:
             if spec.key is None:
                 parent.children[spec.name] = queue
                 self._keep(queue, 1)
-        for pod in pods:
-            self.place(pod)
+        self.place_many(pods)
 
     # --- queues ------------------------------------------------------------------------------------------
 
@@ -354,6 +355,28 @@ class QueueUsage:
             self._place_with_claims(pod)
         else:
             self._add(queue, self.tree.amounts(pod), 1)
+
+    def place_many(self, pods: Iterable[PodInfo]) -> None:
+        """Count pods: the same as `place` for each, but faster where many are of one template."""
+        alike: dict[PodTemplate, tuple[Queue, list[PodInfo]]] = {}
+        """What is left to be counted of templates without claims."""
+        for pod in pods:
+            if (known := alike.get(pod.template)) is not None:
+                known[0].members[pod.uid] = pod
+                known[1].append(pod)
+                continue
+            self.place(pod)  # a queue by a key begins with its first pod
+            if not self._has_claims(pod) and (queue := self.queue_of(pod.template)) is not None:
+                alike[pod.template] = queue, []
+        for template, (queue, others) in alike.items():
+            if others:
+                queue.priorities[template.priority] += len(others)
+                self._add(queue, self.tree.amounts(others[0]), len(others))
+
+    def counts(self, pod: PodInfo) -> bool:
+        """Return whether a pod is counted, if a quota applies to it."""
+        queue = self.queue_of(pod.template)
+        return queue is None or pod.uid in queue.members
 
     def update(self, pod: PodInfo) -> None:
         """Take over a pod that counts, and of which only what does not count has changed: its start, its readiness."""
@@ -479,7 +502,7 @@ class QueueUsage:
             self._counted[pod.uid] = amounts
 
     def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
-        """Count amounts at a queue and at all above it more (`step` 1) or less (-1)."""
+        """Count amounts at a queue and at all above it so many times (`step`), or less (-1)."""
         self.changes += 1
         for follower in self._followers:
             follower.queues.add(queue)
@@ -938,6 +961,47 @@ class AwaitedPods(PodCounters):
                 del amounts[resource]
         if not amounts:
             del self._amounts[at]
+
+
+class UsageToCome:
+    """Usage of the queues of policies that are about to be used: counted in steps, while the cluster changes."""
+
+    def __init__(self, usage: QueueUsage) -> None:
+        """usage: without pods."""
+        self.usage = usage
+        self.is_ready = False
+        """Whether all pods are counted."""
+
+    def steps(self, pods: Mapping[str, PodInfo]) -> Iterator[None]:
+        """Count pods by uid; the mapping may change between two steps."""
+        uids = list(pods)
+        for start in range(0, len(uids), COUNTED_AT_ONCE):
+            some = (pods.get(uid) for uid in uids[start : start + COUNTED_AT_ONCE])
+            self.usage.place_many([pod for pod in some if pod is not None and not self.usage.counts(pod)])
+            yield
+        self.is_ready = True
+
+    def place(self, pod: PodInfo) -> None:
+        """Count a pod that is placed."""
+        self.usage.place(pod)
+
+    def displace(self, pod: PodInfo) -> None:
+        """Count a pod no longer, if it was counted."""
+        if self.usage.counts(pod):
+            self.usage.displace(pod)
+
+    def update(self, pod: PodInfo) -> None:
+        """Take over a pod, if it was counted."""
+        if self.usage.counts(pod):
+            self.usage.update(pod)
+
+    def nodes_changed(self) -> None:
+        """Forget what nodes offer."""
+        self.usage.nodes_changed()
+
+    def claim_changed(self, key: str) -> None:
+        """Count a claim anew, if it was counted."""
+        self.usage.claim_changed(key)
 
 
 def _common_levels(tree: QueueTree) -> int:

@@ -33,6 +33,7 @@ from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.spare_time import in_turns
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -469,6 +470,7 @@ class Daemon:
 
     async def _prime(self, policies: LivePolicies) -> None:
         await self._signals.prime(policies.queries)
+        await in_turns(self._scheduler.preparing(policies))
 
     def _use_policies(self, policies: LivePolicies, policy_hash: str) -> None:
         are_others_gone = self._scheduler.algorithm.policies is not None

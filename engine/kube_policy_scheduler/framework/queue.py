@@ -98,6 +98,10 @@ class SchedulingQueue:
         """Pods that only the size of their group can gate."""
         self._events = AttemptEvents()
         self._in_flight = 0
+        self._sorting: Iterator[None] = iter(())
+        """What is left to do after new rules."""
+        self._is_sorted = True
+        """Whether no pods are left that are not sorted by the rules in use."""
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -150,8 +154,8 @@ class SchedulingQueue:
         return counts
 
     def has_active(self) -> bool:
-        """Return whether an active pod can be popped."""
-        return bool(self._active)
+        """Return whether an active pod can be popped, perhaps once `move_some` has no more work."""
+        return bool(self._active) or not self._is_sorted
 
     def blocked(self) -> dict[str, QueuedPod]:
         """Return by uid the active pods that wait behind another one of their strict order, with that one."""
@@ -182,7 +186,7 @@ class SchedulingQueue:
         for uid, queued in self._pods.items():
             match queued.place:
                 case Place.ACTIVE | Place.BACKOFF:
-                    right = queued.ticket in ready
+                    right = queued.ticket in ready or not self._is_sorted
                 case Place.GATED:
                     right = (uid in self._with_gates) + (uid in self._held_by_policy) + (
                         uid in self._missing_members
@@ -234,6 +238,8 @@ class SchedulingQueue:
 
     def pop(self, now: float) -> QueuedPod | None:
         """Pop the next pod; if none is active, the pod whose backoff ends first."""
+        while (not self._is_sorted or self._unschedulable.number_helped) and self.move_some(now):
+            pass
         self.flush(now)
         queued = self._active.pop(now) or self._backoff.pop_early()
         if queued is not None:
@@ -352,13 +358,16 @@ class SchedulingQueue:
     def has_to_move(self, now: float) -> bool:
         """Return whether `move_some` has work."""
         due = self._backoff.next_due()
-        return self._unschedulable.number_helped > 0 or (due is not None and due <= now)
+        return not self._is_sorted or self._unschedulable.number_helped > 0 or (due is not None and due <= now)
 
     def move_some(self, now: float) -> bool:
         """Move some of the pods that events may help, then of those whose backoff has ended; return if more are left.
 
-        The order of the pods that are popped afterwards is as if all had been moved at once.
+        After new rules, pods are first sorted by them. When none are left, pods are popped in the order that they would
+        have if all had been moved at once.
         """
+        if not self._is_sorted and self._go_on_sorting():
+            return True
         moved = self._move_helped(MOVED_AT_ONCE)
         while moved < MOVED_AT_ONCE and (queued := self._backoff.pop_due(now)) is not None:
             self._push_active(queued)
@@ -400,20 +409,51 @@ class SchedulingQueue:
         hold: HoldReason,
         membership: MembershipOf = lambda queued: NO_GROUPS,
         placed: NumberOf = lambda group_of, group: 0,
+        in_steps: bool = False,
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.
 
         placed: how many members of a group have a node.
+        in_steps: whether all but the first of very many pods are left to `move_some`, before the next `pop`.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared
-        for queued in self._pods.values():
-            if queued.place is not Place.GATED:
-                self._groups.join(queued, membership(queued).groups)
-        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
-            self._enqueue(queued)
-        self._keep_lines()
-        self.recheck_gated()
+        self._sorting = self._sort_again()
+        self._go_on_sorting(at_once=not in_steps or len(self._pods) <= MOVED_AT_ONCE)
+
+    def _go_on_sorting(self, *, at_once: bool = False) -> bool:
+        """Sort more pods by the rules in use; return whether any are left."""
+        for _ in self._sorting:
+            if not at_once:
+                return True
+        self._sorting = iter(())
+        self._is_sorted = True
+        return False
+
+    def _sort_again(self) -> Iterator[None]:
+        """Group, order and hold the pods that wait by the rules in use, some at a time."""
+        self._is_sorted = False
+        pods = list(self._pods.values())
+        tickets = {queued.pod.uid: queued.ticket for queued in pods if queued.place is Place.ACTIVE}
+
+        def order_again(queued: QueuedPod) -> None:
+            if queued.place is Place.ACTIVE and tickets.get(queued.pod.uid) == queued.ticket:  # not by an event since
+                self._enqueue(queued)
+
+        for work in (self._group_again, order_again, self._keep_line_again, self.recheck):
+            for start in range(0, len(pods), MOVED_AT_ONCE):
+                for queued in pods[start : start + MOVED_AT_ONCE]:
+                    if self._pods.get(queued.pod.uid) is queued:
+                        work(queued)
+                yield
+
+    def _group_again(self, queued: QueuedPod) -> None:
+        if queued.place is not Place.GATED:
+            self._groups.join(queued, self._membership(queued).groups)
+
+    def _keep_line_again(self, queued: QueuedPod) -> None:
+        if queued.place in (Place.BACKOFF, Place.UNSCHEDULABLE):
+            self._keep_line(queued)
 
     def recheck_gated(self) -> int:
         """Check all gated pods again; return how many were ungated."""
@@ -475,7 +515,8 @@ class SchedulingQueue:
         self._active.clear()
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._push_active(queued)
-        self._keep_lines()
+        for queued in self._pods.values():
+            self._keep_line_again(queued)
 
     def flush_leftovers(self, now: float, *, in_steps: bool = False) -> int:
         """Flush pods that have been unschedulable for too long; return their number.
@@ -524,11 +565,6 @@ class SchedulingQueue:
     def _back_off(self, queued: QueuedPod) -> None:
         self._backoff.push(queued)
         self._keep_line(queued)
-
-    def _keep_lines(self) -> None:
-        for queued in self._pods.values():
-            if queued.place in (Place.BACKOFF, Place.UNSCHEDULABLE):
-                self._keep_line(queued)
 
     def _keep_line(self, queued: QueuedPod) -> None:
         """Block the pods behind one that waits for its next attempt, if its line is strict."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,6 +12,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.spare_time import in_turns
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.signal_source import SignalSource
 
 logger = logging.getLogger(__name__)
-
-SLICE_SECONDS = 0.002
-"""For so long at a time readings are laid over the nodes, plus what the last step takes."""
 
 Joining = Callable[[Sequence[Query], Signals], Iterator[None]]
 """Lays the readings of some queries over the nodes in steps; of those that are, no step is left."""
@@ -60,11 +57,7 @@ class ReadyReadings:
 
     async def join(self, queries: Sequence[Query], signals: Signals) -> None:
         """Lay readings over the nodes in slices; at the return, those that were not replaced meanwhile are ready."""
-        ends = time.perf_counter() + SLICE_SECONDS
-        for _ in self._joining(queries, signals):
-            if time.perf_counter() >= ends:
-                await asyncio.sleep(0)
-                ends = time.perf_counter() + SLICE_SECONDS
+        await in_turns(self._joining(queries, signals))
 
     async def join_all(self) -> None:
         """Lay the newest readings over the nodes as they are now."""

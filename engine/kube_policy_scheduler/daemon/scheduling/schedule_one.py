@@ -125,6 +125,7 @@ class Scheduler:
             hold=lambda queued: policies.hold(queued, frame),
             membership=self.waiting_pods.membership,
             placed=self.cluster.counters.group_size,
+            in_steps=True,
         )
         self.waiting_pods.withdraw_all()
         self.event_handlers.policies_changed()
@@ -255,6 +256,11 @@ class Scheduler:
         yield from name_order_in_steps(nodes)
         for key in LABELS_READ_AHEAD:
             yield from nodes.label_in_steps(key)
+
+    def preparing(self, policies: Policies) -> Iterator[None]:
+        """Make in steps what policies that are about to be used would make in one: what is used of their queues."""
+        for tree in dict.fromkeys(profile.queues.tree for profile in policies.profiles if profile.queues is not None):
+            yield from self.cluster.usage_in_steps(tree)
 
     async def drained(self) -> None:
         """Wait until no binding and no preemption is in flight."""
