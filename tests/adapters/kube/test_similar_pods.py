@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -171,13 +172,44 @@ class Server:
         return self._bodies.pop(0)
 
 
-@pytest.mark.parametrize("compare", [True, False])
-def test_a_long_list_is_compared_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, *, compare: bool) -> None:
+@pytest.mark.parametrize(
+    ("compare", "long_from", "remaining", "has_loop", "compared_from"),
+    [
+        (False, 100, None, True, None),
+        (True, 2_000, None, False, None),
+        (True, 100, None, False, 200),
+        (True, 800, None, False, 800),
+        (True, 800, 1_000, False, 200),
+        (True, 2_000, None, True, 200),
+    ],
+    ids=["not wanted", "short", "long", "long at last", "known to be long", "another one was long"],
+)
+def test_a_long_list_is_compared_where_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    compare: bool,
+    long_from: int,
+    remaining: int | None,
+    has_loop: bool,
+    compared_from: int | None,
+) -> None:
     assert DECODER.similar_items() is not None  # compiled now: loading it does not last longer than the list
-    monkeypatch.setattr(kube_pages, "COMPARED_FROM", 100)
-    items = [recorded.pod(number, node_name="node-1") for number in range(1_200)]
+    monkeypatch.setattr(kube_pages, "COMPARED_FROM", long_from)
+    monkeypatch.setattr(ObjectDecoder, "has_loop", has_loop)
+
+    async def at_once(call: Callable[[], Any]) -> Any:
+        return call()
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    items = [recorded.pod(50 * number, node_name="node-1") for number in range(1_200)]
     bodies = [
-        recorded.page("Pod", items[first : first + 200], version=7, token="next" if first < 1_000 else "")
+        recorded.page(
+            "Pod",
+            items[first : first + 200],
+            version=7,
+            token="next" if first < 1_000 else "",
+            remaining=remaining if not first else None,
+        )
         for first in range(0, 1_200, 200)
     ]
 
@@ -186,14 +218,15 @@ def test_a_long_list_is_compared_where_that_is_wanted(monkeypatch: pytest.Monkey
         found = []
         async for page in kube_pages.pages(server, PODS, DECODER, compare=compare):
             found += page.objects
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
         return found
 
     found = asyncio.run(listed())
     assert [pod.metadata.uid for pod in found] == [
         DECODER.page(page_of([item])).objects[0].metadata.uid for item in items
     ]
-    assert any(isinstance(pod, objects.ListedPod) for pod in found) == compare
+    like = [number // 200 * 200 for number, pod in enumerate(found) if isinstance(pod, objects.ListedPod)]
+    assert like[0] in (compared_from, compared_from + 200) if compared_from is not None else not like
 
 
 @pytest.mark.parametrize(

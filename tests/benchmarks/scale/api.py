@@ -100,7 +100,9 @@ class _Server:
             if not number % _YIELD:
                 await asyncio.sleep(0)
         token = str(first + size) if first + size < total else ""
-        return recorded.page(kind, items, version=version, token=token)
+        has_selector = "fieldSelector" in asked or "labelSelector" in asked
+        remaining = total - first - size if token and not has_selector else None
+        return recorded.page(kind, items, version=version, token=token, remaining=remaining)
 
     def _written(self, path: str, body: bytes, asked: dict[str, str]) -> bytes | None:
         """Take in what is created: pods, a binding or an event; return None if it is something else."""

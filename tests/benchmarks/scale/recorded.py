@@ -21,7 +21,7 @@ _IMAGES = 120
 """Different images on all nodes."""
 NODE_STATES = 5
 """States that a static change puts a node in, by number; 0 is the first one."""
-PAGE = b'{"kind":"%bList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":"%b"},"items":[%b]}'
+PAGE = b'{"kind":"%bList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":"%b"%b},"items":[%b]}'
 
 _FIELDS = (
     '{"manager":"%s","operation":"Update","apiVersion":"v1","time":"2026-11-20T08:00:00Z","fieldsType":"FieldsV1",'
@@ -270,9 +270,10 @@ def pod(number: int, *, node_name: str = "", version: int = 1) -> bytes:
     }
 
 
-def page(kind: str, items: Iterable[bytes], *, version: int, token: str = "") -> bytes:
-    """Return one page of a list; `token` continues it."""
-    return PAGE % (kind.encode(), version, token.encode(), b",".join(items))
+def page(kind: str, items: Iterable[bytes], *, version: int, token: str = "", remaining: int | None = None) -> bytes:
+    """Return one page of a list; `token` continues it, and `remaining` objects are in later pages."""
+    more = b"" if remaining is None else b',"remainingItemCount":%d' % remaining
+    return PAGE % (kind.encode(), version, token.encode(), more, b",".join(items))
 
 
 def line(kind: str, thing: bytes) -> bytes:

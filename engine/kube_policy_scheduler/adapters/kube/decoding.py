@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+    """Objects of later pages; the API server says so only of lists without selectors."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -131,6 +133,9 @@ def _uncollected(decode: Callable[[bytes | msgspec.Raw], Decoded]) -> Callable[[
 class ObjectDecoder(Generic[T]):
     """Decodes what the API server sends about objects of one struct."""
 
+    has_loop: ClassVar[bool] = False
+    """Whether `similar_items` was called: the next one returns at once."""
+
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
         self._object: Callable[[msgspec.Raw], T] = bounded(msgspec.json.Decoder(kind).decode)
@@ -152,6 +157,7 @@ class ObjectDecoder(Generic[T]):
         from kube_policy_scheduler.adapters.kube.similar_pods import SimilarPods
 
         scan = compile_loop(item_scan.scan, item_scan.SIGNATURE)
+        ObjectDecoder.has_loop = True
         decode: Any = self._object
         similar = SimilarPods if self._kind is Pod else SimilarNodes
         return similar(decode, scan) if scan is not None else None

@@ -62,7 +62,8 @@ async def pages(
         body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)
-        if compare and similar is None and listed >= COMPARED_FROM:
+        is_long = listed + (page.metadata.remaining_item_count or 0) >= COMPARED_FROM
+        if compare and similar is None and (is_long or ObjectDecoder.has_loop) and page.metadata.continue_:
             similar = asyncio.create_task(asyncio.to_thread(decoder.similar_items))
         if limit is not None and page.objects:
             query["limit"] = str(max(1, min(limit, page_bytes * len(page.objects) // len(body))))
