@@ -179,6 +179,8 @@ def affinity_terms(template: PodTemplate) -> AffinityTerms:
     A list of terms that does not parse is left out as a whole, as kube-scheduler does with placed pods; an
     incoming pod with a `problem` is refused.
     """
+    if template.spec.affinity is None:
+        return NO_TERMS
     terms: AffinityTerms | None = template.memo.get("affinity-terms")
     if terms is None:
         terms = template.memo["affinity-terms"] = _parse(template)

@@ -75,7 +75,8 @@ class _Known:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: other labels may match differently."""
-        self.carries = tuple([owner.carriers(term) for term in carried_terms(template)])
+        terms = carried_terms(template)
+        self.carries = tuple([owner.carriers(term) for term in terms]) if terms else ()
         """The terms that its pods carry."""
         self.counters: list[tuple[Counter, float]] | None = None
         """Those that count pods of the template, with their weight; None: not searched yet."""

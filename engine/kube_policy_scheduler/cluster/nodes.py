@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -124,7 +124,7 @@ class NodeTable:
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, rebuilt when that changes."""
         self._cpu_and_memory: CpuAndMemory | None = None
-        self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
+        self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], Any]] = {}
         self._row_names: list[str] = []
         self._names: tuple[int, list[str]] = (0, [])
         """A copy of them, with the identity version that it is of."""
@@ -307,18 +307,20 @@ class NodeTable:
         if known is None:
             values = map(read, self.infos) if read_all is None else read_all()
             known = self._keep(key, read, CodedColumn(values))
-        return cast("CodedColumn[Value]", known[1])
+        column: CodedColumn[Value] = known[1]
+        return column
 
     def valued(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> NDArray[Any]:
         """Return `dtype[nodes]`: the result of `read` for each node; made once per key, then updated."""
         known = self._static.get(key)
         if known is None:
             known = self._keep(key, read, ValueColumn([read(info) for info in self.infos], dtype))
-        return cast("ValueColumn", known[1]).values
+        column: ValueColumn = known[1]
+        return column.values
 
     def _keep(
         self, key: Hashable, read: Callable[[NodeInfo], Any], column: RowColumn
-    ) -> tuple[Callable[[NodeInfo], Any], RowColumn]:
+    ) -> tuple[Callable[[NodeInfo], Any], Any]:
         if len(self._static) >= _MAX_STATIC:
             self._static.clear()
         self._static[key] = (read, column)
@@ -327,18 +329,20 @@ class NodeTable:
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept until the next static change."""
         version, derived = self._derived
-        if version != self.version:
+        if version != self.static_changes.end:
             derived = {}
-            self._derived = (self.version, derived)
+            self._derived = (self.static_changes.end, derived)
         if key not in derived:
             derived[key] = make()
-        return cast("T", derived[key])
+        result: T = derived[key]
+        return result
 
     def attach(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, called on first use and kept as long as the table."""
         if key not in self._attached:
             self._attached[key] = make()
-        return cast("T", self._attached[key])
+        result: T = self._attached[key]
+        return result
 
     def derive_from(self, column: CodedColumn[Any], key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make` for one column, kept until that column changes."""
@@ -347,7 +351,8 @@ class NodeTable:
             if len(self._derived_from) >= _MAX_DERIVED:
                 self._derived_from.clear()
             known = self._derived_from[key] = (column.state, make())
-        return cast("T", known[1])
+        result: T = known[1]
+        return result
 
     # --- changes -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -87,7 +88,7 @@ class FusedResources(msgspec.Struct, frozen=True):
             tuple(requested.items()),
             wanted,
             np.array(amounts, np.int64),
-            np.array(weights, np.float64),
+            _array_of(weights[0], weights[1]),
             count,
             (amounts, weights),
         )
@@ -172,6 +173,12 @@ class FusedResources(msgspec.Struct, frozen=True):
             after = min(held_cpu + add_cpu, MAX_INT64) / cpu, min(held_memory + add_memory, MAX_INT64) / memory
             total += score_of_two((held_cpu / cpu, held_memory / memory), after) * balance_weight
         return True, total
+
+
+@lru_cache(maxsize=64)
+def _array_of(first: float, second: float) -> FloatArray:
+    """Return both weights, which are those of a profile, as an array."""
+    return np.array((first, second), np.float64)
 
 
 def _can_score(state: Sequence[ScoredResource]) -> bool:

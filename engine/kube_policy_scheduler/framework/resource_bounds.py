@@ -95,7 +95,7 @@ class ResourceBounds:
         """Return the nodes that a pod fits on; None if there are no bounds. It is valid until the next call."""
         other, largest = others.singles()
         weights = fused.numbers[1]
-        if largest + MAX_SCORE * sum(weights) >= _MOST_TOTAL or any(weight % 1 for weight in weights):
+        if largest + MAX_SCORE * sum(weights) >= _MOST_TOTAL or weights[0] % 1 or weights[1] % 1:
             return None
         self._follow()
         for resource, amount in fused.others:

@@ -158,7 +158,7 @@ _NO_PLUGINS: Mapping[int, _Kind] = {0: _Kind([], [], [])}
 
 def prepare(frame: Frame, profile: Profile) -> Prepared:
     """Run PreFilter and PreScore of the plugins whose results are kept, for the frame's template."""
-    whole = frame.at(ALL_ROWS)
+    whole, template = frame.at(ALL_ROWS), frame.pod.template
     filters: list[tuple[FilterPlugin, Ready]] = []
     for plugin in profile.kept_filters:
         result = plugin.pre_filter(whole)
@@ -174,9 +174,9 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
     return Prepared(
         tuple(filters),
         tuple(scores),
-        live_filters=profile.live_filters_of(frame.template),
-        volume_filters=profile.volume_filters_of(frame.template),
-        live_scores=profile.live_scores_of(frame.template),
+        live_filters=profile.live_filters_of(template),
+        volume_filters=profile.volume_filters_of(template),
+        live_scores=profile.live_scores_of(template),
     )
 
 
@@ -605,7 +605,7 @@ class TemplateCache:
         if self._images != nodes.image_changes.end:
             # the score of an image depends on how many nodes have it
             prepared = prepare(frame, profile)
-            if _key_of(prepared, _keys(prepared.by_kind(frame.template), profile)) != self.key:
+            if _key_of(prepared, _keys(prepared.by_kind(frame.pod.template), profile)) != self.key:
                 return False
             self._images = nodes.image_changes.end
         rows = self._changes.take()
@@ -901,7 +901,7 @@ class TemplateCaches:
         if known is not None and (looked_at := self._look_by_shape(frame, profile, known)) is not None:
             return looked_at
         prepared = prepare(frame, profile)
-        kinds = prepared.by_kind(frame.template) or _NO_PLUGINS
+        kinds = prepared.by_kind(frame.pod.template) or _NO_PLUGINS
         keys = _keys(kinds, profile)
         key = _key_of(prepared, keys)
         cache = self._alike.get(key)

@@ -22,7 +22,7 @@ Wanted = tuple[tuple[DeviceTable, Ask], ...]
 
 def wanted(frame: Frame) -> Wanted:
     """Return what the pod requests of the devices that are tracked one by one."""
-    devices, template = frame.cluster.devices, frame.template
+    devices, template = frame.cluster.devices, frame.pod.template
     for resource in devices.shared():
         if resource + SHARE_SUFFIX in template.requests:
             devices.table(resource)

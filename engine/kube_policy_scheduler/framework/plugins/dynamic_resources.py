@@ -145,7 +145,7 @@ class DynamicResources(Filter, Score):
         """Return whether pods of the template name claims, or request what a DeviceClass may provide."""
         if template.spec.resource_claims:
             return True
-        requests = template.requests
+        requests = template.demand.requests
         return not NATIVE.issuperset(requests) and any(map(may_be_provided, requests))
 
     may_score = may_filter

@@ -82,7 +82,7 @@ class NodeResourcesFit(Filter):
     def _amounts(self, template: PodTemplate) -> Amounts:
         known: Amounts | None = template.memo.get(self.name)
         if known is None:
-            found = [item for item in template.requests.items() if item[0] != "pods"]
+            found = [item for item in template.demand.requests.items() if item[0] != "pods"]
             known = template.memo[self.name] = tuple(sorted(found, key=_native_first))
         return known
 

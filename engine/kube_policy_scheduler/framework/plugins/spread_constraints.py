@@ -154,7 +154,9 @@ def default_selector(template: PodTemplate, cluster: Cluster) -> Selector:
     Kept in the template until a service of its namespace, or the controller's selector, changes.
     """
     services_version = cluster.store.group_version(objects.Service, template.namespace)
-    controller = _controller(template, cluster) if template.controller is not None else None
+    if not services_version and template.controller is None:
+        return EVERYTHING  # there never was a service
+    controller = _controller(template, cluster)
     declared = None if controller is None else controller.spec.selector
     known: tuple[Cluster, int, object, Selector] | None = template.memo.get("default-selector")
     if known is not None and known[0] is cluster and known[1] == services_version and known[2] == declared:

@@ -32,7 +32,7 @@ class TaintToleration(Filter, Score):
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
         nodes = frame.cluster.nodes
-        passing = untolerated_hard(frame.template, nodes) == 0
+        passing = untolerated_hard(frame.pod.template, nodes) == 0
         if passing.all():
             return np.ones(frame.size, np.bool_)
         result: BoolArray = passing.take(taint_sets(nodes).codes[frame.rows])
@@ -40,7 +40,7 @@ class TaintToleration(Filter, Score):
 
     def filter_key_now(self, frame: Frame, state: Any) -> Hashable:
         """Return which of the sets of taints that nodes have the pod tolerates."""
-        tolerated: BoolArray = untolerated_hard(frame.template, frame.cluster.nodes) == 0
+        tolerated: BoolArray = untolerated_hard(frame.pod.template, frame.cluster.nodes) == 0
         return tolerated.tobytes()
 
     def pre_score(self, frame: Frame) -> Ready:
@@ -57,7 +57,7 @@ class TaintToleration(Filter, Score):
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: soft taints that the pod does not tolerate."""
         nodes = frame.cluster.nodes
-        counts = untolerated_soft(frame.template, nodes)
+        counts = untolerated_soft(frame.pod.template, nodes)
         if len(counts) and not counts.any():
             return same_for_all(0, frame.size)
         result: IntArray = counts.take(taint_sets(nodes).codes[frame.rows])
@@ -65,7 +65,7 @@ class TaintToleration(Filter, Score):
 
     def score_key_now(self, frame: Frame, state: Any) -> Hashable:
         """Return how many taints of each of these sets the pod does not tolerate."""
-        return untolerated_soft(frame.template, frame.cluster.nodes).tobytes()
+        return untolerated_soft(frame.pod.template, frame.cluster.nodes).tobytes()
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for nodes without such taints, 0 for those with the most."""
