@@ -236,6 +236,21 @@ def test_templates_that_share_all_answers_are_counted_once(cluster: Cluster) -> 
     assert kept.bytes - before < sum(other.template.size for other in others) * 10
 
 
+def test_the_only_node_with_the_lowest_value_goes() -> None:
+    """It was in the last row, so no row that is left changed; all the same, the others compare differently."""
+    cluster, cycle, incoming = Cluster(), Cycle(), pod(Cluster(), "p")
+    profile = profile_of("score normalize(number(node.label.size)) + (number(node.label.bonus) ?? 0)\n")
+    others = [(f"other-{number}", 7, -500) for number in range(60)]
+    for name, size, bonus in (*others, ("small", 5, 70), ("large", 10, 0), ("least", 0, -500)):
+        made = node(name)
+        made.metadata.labels = {"size": str(size), "bonus": str(bonus)}
+        cluster.set_node(made)
+
+    assert cycle.decide(frame(incoming, cluster), profile).host == "small"  # 50 + 70 against 100
+    cluster.remove_node("least")
+    assert cycle.decide(frame(incoming, cluster), profile).host == "large"  # 0 + 70 against 100
+
+
 def test_of_policies_that_are_gone_nothing_is_kept(cluster: Cluster) -> None:
     cycle, old, new = Cycle(), profile_of(RANKED), profile_of("filter node.ready\nuse kubernetes scores\n")
     for number in range(5):

@@ -239,7 +239,7 @@ class _Compared:
         else:
             other = [row for row in changed if cache.ok.item(row) is not (self._flags.item(row) >= _FEASIBLE)]
         if not static and not other:
-            return ()
+            return () if self._has_extremes else None  # a row that is gone may have been the last one with one of them
         every = list(dict.fromkeys([*static, *other]))
         rows: list[int] = []
         for row in every:
@@ -257,7 +257,12 @@ class _Compared:
             more_lowest, more_highest = _numbers(self._flags[found])
             self._lowest += more_lowest
             self._highest += more_highest
-        return every if self._extremes.span is None or (self._lowest and self._highest) else None
+        return every if self._has_extremes else None
+
+    @property
+    def _has_extremes(self) -> bool:
+        """Return whether some feasible node has the lowest value, and some the highest; also where there is none."""
+        return self._extremes.span is None or bool(self._lowest and self._highest)
 
     def _resize(self, size: int) -> None:
         """Forget the rows that are gone; new ones are still to be compared."""
