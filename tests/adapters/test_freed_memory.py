@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import subprocess
 import sys
 
 import pytest
+
+from kube_policy_scheduler.adapters import freed_memory
 
 FREES = """
 import numpy as np, psutil
@@ -29,6 +32,21 @@ def test_columns_that_were_freed_are_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True, env=os.environ)
 
     assert int(done.stdout) > 100_000_000
+
+
+async def test_it_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, twice, times = asyncio.get_running_loop(), asyncio.Event(), list[None]()
+
+    def given_back() -> None:
+        times.append(None)
+        if len(times) == 2:
+            loop.call_soon_threadsafe(twice.set)
+
+    monkeypatch.setattr(freed_memory, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(freed_memory, "return_freed_memory", given_back)
+    running = asyncio.create_task(freed_memory.return_freed_memory_again())
+    await twice.wait()
+    running.cancel()
 
 
 UNUSED = """

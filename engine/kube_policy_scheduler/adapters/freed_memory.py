@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import mmap
 import re
@@ -9,6 +10,15 @@ from pathlib import Path
 
 _MAPPED_CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +(/.*)")
 """A line of `/proc/self/maps`: code of a file, which nobody has written to."""
+
+_EVERY_SECONDS = 60.0
+
+
+async def return_freed_memory_again() -> None:
+    """Give freed memory back in a thread, again and again: after a list or many pods, hundreds of MB may be free."""
+    while True:
+        await asyncio.sleep(_EVERY_SECONDS)
+        await asyncio.to_thread(return_freed_memory)
 
 
 def return_freed_memory() -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
+from kube_policy_scheduler.adapters.freed_memory import return_freed_memory, return_freed_memory_again
 from kube_policy_scheduler.adapters.health_checks import Check, Remark
 from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
@@ -367,6 +367,7 @@ class Daemon:
     async def _work(self) -> int:
         async with contextlib.AsyncExitStack() as stack:
             background = self._writers.start(self._loops)
+            background.append(self._loops.start("freed-memory", return_freed_memory_again, restarts=True))
             if self._settings.mode == "scheduler":
                 background.append(self._loops.start("past-usage", self._past_usage.run, restarts=True))
             if self._device_trust is not None:

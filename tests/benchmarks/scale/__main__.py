@@ -27,6 +27,7 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 
+from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
 from kube_policy_scheduler.pages.charts import bar_chart
 from tests.benchmarks.chart import svg
 from tests.benchmarks.decisions import Measurement
@@ -399,6 +400,7 @@ async def _at_full_size(
                 where = f", in {stall.where}" if stall.where else ""
                 longest = f"{stall.longest_ms:.0f} ms, {stall.longest_cpu_ms:.0f} ms of CPU time"
                 progress.found(f"longest stall, {stall.cause}: {longest}{where}")
+        return_freed_memory()  # as the daemon does once a minute
         run.memory_mb = resident_mb()
 
 
