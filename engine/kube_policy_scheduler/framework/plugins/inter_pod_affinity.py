@@ -81,6 +81,8 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pods by domain; skip if neither the pod nor any placed pod has a required term that matters."""
+        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.carried:
+            return SKIP
         terms = affinity_terms(frame.pod.template)
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
@@ -124,6 +126,8 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Find the pods by domain; skip if no preferred term, of the pod or of placed ones, matches anything."""
+        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.carried:
+            return SKIP
         terms = affinity_terms(frame.pod.template)
         if terms is NO_TERMS and not frame.cluster.counters.carried:
             return SKIP
