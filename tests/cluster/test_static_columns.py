@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from kube_policy_scheduler.cluster import nodes, objects
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import NodeInfo, NodeTable
 from kube_policy_scheduler.cluster.static_columns import CodedColumn, ValueColumn
-from kube_policy_scheduler.cluster.taints import taint_sets
+from kube_policy_scheduler.cluster.taints import taint_sets, taint_sets_in_steps
 
 NAMES = ("a", "b", "c", "d", "e")
 ZONES = (None, "", "x", "y", "z")
@@ -63,7 +64,7 @@ def test_a_column_made_in_steps_equals_the_nodes(steps: list[tuple[str, str | No
         table.set(node(name, zone="x", cordoned=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nodes, "_ROWS_IN_A_STEP", 1)
-        making = table.label_in_steps("zone")
+        making = chain(table.label_in_steps("zone"), table.unschedulable_in_steps(), taint_sets_in_steps(table))
         for number, (name, zone, cordoned) in enumerate(steps):
             for _ in range(between[number] if number < len(between) else 0):
                 next(making, None)
@@ -74,6 +75,11 @@ def test_a_column_made_in_steps_equals_the_nodes(steps: list[tuple[str, str | No
         for _ in making:
             pass
         patch.setattr(nodes, "_LABELS", None)  # nothing is read at once
+        patch.setattr(NodeTable, "_keep", None)
+        assert table.unschedulable.tolist() == [info.node.spec.unschedulable for info in table.infos]
+        sets = taint_sets(table)
+        zones = [info.labels.get("zone") for info in table.infos]
+        assert [sets.sets[code][0].key for code in sets.codes] == [f"k{zone}" for zone in zones]
         assert texts(table) == [info.labels.get("zone") for info in table.infos]
         assert set(table.label("zone").index) == set(texts(table)) - {None}
 

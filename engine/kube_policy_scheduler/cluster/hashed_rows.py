@@ -91,7 +91,8 @@ class HashedRows:
         known = self._hashes.values
         if len(new) > _MANY_NEW:
             whole = np.concatenate((known, np.array(new, np.uint64)))
-            self._hashes = ValueColumn(whole.tolist(), np.uint64)
+            self._hashes = ValueColumn((), np.uint64)
+            self._hashes.extend(whole)
             self._group(len(whole))
             return
         for value in new:
@@ -139,7 +140,8 @@ class HashedRows:
         bits = self._bits = _bits(size)
         self._group_hashes = _hashes_of_groups(2**bits)
         groups = (self._hashes.values >> np.uint64(_BITS - bits)).astype(np.int64) if bits else np.zeros(size, np.int64)
-        self._group_of = ValueColumn(groups.tolist(), np.int64)
+        self._group_of = ValueColumn((), np.int64)
+        self._group_of.extend(groups)
         order = np.argsort(groups)
         self._sizes = np.bincount(groups, minlength=2**bits)
         places = np.arange(size) - np.repeat(self._sizes.cumsum() - self._sizes, self._sizes)

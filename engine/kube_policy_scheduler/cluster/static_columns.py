@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,6 +22,12 @@ T = TypeVar("T", bound=Hashable)
 
 class RowColumn(Protocol):
     """One value per row, rows 0 to size-1."""
+
+    def __len__(self) -> int: ...
+
+    def extend(self, values: Sequence[Any]) -> None:
+        """Add rows after the last one."""
+        ...
 
     def write(self, row: int, value: Any) -> None:
         """Set a row's value; a row of the column's size is a new one."""
@@ -50,6 +56,17 @@ class ValueColumn:
         """Return the values `[rows]`: a view that later changes show in."""
         return self._data[: self._size]
 
+    def __len__(self) -> int:
+        return self._size
+
+    def extend(self, values: Sequence[Any] | NDArray[Any]) -> None:
+        """Add rows after the last one."""
+        before, self._size = self._size, self._size + len(values)
+        if self._size > len(self._data):
+            room = max(self._size, before + before // _SPARE_SHARE) - before
+            self._data = np.concatenate((self._data[:before], np.zeros(room, self._data.dtype)))
+        self._data[before : self._size] = values
+
     def write(self, row: int, value: Any) -> None:
         """Set a row's value; a row of the column's size is a new one."""
         if row == len(self._data):
@@ -69,21 +86,34 @@ class CodedColumn(Generic[T]):
     __slots__ = ("_codes", "_free", "_uses", "changes", "index", "state", "values")
 
     def __init__(self, values: Iterable[T | None]) -> None:
-        rows = list(values)
-        self.values: list[T] = [value for value in dict.fromkeys(rows) if value is not None]
+        self.values: list[T] = []
         """By code. Codes that no row has any more keep their last value until another takes its place."""
-        self.index: dict[T, int] = {value: code for code, value in enumerate(self.values)}
+        self.index: dict[T, int] = {}
         """Codes by value, of values that some row has."""
         self.changes: Journal[int] = Journal()
         """Codes whose value is new: it was appended, or replaced one that no row had any more."""
         self.state = object()
         """Another object after each change: what is derived from the column is true while it is the same."""
-        self.changes.note_many(range(len(self.values)))
-        code_of = self.index.get
-        self._codes = ValueColumn([code_of(value, -1) for value in rows], np.int32)  # type: ignore[arg-type]
-        self._uses: list[int] = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:].tolist()
+        self._codes = ValueColumn((), np.int32)
+        self._uses: list[int] = []
         """By code: rows that have it."""
         self._free: list[int] = []
+        self.extend(list(values))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def extend(self, values: Sequence[T | None]) -> None:
+        """Add rows after the last one."""
+        for value in dict.fromkeys(values):
+            if value is not None and value not in self.index:
+                self._begin(value)
+        code_of = self.index.get
+        codes = np.fromiter([code_of(value, -1) for value in values], np.int32, len(values))  # type: ignore[arg-type]
+        self._codes.extend(codes)
+        for code, uses in enumerate(np.bincount(codes + 1)[1:].tolist()):
+            self._uses[code] += uses
+        self.state = object()
 
     @property
     def codes(self) -> CodeArray:
@@ -122,14 +152,19 @@ class CodedColumn(Generic[T]):
     def _take(self, value: T) -> int:
         code = self.index.get(value)
         if code is None:
-            code = self.index[value] = self._free.pop() if self._free else len(self.values)
-            if code == len(self.values):
-                self.values.append(value)
-                self._uses.append(0)
-            else:
-                self.values[code] = value
-            self.changes.note(code)
+            code = self._begin(value)
         self._uses[code] += 1
+        return code
+
+    def _begin(self, value: T) -> int:
+        """Return the code of a value that no row has."""
+        code = self.index[value] = self._free.pop() if self._free else len(self.values)
+        if code == len(self.values):
+            self.values.append(value)
+            self._uses.append(0)
+        else:
+            self.values[code] = value
+        self.changes.note(code)
         return code
 
     def _drop(self, code: int) -> None:

@@ -5,14 +5,14 @@ Rules: `Toleration.ToleratesTaint` of Kubernetes 1.36 with the gate TaintTolerat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeInfo, NodeTable
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
 UNSCHEDULABLE_KEY = "node.kubernetes.io/unschedulable"
@@ -40,12 +40,19 @@ class TaintSets(msgspec.Struct, frozen=True, eq=False):
 
 def taint_sets(nodes: NodeTable) -> TaintSets:
     """Return the taints of all nodes, kept until a taint changes."""
-    column = nodes.coded(
-        "taints", lambda info: tuple([TaintKey(t.key, t.value, t.effect) for t in info.taints]) if info.taints else ()
-    )
+    column = nodes.coded("taints", _taints)
     return nodes.derive_from(
         column, "taint-sets", lambda: TaintSets(column.codes.astype(np.int64), tuple(column.values))
     )
+
+
+def taint_sets_in_steps(nodes: NodeTable) -> Iterator[None]:
+    """Prepare `taint_sets` in steps, between which anything may happen."""
+    return nodes.coded_in_steps("taints", _taints)
+
+
+def _taints(info: NodeInfo) -> tuple[TaintKey, ...]:
+    return tuple([TaintKey(t.key, t.value, t.effect) for t in info.taints]) if info.taints else ()
 
 
 def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:

@@ -388,6 +388,8 @@ class Daemon:
                     await self._reloader.has_ended.wait()
             self._api_server.attach(handlers.handler, handlers.kind_unavailable)
             await self._lists.wait()
+            for _ in self._scheduler.columns_in_steps():
+                await asyncio.sleep(0)
             await self._signals.join_all()
             if self._device_trust is not None:
                 await self._device_trust.first_look()

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -211,7 +212,9 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ),
         ("watched", f"status page and metrics while {waiting.PODS:,} pods wait", lambda: waiting.watched(site)),
     )
-    for _ in site.scheduler.reading_ahead():  # as the daemon does after its start
+    for _ in chain(
+        site.scheduler.columns_in_steps(), site.scheduler.reading_ahead()
+    ):  # as the daemon does at its start
         await asyncio.sleep(0)
     sys.setswitchinterval(SWITCH_SECONDS)
     readings = signals(site.nodes, now=NOW)

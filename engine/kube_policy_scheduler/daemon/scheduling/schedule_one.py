@@ -27,6 +27,7 @@ from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
@@ -249,6 +250,15 @@ class Scheduler:
     def is_under_way(self, uid: str) -> bool:
         """Return whether a task works on a pod that is in flight."""
         return self.in_flight.has(uid) or self.extender_turns.has(uid)
+
+    def columns_in_steps(self) -> Iterator[None]:
+        """Make in steps what the first decision would make in one turn: 150 ms with 130,000 nodes."""
+        nodes = self.cluster.nodes
+        yield from nodes.unschedulable_in_steps()
+        yield from nodes.condition_in_steps("Ready")
+        yield from taint_sets_in_steps(nodes)
+        nodes.by_hash.columns()
+        yield
 
     def reading_ahead(self) -> Iterator[None]:
         """Make in steps what the first pod with a spread or an affinity, or that evicts others, would make in one."""
