@@ -564,6 +564,29 @@ async def test_a_first_list_that_takes_longer_than_a_gap_may_last_is_not_read_ag
         assert (SHORT_WATCH_SECONDS in api.watched_for) is promised
 
 
+async def test_a_first_watch_that_failed_to_open_is_believed_as_one_that_did_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A silent watch brings no bookmark for a minute, and other objects change all the time."""
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "GAP_SECONDS", 0.5)
+    api = Api()
+    api.watches = [lambda peer: peer.refuse(503, "ServiceUnavailable")] * 2
+
+    async def slowly(request: Request, peer: Peer) -> None:
+        api.latest = str(int(api.latest or api.version) + 1)
+        if "watch" not in request.query and request.query["limit"] != "1":
+            await asyncio.sleep(0.6)
+        if (answering := api(request, peer)) is not None:
+            await answering
+
+    async with mirrored(slowly) as (_, reflector, __):
+        await until(lambda: reflector.is_current)
+        assert (api.lists, len(api.watched_from)) == (1, 3)
+        assert SHORT_WATCH_SECONDS not in api.watched_for
+        reflector.prove()
+        assert not reflector.is_current, "a caller that needs certainty is not content with silence"
+
+
 async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:
     api = Api()
     api.latest = "99"

@@ -422,7 +422,8 @@ class Reflector(Generic[T]):
         self.last_contact = began
         self._refused_at = None
         self._recency.require(began - GAP_SECONDS)
-        believed = began - GAP_SECONDS if is_first else NEVER
+        # also after failures to open it: nothing was heard, so nothing was missed unseen
+        believed = self._recency.required if is_first else NEVER
         self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
         catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, believed=believed))
         catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
