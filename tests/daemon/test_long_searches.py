@@ -60,3 +60,21 @@ def test_other_pods_are_placed_between_the_turns(decisions: list[Decision]) -> N
 
     story("use kubernetes scores\n", tell, cpus=(4,) * NODES)
     assert any(decision.is_unfinished for decision in decisions)
+
+
+def test_a_gang_evicts_after_several_turns_of_one_attempt(decisions: list[Decision]) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(NODES):
+            calm.pod(f"low{number}", millis=4000)
+        await calm.after(3.0)
+        decisions.clear()
+        for number in range(3):
+            calm.pod(f"member{number}", millis=4000, priority=10, job="train", size="3")
+        await calm.after(60.0)
+        assert {"member0", "member1", "member2"} <= set(calm.on_nodes())
+        assert len(calm.on_nodes()) == NODES
+
+    gang = "gang by pod.label.job size 3 within 600s if pod.label.job\n"
+    story(f"{gang}use kubernetes scores\n", tell, cpus=(4,) * NODES)
+    parts = [decision for decision in decisions if decision.is_unfinished]
+    assert len(parts) == NODES // 3 - 1

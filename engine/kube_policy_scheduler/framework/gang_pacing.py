@@ -31,6 +31,8 @@ class _Record(msgspec.Struct):
     """Unix seconds."""
     state: Hashable = None
     """Of everything, when the gang was last tried and did not fit."""
+    spent: float = 0.0
+    """Seconds that the try under way has taken so far."""
     tried_again_at: float = 0.0
     failures: int = 0
     verdict: str = ""
@@ -74,9 +76,14 @@ class GangPacing:
             return False
         return True
 
+    def went_on(self, group: Group, now: float, *, seconds: float) -> None:
+        """Take note that a try, which is not at its end, took so many seconds more."""
+        self._record(group, now).spent += seconds
+
     def failed(self, group: Group, state: Hashable, now: float, *, seconds: float, verdict: str) -> None:
-        """Take note that a gang was tried, for so many seconds, and does not fit."""
+        """Take note that a gang was tried, at the end for so many seconds, and does not fit."""
         record, end = self._record(group, now), now + seconds
+        seconds, record.spent = seconds + record.spent, 0.0
         pause = seconds * PAUSE_FACTOR * 2.0 ** min(record.failures, MOST_DOUBLINGS)
         record.state, record.tried_again_at, record.verdict = state, end + min(pause, MOST_PAUSE_SECONDS), verdict
         record.failures += 1
@@ -92,6 +99,7 @@ class GangPacing:
         record = self._records.get(group)
         if record is not None:
             record.state, record.tried_again_at, record.failures, record.verdict = None, 0.0, 0, ""
+            record.spent = 0.0
             record.rests_until, record.wanted_at = 0.0, None
 
     def complete(self, group: Group) -> None:

@@ -223,16 +223,21 @@ class WaitingPods(Generic[AssumedT]):
         return False
 
     def decide(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], *, most_work: int | None = None
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Return what happens to a member, and of others of its group that must have somebody evicted at the same time.
 
         These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
         group is complete then; whether that is so is tried for the group, not for each of its members.
+
+        most_work: of the search for victims of this member, before its decision is given up as unfinished; see
+            `Cycle.decide`.
         """
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
-            decision, others = self._decide_members(queued, requirements)
+            decision, others = self._decide_members(queued, requirements, most_work)
+            if decision.is_unfinished:
+                return decision, ()
             acts = decision.preemption is not None and (
                 decision.preemption.victims or decision.preemption.keeps_nomination
             )
@@ -242,14 +247,16 @@ class WaitingPods(Generic[AssumedT]):
         return self._reclaim(queued, requirements, refused)
 
     def _decide_members(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], most_work: int | None
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Decide as `decide`, but for quotas that lend."""
         if any(requirement.levels or self._algorithm.is_confined(requirement.group) for requirement in requirements):
-            return self._decide_in_domain(queued, requirements)
+            return self._decide_in_domain(queued, requirements, most_work)
         if all(self.trial.placed(requirement) >= requirement.size for requirement in requirements):
-            return self._algorithm.decide(queued), ()  # one more of a group that is complete without it
-        decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node))
+            return self._algorithm.decide(queued, most_work=most_work), ()  # one more of a group that is complete
+        decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node), most_work=most_work)
+        if decision.is_unfinished:
+            return decision, ()
         waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
         if decision.host is not None or waits_for_victims:
             return decision, ()
@@ -263,7 +270,11 @@ class WaitingPods(Generic[AssumedT]):
             self.pacing.succeeded(requirement.group)
             self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
             return self._algorithm.decide(queued, preempts=False), ()
-        found, verdict = self._preempt(queued, requirement)
+        one = self._algorithm.decide(queued, most_work=most_work)
+        if one.is_unfinished:
+            self.pacing.went_on(requirement.group, now, seconds=self._stopwatch() - began)
+            return one, ()
+        found, verdict = self._preempt(queued, requirement, one.preemption)
         if found is not None:
             self.pacing.succeeded(requirement.group)
             others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
@@ -410,7 +421,7 @@ class WaitingPods(Generic[AssumedT]):
     # --- in one domain -------------------------------------------------------------------------------
 
     def _decide_in_domain(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], most_work: int | None
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Decide a member whose groups must be in one topology domain each; as `decide`.
 
@@ -423,7 +434,10 @@ class WaitingPods(Generic[AssumedT]):
                     continue
                 return self._evict_in_domain(queued, requirements, why)
             short = [each for each in requirements if self.trial.placed(each) < each.size]
-            decision = self._algorithm.decide(queued, preempts=not short or bool(queued.pod.nominated_node))
+            preempts = not short or bool(queued.pod.nominated_node)
+            decision = self._algorithm.decide(queued, preempts=preempts, most_work=most_work)
+            if decision.is_unfinished:
+                return decision, ()
             waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
             if decision.host is not None or waits_for_victims or not short:
                 return decision, ()
@@ -653,9 +667,13 @@ class WaitingPods(Generic[AssumedT]):
         found = whole(requirements)
         return None if any(each.levels for each in requirements if each is not found) else found
 
-    def _preempt(self, queued: QueuedPod, requirement: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
-        """Return for whom others must be evicted, or None and why nobody is."""
-        preemption = self._algorithm.decide(queued).preemption
+    def _preempt(
+        self, queued: QueuedPod, requirement: GangRequirement, preemption: Preemption | None
+    ) -> tuple[dict[str, Decision] | None, str]:
+        """Return for whom others must be evicted, or None and why nobody is.
+
+        preemption: whom the pod alone would evict.
+        """
         if preemption is None or not preemption.victims:
             return None, preemption.message.rstrip(".") if preemption is not None else ""
         found = self.trial.preempt(queued, requirement)

@@ -314,8 +314,11 @@ class Scheduler:
         if requirements and (why := self.waiting_pods.rests(queued, requirements)) is not None:
             self._rest(queued, requirements, why, began)
             return
+        most_work = self._most_work(queued)
         decision, others = (
-            self.waiting_pods.decide(queued, requirements) if requirements else (self._decide_in_turns(queued), ())
+            self.waiting_pods.decide(queued, requirements, most_work=most_work)
+            if requirements
+            else (self.algorithm.decide(queued, most_work=most_work), ())
         )
         if decision.is_unfinished:
             self.queue.resume_attempt(queued, self._clock())
@@ -442,10 +445,9 @@ class Scheduler:
             self._reporter.nominated(queued.pod, host)
         self._requeue_or_preempt(queued, decision.rejectors, found)
 
-    def _decide_in_turns(self, queued: QueuedPod) -> Decision:
-        """Decide a pod; the search for victims on very many nodes takes several turns of the event loop."""
-        most_work = WORK_IN_A_TURN if queued.unfinished < self._most_turns() else None
-        return self.algorithm.decide(queued, most_work=most_work)
+    def _most_work(self, queued: QueuedPod) -> int | None:
+        """Return how much of a search for victims is done in this turn of the event loop; None: all of it."""
+        return WORK_IN_A_TURN if queued.unfinished < self._most_turns() else None
 
     def _most_turns(self) -> int:
         work = VERDICT_WORK * (len(self.cluster.pods) + self.cluster.nodes.size)
