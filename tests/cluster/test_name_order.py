@@ -29,6 +29,7 @@ def node(name: str, *, hostname: str = "") -> objects.Node:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_module, "_SORTED_AT_ONCE", 3)
     monkeypatch.setattr(order_module, "_MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(order_module, "_MOST_PATCHED", 80)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,8 +11,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
 
-_MOST_PATCHED = 64
-"""With more changed rows, sorting all names is cheaper."""
+_MOST_PATCHED = 2_048
+"""Changed rows: 15 ms. With more, sorting all names takes hardly longer."""
 
 
 _SORTED_AT_ONCE, _MERGED_AT_ONCE = 1 << 13, 1 << 12
@@ -74,18 +74,43 @@ class NameOrder:
         places = self._places[: len(names)]
         if len(places) < len(names):
             places = np.concatenate((places, np.zeros(len(names) - len(places), np.int64)))
-        for name in old - new:
-            place = bisect_left(self._sorted, name)
-            del self._sorted[place]
-            places[places > place] -= 1
-        for name in new - old:
-            place = bisect_left(self._sorted, name)
-            self._sorted.insert(place, name)
-            places[places >= place] += 1
+        gone = sorted(bisect_left(self._sorted, name) for name in old - new)
+        kept = _without(self._sorted, gone)
+        places -= _up_to(gone, len(before))[places]
+        come = sorted(new - old)
+        at = [bisect_left(kept, name) for name in come]  # so many of the kept names are before each
+        places += _up_to(at, len(before))[places]
+        self._sorted = _with(kept, at, come)
         for row in changed:
             if row < len(names):
                 places[row] = bisect_left(self._sorted, names[row])
         self._places = places
+
+
+def _up_to(places: list[int], most: int) -> IntArray:
+    """Return `int64[most + 1]`: how many of some places are at most 0, 1, 2, …"""
+    return np.cumsum(np.bincount(np.array(places, np.int64), minlength=most + 1))
+
+
+def _without(names: list[str], places: list[int]) -> list[str]:
+    """Return names without those at places, which are in ascending order."""
+    found: list[str] = []
+    start = 0
+    for place in places:
+        found += names[start:place]
+        start = place + 1
+    return found + names[start:]
+
+
+def _with(names: list[str], places: list[int], more: list[str]) -> list[str]:
+    """Return names with more of them before those at places, which are in ascending order."""
+    found: list[str] = []
+    start = 0
+    for place, name in zip(places, more, strict=True):
+        found += names[start:place]
+        found.append(name)
+        start = place
+    return found + names[start:]
 
 
 def name_order(nodes: NodeTable) -> IntArray:

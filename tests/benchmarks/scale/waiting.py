@@ -13,7 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS
-from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
@@ -48,7 +48,7 @@ _WHOLE_NODE = f"{1000 * recorded.CPUS - 250}m"
 @asynccontextmanager
 async def _scheduling(site: Site, policy: str) -> AsyncIterator[None]:
     """Let the scheduler's own loop run with a policy, and go back to Kubernetes' rules."""
-    site.scheduler.use_policies(policies_of(policy))
+    await _use(site, policy)
     running = asyncio.create_task(site.scheduler.run())
     try:
         yield
@@ -56,7 +56,14 @@ async def _scheduling(site: Site, policy: str) -> AsyncIterator[None]:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await site.scheduler.drained()
-        site.scheduler.use_policies(policies_of(KUBERNETES_RULES))
+        await _use(site, KUBERNETES_RULES)
+
+
+async def _use(site: Site, policy: str) -> None:
+    """Let policies be those in force, as the daemon does: compiled elsewhere, and prepared in steps."""
+    policies = await asyncio.to_thread(policies_of, policy)
+    await in_turns(site.scheduler.preparing(policies))
+    site.scheduler.use_policies(policies)
 
 
 @asynccontextmanager
@@ -164,7 +171,7 @@ async def queues(site: Site) -> None:
     async with _scheduling(site, text), _pods(site, PODS, labels=of, cpu=_WHOLE_NODE):
         await _settled(site)
         for number in range(2):
-            site.scheduler.use_policies(policies_of(text.replace("max cpu 4000000", f"max cpu {3000000 + number}")))
+            await _use(site, text.replace("max cpu 4000000", f"max cpu {3000000 + number}"))
             await _settled(site)
 
 
