@@ -22,7 +22,7 @@ _MOST_BITS = 1_000
 _LEAST_EXACT = 1e-300
 """Smaller numbers have fewer digits, so that a division would round again."""
 _MOST_AT_ONCE = 2**62
-"""Sums up to this are added up as columns."""
+"""Sums below this in each slot are added up as columns."""
 
 
 class _Some(NamedTuple):
@@ -60,24 +60,31 @@ class ExactSums:
         """Add up what is pending: all together as columns, if whole numbers of 64 bits hold that."""
         pending, self._pending = self._pending, []
         bits = max(some.bits for some in pending)
-        most = sum((abs(some.units) << (bits - some.bits)) * max(1, int(np.abs(some.times).sum())) for some in pending)
-        if most >= _MOST_AT_ONCE:
+        weights = [some.units << (bits - some.bits) for some in pending]
+        if not self._fit(pending, weights):
             for some in pending:
                 for slot, times in zip(some.slots.tolist(), some.times.tolist(), strict=True):
                     self.add_units(slot, some.units * times, some.bits)
             return
         sums = np.zeros(self.size, np.int64)
-        for some in pending:
-            np.add.at(sums, some.slots, some.times * (some.units << (bits - some.bits)))
-        if bits > self._bits:
-            self._refine(bits)
-        where, shift = sums.nonzero()[0], self._bits - bits
-        slots, added = where.tolist(), [units << shift for units in sums[where].tolist()]
+        for some, weight in zip(pending, weights, strict=True):
+            np.add.at(sums, some.slots, some.times * weight)
+        where = sums.nonzero()[0]
+        slots, added = where.tolist(), sums[where].tolist()
         if self._totals or self._column is not None:
             for slot, units in zip(slots, added, strict=True):
-                self.add_units(slot, units, self._bits)
+                self.add_units(slot, units, bits)
         else:
-            self._totals = dict(zip(slots, added, strict=True))
+            self._totals, self._bits = dict(zip(slots, added, strict=True)), bits
+
+    def _fit(self, pending: list[_Some], weights: list[int]) -> bool:
+        """Return whether whole numbers of 64 bits hold the sum in each slot, and whatever it is added up from."""
+        if max(map(abs, weights)) >= _MOST_AT_ONCE:
+            return False
+        load = np.zeros(self.size)
+        for some, weight in zip(pending, weights, strict=True):
+            np.add.at(load, some.slots, np.abs(some.times) * float(abs(weight)))
+        return bool(load.max(initial=0.0) < _MOST_AT_ONCE)
 
     def add(self, slot: int, amount: float, times: int = 1) -> None:
         """Add an amount so many times; a negative number of times takes it away."""

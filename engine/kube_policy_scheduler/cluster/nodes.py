@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -266,7 +267,7 @@ class NodeTable:
         return self.coded(
             ("label", known),
             lambda info: info.labels.get(known),
-            read_all=lambda: [labels.get(known) for labels in map(_LABELS, self.infos)],
+            read_all=lambda: map(dict.get, map(_LABELS, self.infos), repeat(known)),
         )
 
     def label_in_steps(self, key: str) -> Iterator[None]:
@@ -280,7 +281,7 @@ class NodeTable:
         return self.coded(
             ("condition", kind),
             lambda info: info.conditions.get(kind),
-            read_all=lambda: [statuses.get(kind) for statuses in map(_CONDITIONS, self.infos)],
+            read_all=lambda: map(dict.get, map(_CONDITIONS, self.infos), repeat(kind)),
         )
 
     def condition_in_steps(self, kind: str) -> Iterator[None]:

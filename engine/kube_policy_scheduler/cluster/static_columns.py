@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -108,8 +109,7 @@ class CodedColumn(Generic[T]):
         for value in dict.fromkeys(values):
             if value is not None and value not in self.index:
                 self._begin(value)
-        code_of = self.index.get
-        codes = np.fromiter([code_of(value, -1) for value in values], np.int32, len(values))  # type: ignore[arg-type]
+        codes = np.fromiter(map(self.index.get, values, repeat(-1)), np.int32, len(values))  # type: ignore[arg-type]
         self._codes.extend(codes)
         for code, uses in enumerate(np.bincount(codes + 1)[1:].tolist()):
             self._uses[code] += uses
