@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.calm import Calm, story
@@ -234,6 +234,72 @@ def test_one_more_of_a_complete_gang_evicts_like_any_pod() -> None:
     story(GANG, tell, cpus=(3,))
 
 
+def test_room_that_others_evicted_for_is_left_to_them_by_a_gang_that_would_hold_it_in_vain() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(2):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "large", 4, priority=10)
+        gang(calm, "small", 2, priority=5)
+        for _ in range(60):
+            await calm.after(1)
+            assert calm.waiting() in ([], ["small0"], ["small1"])
+        assert calm.on_nodes() == ["small0", "small1"]
+        assert calm.told.told["preempted"] == 2
+
+    story(GANG, tell, cpus=(2,))
+
+
+def test_a_gang_that_leaves_others_their_room_still_holds_other_nodes() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.server.set_node("n1", cpu=0, labels={})
+        calm.pod("low", millis=2000)
+        await calm.after(5)
+        gang(calm, "large", 4, priority=10)
+        calm.pod("single", millis=2000, priority=5)
+        await calm.after(0.5)
+        assert is_going(calm, "low")
+        calm.server.set_node("n1", cpu=1, labels={})
+        await calm.after(30)
+        assert calm.on_nodes() == ["single"]
+        assert len(calm.waiting()) == 1
+
+    story(GANG, tell, cpus=(2,))
+
+
+def test_a_gang_of_higher_priority_that_fits_takes_the_room_that_is_kept_for_another_pod() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("low", millis=1500)
+        await calm.after(5)
+        calm.pod("mid", millis=2500, priority=5)
+        await calm.after(0.5)
+        assert is_going(calm, "low")
+        gang(calm, "high", 2, priority=10)
+        await calm.after(0.5)
+        assert {"high0", "high1"} <= set(calm.on_nodes())
+
+    story(GANG, tell, cpus=(3, 1))
+
+
+def test_a_gang_that_has_rested_evicts_though_nothing_has_changed_since_it_found_no_free_nodes() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("high", priority=20)
+        await calm.after(5)
+        gang(calm, "a", 2, priority=10)
+        await calm.after(70)
+        assert (calm.on_nodes(), calm.waiting()) == (["high"], []), "it has held a node in vain, and rests"
+        calm.pod("low0")
+        await calm.after(5)
+        calm.server.finish_pod("high")
+        calm.pod("low1")
+        await calm.after(5)
+        assert calm.on_nodes() == ["low0", "low1"]
+        await calm.after(120)
+        assert calm.on_nodes() == ["a0", "a1"]
+
+    story(GANG, tell, cpus=(2,))
+
+
 def is_going(calm: Calm, name: str) -> bool:
     pod = calm.server.pods.get(name)
     return pod is None or "deletionTimestamp" in pod["metadata"]
@@ -250,6 +316,7 @@ def is_going(calm: Calm, name: str) -> bool:
         max_size=3,
     ),
 )
+@example(cpus=[2], low=4, groups=[(4, 10, [0, 0, 7, 0]), (3, 10, [0, 0, 7, 0]), (2, 5, [7, 0, 0, 0])])
 def test_in_any_interleaving_evictions_serve_whole_gangs_only(
     cpus: list[int], low: int, groups: list[tuple[int, int, list[int]]]
 ) -> None:

@@ -99,6 +99,8 @@ class Cluster:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Nominated pods, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
+        self.keeps_nominated = False
+        """Whether nominated pods keep their nodes from pods of higher priority too."""
         self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._elsewhere: dict[str, str] = {}
@@ -532,6 +534,15 @@ class Cluster:
         if node_name:
             self.nominated.setdefault(node_name, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = node_name
+
+    @contextmanager
+    def keeping_nominated(self) -> Iterator[None]:
+        """Have nominated pods keep their nodes from pods of higher priority too, while this lasts."""
+        self.keeps_nominated = True
+        try:
+            yield
+        finally:
+            self.keeps_nominated = False
 
     def is_nominated(self, uid: str) -> bool:
         """Return whether a pod is nominated to a node."""

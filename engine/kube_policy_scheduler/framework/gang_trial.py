@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
 import msgspec
@@ -88,6 +88,10 @@ class GangTrial:
         self._permit = permit
         self._waiting = waiting
         self._algorithm = algorithm
+        self._refused_beside = RefusalMemo()
+        """Of members that found no node beside nominated pods."""
+        self._beside_at: Hashable = None
+        """The state of everything for which that is so."""
 
     def placed(self, requirement: GangRequirement) -> int:
         """Return how many members of a group have a place, as far as it needs them, those that wait included."""
@@ -202,6 +206,14 @@ class GangTrial:
             else:
                 left.append(member)
         return left
+
+    def beside_nominated(self, queued: QueuedPod) -> Decision:
+        """Decide a member where it leaves every nominated pod its room, also those over which it has precedence."""
+        if self._beside_at != self._algorithm.state:
+            self._beside_at = self._algorithm.state
+            self._refused_beside.clear()
+        with self._cluster.keeping_nominated():
+            return self._algorithm.decide(queued, preempts=False, memo=self._refused_beside)
 
     # --- evictions -----------------------------------------------------------------------------------
 

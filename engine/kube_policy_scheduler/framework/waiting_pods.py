@@ -41,6 +41,7 @@ from kube_policy_scheduler.framework.gang_domains import (
 from kube_policy_scheduler.framework.gang_pacing import GangPacing
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
 from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
+from kube_policy_scheduler.framework.nominations import is_kept_for_others
 from kube_policy_scheduler.framework.permit import (
     GangRequirement,
     Group,
@@ -146,6 +147,10 @@ class WaitingPods(Generic[AssumedT]):
         self.domain_counts = DomainCounts()
         self._reclaim_again: dict[Group, float] = {}
         """When it is tried again to evict pods of other queues for a gang, Unix seconds."""
+        self._first: Group | None = None
+        """The last group that fits as a whole, with the room that is kept for pods of lower priority."""
+        self._first_until = 0.0
+        """Unix seconds; afterwards it is tried again whether it does."""
         self._gathered_at: dict[Group, float] = {}
         """When the other pods of a group with waiting pods were last moved forward in the queue."""
 
@@ -213,7 +218,7 @@ class WaitingPods(Generic[AssumedT]):
 
     def _try_whole(self, queued: QueuedPod, requirement: GangRequirement, now: float) -> bool:
         """Return whether a group would find free nodes for all that it needs."""
-        state = self._algorithm.state
+        state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
         if not self.pacing.may_try(requirement.group, state, now):
             return False
         began = self._stopwatch()
@@ -258,8 +263,10 @@ class WaitingPods(Generic[AssumedT]):
         if decision.is_unfinished:
             return decision, ()
         waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
-        if decision.host is not None or waits_for_victims:
+        if waits_for_victims:
             return decision, ()
+        if decision.host is not None:
+            return self._beside_nominated(queued, requirements, decision, decision.host), ()
         if (requirement := whole(requirements)) is None:
             return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
         state, now = self._algorithm.state, self._clock()
@@ -282,6 +289,40 @@ class WaitingPods(Generic[AssumedT]):
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._with_verdict(decision, verdict), ()
+
+    def _beside_nominated(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], decision: Decision, host: str
+    ) -> Decision:
+        """Return a decision on a member that leaves nominated pods their room, unless its group is complete with it.
+
+        Others were evicted for them: they are not to wait while a group holds that room in vain.
+
+        decision: without regard to nominated pods of lower priority. host: the node that it chose.
+        """
+        if not is_kept_for_others(queued.pod, host, self._cluster):
+            return decision
+        beside = self.trial.beside_nominated(queued)
+        if beside.host is not None:
+            return beside
+        return decision if self._comes_first(queued, requirements) else self._with_verdict(beside, NOT_AS_A_WHOLE)
+
+    def _comes_first(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> bool:
+        """Return whether a member's group would be complete with the room of nominated pods of lower priority."""
+        requirement = whole(requirements)
+        if requirement is None:
+            return False
+        group, state, now = requirement.group, self._algorithm.state, self._clock()
+        if self._first == group and now < self._first_until:
+            return True
+        if not self.pacing.may_try(group, state, now):
+            return False
+        began = self._stopwatch()
+        if self.trial.fits(queued, requirement) or self.trial.preempt(queued, requirement) is not None:
+            self.pacing.succeeded(group)
+            self._first, self._first_until = group, now + GATHER_EVERY_SECONDS
+            return True
+        self.pacing.failed(group, state, now, seconds=self._stopwatch() - began, verdict=NOT_AS_A_WHOLE)
+        return False
 
     def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
         """Return the members of a group that are not decided yet."""
@@ -439,8 +480,10 @@ class WaitingPods(Generic[AssumedT]):
             if decision.is_unfinished:
                 return decision, ()
             waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
-            if decision.host is not None or waits_for_victims or not short:
+            if waits_for_victims or not short:
                 return decision, ()
+            if decision.host is not None:
+                return self._beside_nominated(queued, requirements, decision, decision.host), ()
             confined = [each for each in short if each.levels]
             if not confined or any(self._nominated_rows(each.group) for each in confined):
                 break
@@ -838,6 +881,7 @@ class WaitingPods(Generic[AssumedT]):
         self.pacing.clock_was_set(seconds)
         self._unreported = {uid: at + seconds for uid, at in self._unreported.items()}
         self._unnominated = {uid: at + seconds for uid, at in self._unnominated.items()}
+        self._first = None
         self._gathered_at.clear()
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
