@@ -234,6 +234,20 @@ def test_one_more_of_a_complete_gang_evicts_like_any_pod() -> None:
     story(GANG, tell, cpus=(3,))
 
 
+def test_a_gang_too_large_to_enter_the_queue_at_once_evicts_once_all_of_it_is_there() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(136):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "high", 136, priority=10)
+        await calm.after(1)
+        assert all(is_going(calm, f"low{number}") for number in range(136))
+        await calm.after(30)
+        assert calm.on_nodes() == sorted(f"high{number}" for number in range(136))
+
+    story(GANG, tell, cpus=(8,) * 17)
+
+
 def test_room_that_others_evicted_for_is_left_to_them_by_a_gang_that_would_hold_it_in_vain() -> None:
     async def tell(calm: Calm) -> None:
         for number in range(2):

@@ -216,10 +216,20 @@ class WaitingPods(Generic[AssumedT]):
             return f"{requirement}; {why}"
         return None
 
+    def _may_try(self, group: Group, state: Hashable, now: float) -> bool:
+        """Return whether a group may be tried as a whole now; see `GangPacing.may_try`.
+
+        Of a large one, a part is let into the queue first: without the others it would not fit.
+        """
+        if self._queue.is_letting_in(group):
+            self.pacing.look_at(group, now)
+            return False
+        return self.pacing.may_try(group, state, now)
+
     def _try_whole(self, queued: QueuedPod, requirement: GangRequirement, now: float) -> bool:
         """Return whether a group would find free nodes for all that it needs."""
         state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
-        if not self.pacing.may_try(requirement.group, state, now):
+        if not self._may_try(requirement.group, state, now):
             return False
         began = self._stopwatch()
         if not self._confine(queued, (requirement,)) if requirement.levels else self.trial.fits(queued, requirement):
@@ -270,7 +280,7 @@ class WaitingPods(Generic[AssumedT]):
         if (requirement := whole(requirements)) is None:
             return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
         state, now = self._algorithm.state, self._clock()
-        if not self.pacing.may_try(requirement.group, state, now):
+        if not self._may_try(requirement.group, state, now):
             return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
         began = self._stopwatch()
         if gone := self.trial.make_way(queued, requirement):
@@ -314,7 +324,7 @@ class WaitingPods(Generic[AssumedT]):
         group, state, now = requirement.group, self._algorithm.state, self._clock()
         if self._first == group and now < self._first_until:
             return True
-        if not self.pacing.may_try(group, state, now):
+        if not self._may_try(group, state, now):
             return False
         began = self._stopwatch()
         if self.trial.fits(queued, requirement) or self.trial.preempt(queued, requirement) is not None:
@@ -401,7 +411,7 @@ class WaitingPods(Generic[AssumedT]):
         group = requirement.group
         if self.trial.placed(requirement) >= requirement.size:
             return decision, ()
-        if now < self._reclaim_again.get(group, 0.0):
+        if self._queue.is_letting_in(group) or now < self._reclaim_again.get(group, 0.0):
             return self._look_later(decision), ()
         usage = self._cluster.usage_of(rules.tree)
         request = request_of(usage, (member.pod for member in self.trial.needed(queued, requirement)))
@@ -667,7 +677,7 @@ class WaitingPods(Generic[AssumedT]):
         profile = self._algorithm.profile(queued.pod)
         if profile is None or not profile.preempts or not self._cluster.priorities.has_below(queued.pod.priority):
             return refusal, ()
-        if not self.pacing.may_try(group, state, now):
+        if not self._may_try(group, state, now):
             return refusal, ()
         began, tried = self._stopwatch(), set[Domain]()
         rows = rows_of(self._cluster, requirement)
