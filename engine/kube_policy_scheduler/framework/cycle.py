@@ -255,13 +255,15 @@ class Cycle:
                 bounded = tie_break.choose(cache.bounded, kernels)
                 if bounded is not None:
                     return bounded.row, bounded.total + constant, bounded.ties
-            found = cache.maxima if found is None else found
+            if found is None and not cache.is_bounded_in_full:
+                found = cache.maxima
             if isinstance(found, BlockMaxima) and tie_break is not None:
                 chosen = tie_break.first_of_best(found, self._accelerator)
                 return chosen.row, chosen.total + constant, chosen.ties
-            tied = found.best() if isinstance(found, BlockMaxima) else found
-            row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
-            return row, tied.total + constant, len(tied)
+            if found is not None:
+                tied = found.best() if isinstance(found, BlockMaxima) else found
+                row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
+                return row, tied.total + constant, len(tied)
         if feasible is not None:
             rows, totals = feasible, _totals(frame.at(feasible), cache)
             if added is not None:
@@ -280,11 +282,11 @@ class Cycle:
 
         None instead of the rows: they are those of the cache. None: totals are not kept.
         """
-        constant = 0.0
+        constant: float | None = 0.0
         for kept in cache.normalizing:
-            if kept.constant is None:
-                return None
-            constant += kept.constant
+            constant = None if constant is None or kept.constant is None else constant + kept.constant
+        if constant is None and not (cache.is_kept or cache.is_bounded_in_full):
+            return None
         if cache.live_scores_added:
             return None  # as in the template's last decision; `_totals` finds out when that ends
         active: list[tuple[ScorePlugin, float, Ready]] = []
@@ -292,8 +294,10 @@ class Cycle:
             prepared = score.plugin.pre_score(frame)
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((score.plugin, score.weight, prepared))
-        if not active:
+        if not active and constant is not None:
             return None, constant
+        if constant is None and not cache.is_kept:
+            return None if active else (None, 0.0)
         found = self._rankings.best(frame, cache, active, constant=constant)
         return None if found is None else (found, 0.0)
 

@@ -199,6 +199,14 @@ class ScorePlugin(Protocol):
         ...
 
 
+class ScoresByHighest:
+    """Base of normalizing plugins whose raw scores are whole numbers of at least 0, and compared with the highest."""
+
+    def scaled(self, raw: IntArray, *, highest: int) -> IntArray:
+        """Return `int64[n]`: the final scores; `highest` is the highest raw score of the feasible nodes."""
+        raise NotImplementedError
+
+
 class ScoresByCount:
     """Base of score plugins of scope CLUSTER that follow from the counted pods of each node."""
 

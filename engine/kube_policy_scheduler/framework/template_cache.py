@@ -36,6 +36,7 @@ from kube_policy_scheduler.framework.plugin import (
     Scope,
     ScoreOne,
     ScorePlugin,
+    ScoresByHighest,
     Weighted,
     WhereItFits,
 )
@@ -437,6 +438,8 @@ class _LookedAt(msgspec.Struct, frozen=True):
 
     bounded: BoundedTotals | None
     """What is enough for most decisions; None: totals cannot be bounded."""
+    is_bounded_in_full: bool
+    """Whether the bounds are for totals with the normalized scores."""
     totals: Callable[[], tuple[BoolArray, BlockMaxima, int]]
     """Returns which nodes pass, their totals, and how many they are, as of now."""
 
@@ -496,6 +499,8 @@ class TemplateCache:
         """What `ok` and `maxima` are computed from once one of them is needed; None: they are not."""
         self.bounded = looked_at.bounded if looked_at is not None else None
         """What finds the best node without `ok` and `maxima`; None: nothing does."""
+        self.is_bounded_in_full = looked_at is not None and looked_at.is_bounded_in_full
+        """Whether it includes the normalized scores, which `maxima` never does."""
         if looked_at is not None:
             if self.bounded is not None:
                 self.count = self.bounded.count
@@ -752,6 +757,26 @@ class _AddedUp:
         self._parts: list[_Answers] = []
         self._versions: list[int] = []
         self._sums = OtherTotals(np.ones(0, np.bool_), np.zeros(0))
+        self._in_full: tuple[OtherTotals, list[IntArray]] | None = None
+
+    def in_full(self, parts: list[_Answers], *, size: int) -> tuple[OtherTotals, list[IntArray]] | None:
+        """Return the same with the normalized scores, and the rows that these are compared with, by score.
+
+        It holds for a pod that one row of each of these is feasible for. None: it takes the feasible nodes to know
+        them, or sums would be rounded in another order.
+        """
+        sums = self.of(parts, size=size)
+        if self._in_full is None:
+            totals, highest_rows = sums.totals, list[IntArray]()
+            for kept in (kept for part in parts for kept in part.normalizing):
+                if not isinstance(kept.plugin, ScoresByHighest) or kept.weight % 1 or (totals % 1).any():
+                    return None
+                raw = kept.raw.astype(np.int64)
+                highest = int(raw.max(initial=0, where=sums.ok))
+                highest_rows.append((sums.ok & (raw == highest)).nonzero()[0])
+                totals = totals + kept.plugin.scaled(np.minimum(raw, highest), highest=highest) * kept.weight
+            self._in_full = OtherTotals(sums.ok, totals), highest_rows
+        return self._in_full
 
     def of(self, parts: list[_Answers], *, size: int) -> OtherTotals:
         """Return `_added` of all rows, read-only; `size` is their number."""
@@ -759,6 +784,7 @@ class _AddedUp:
         if parts != self._parts or versions != self._versions or len(self._sums.ok) != size:
             ok, totals = _added(parts, ALL_ROWS) if parts else (np.ones(size, np.bool_), np.zeros(size))
             self._parts, self._versions, self._sums = parts, versions, OtherTotals(ok, totals)
+            self._in_full = None
         return self._sums
 
 
@@ -1038,8 +1064,22 @@ class TemplateCaches:
             count = columns.maxima.combine((first.ok, first.totals), (columns.fitting, columns.base), ok=columns.ok)
             return columns.ok, columns.maxima, count
 
-        looked_at = _LookedAt(self._bounds.look(frame, fused, first), totals)
+        bounded = self._bounded_in_full(frame, fused, others)
+        is_in_full = bounded is not None
+        looked_at = _LookedAt(bounded or self._bounds.look(frame, fused, first), is_in_full, totals)
         return TemplateCache(profile, prepared, others, None, self._accelerator, nodes=nodes, looked_at=looked_at)
+
+    def _bounded_in_full(self, frame: Frame, fused: FusedResources, others: list[_Answers]) -> BoundedTotals | None:
+        """Return bounds for totals with the normalized scores; None where these are the same for all, or not known."""
+        assert self._bounds is not None
+        if all(kept.constant is not None for part in others for kept in part.normalizing):
+            return None
+        found = self._added_up.in_full(others, size=frame.cluster.nodes.size)
+        bounded = self._bounds.look(frame, fused, found[0]) if found is not None else None
+        if found is None or bounded is None:
+            return None
+        # the highest raw score is that of a feasible node if one of those that have it is feasible
+        return bounded if all((bounded.bounds[rows] > -np.inf).any() for rows in found[1]) else None
 
     def _static_answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""

@@ -71,7 +71,11 @@ def normalized(raw: IntArray | FloatArray, *, reverse: bool = False) -> IntArray
     With `reverse` the highest raw score becomes 0. If all are 0, all stay 0 (reversed: become 100).
     """
     whole = raw.astype(np.int64)
-    highest = int(whole.max()) if len(whole) else 0
+    return scaled(whole, highest=int(whole.max()) if len(whole) else 0, reverse=reverse)
+
+
+def scaled(whole: IntArray, *, highest: int, reverse: bool) -> IntArray:
+    """Do the same for some of the nodes; `highest` is the highest raw score of all."""
     if highest == 0:
         return np.full(len(whole), MAX_SCORE, np.int64) if reverse else whole
     result = MAX_SCORE * whole // highest

@@ -13,14 +13,14 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
-from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, ScoresByHighest, Skip
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all, scaled
 from kube_policy_scheduler.framework.status import Code, Status
 
 CONFLICT = "pod affinity terms conflict"
 
 
-class NodeAffinity(Filter, Score):
+class NodeAffinity(Filter, Score, ScoresByHighest):
     """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
@@ -92,6 +92,10 @@ class NodeAffinity(Filter, Score):
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for the nodes with the highest sum."""
         return normalized(raw)
+
+    def scaled(self, raw: IntArray, *, highest: int) -> IntArray:
+        """Return the same for some nodes."""
+        return scaled(raw, highest=highest, reverse=False)
 
 
 def _required(spec: objects.PodSpec) -> objects.NodeSelector | None:

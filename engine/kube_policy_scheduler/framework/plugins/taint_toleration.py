@@ -11,11 +11,11 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.taints import taint_sets, tolerance, untolerated_hard, untolerated_soft
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready
-from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, ScoresByHighest
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all, scaled
 
 
-class TaintToleration(Filter, Score):
+class TaintToleration(Filter, Score, ScoresByHighest):
     """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
@@ -70,3 +70,7 @@ class TaintToleration(Filter, Score):
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
         """Return 100 for nodes without such taints, 0 for those with the most."""
         return normalized(raw, reverse=True)
+
+    def scaled(self, raw: IntArray, *, highest: int) -> IntArray:
+        """Return the same for some nodes."""
+        return scaled(raw, highest=highest, reverse=True)
