@@ -32,8 +32,10 @@ def kernels() -> Kernels:
     return found
 
 
-def set_node(cluster: Cluster, name: str, rng: Random) -> None:
-    taints = [{"key": f"soft-{number}", "effect": "PreferNoSchedule"} for number in range(rng.choice((0, 0, 0, 1, 2)))]
+def set_node(cluster: Cluster, name: str, rng: Random, *, soft: float = 0.4) -> None:
+    """soft: the share of nodes with one or two taints of PreferNoSchedule."""
+    soft_taints = rng.choice((1, 2)) if rng.random() < soft else 0
+    taints = [{"key": f"soft-{number}", "effect": "PreferNoSchedule"} for number in range(soft_taints)]
     taints += [{"key": "hard", "effect": "NoSchedule"}] * (rng.random() < 0.1)
     body = {
         "metadata": {"name": name, "labels": {"zone": rng.choice(ZONES), "disk": rng.choice(("ssd", "hdd"))}},
@@ -67,19 +69,25 @@ def decided(cycle: Cycle, pod: PodInfo, cluster: Cluster, profile: Profile) -> t
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10_000), size=st.sampled_from([3, 12, 300]), compiled=st.booleans(), own=st.booleans())
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.sampled_from([3, 12, 300]),
+    soft=st.sampled_from([0.4, 0.03, 0.0]),
+    compiled=st.booleans(),
+    own=st.booleans(),
+)
 def test_they_decide_as_the_plain_path_while_nodes_and_pods_change(
-    seed: int, size: int, compiled: bool, own: bool, kernels: Kernels
+    seed: int, size: int, soft: float, compiled: bool, own: bool, kernels: Kernels
 ) -> None:
-    """`own`: each pod has requests of its own, so that no template is met again."""
+    """`own`: each pod has requests of its own, so that no template is met again. `soft`: see `set_node`, at first."""
     rng, cluster, profile = Random(seed), Cluster(), kubernetes_profile()
     kept = Cycle(accelerator=Accelerator(kernels if compiled else None))
     for number in range(size):
-        set_node(cluster, f"n{number}", rng)
+        set_node(cluster, f"n{number}", rng, soft=soft)
     for number in range(60):
         match rng.choice(["change", "come", "go", "leave", "nothing", "nothing", "nothing"]):
             case "change":
-                set_node(cluster, rng.choice(cluster.nodes.names), rng)
+                set_node(cluster, rng.choice(cluster.nodes.names), rng, soft=rng.choice((0.4, soft)))
             case "come":
                 set_node(cluster, f"new-{number}", rng)
             case "go" if cluster.nodes.size > 2:
