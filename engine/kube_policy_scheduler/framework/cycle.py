@@ -282,11 +282,11 @@ class Cycle:
 
         None instead of the rows: they are those of the cache. None: totals are not kept.
         """
-        constant: float | None = 0.0
-        for kept in cache.normalizing:
-            constant = None if constant is None or kept.constant is None else constant + kept.constant
-        if constant is None and not (cache.is_kept or cache.is_bounded_in_full):
-            return None
+        constant = 0.0
+        for kept in () if cache.is_in_full or cache.is_bounded_in_full else cache.normalizing:
+            if kept.constant is None:
+                return None
+            constant += kept.constant
         if cache.live_scores_added:
             return None  # as in the template's last decision; `_totals` finds out when that ends
         active: list[tuple[ScorePlugin, float, Ready]] = []
@@ -294,10 +294,10 @@ class Cycle:
             prepared = score.plugin.pre_score(frame)
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((score.plugin, score.weight, prepared))
-        if not active and constant is not None:
+        if not active:
             return None, constant
-        if constant is None and not cache.is_kept:
-            return None if active else (None, 0.0)
+        if cache.is_bounded_in_full:
+            return None
         found = self._rankings.best(frame, cache, active, constant=constant)
         return None if found is None else (found, 0.0)
 
@@ -495,7 +495,7 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
     all_passing: whether these are all rows that pass the kept filters.
     """
     rows = chosen.rows
-    totals: FloatArray = cache.maxima.totals(rows) + 0.0
+    totals: FloatArray = cache.base(rows) + 0.0
     for kept in cache.normalizing:
         if kept.constant is not None:
             totals += kept.constant

@@ -1,23 +1,20 @@
 """Totals of all nodes with scores that compare nodes, kept: a placement costs its own rows, not all.
 
-Four kinds of such scores follow from little that changes seldom, and are kept as layers over the kept totals:
+Three kinds of such scores follow from little that changes seldom, and are kept as layers over the kept totals:
 
 - A score by counted pods of each node (`spread by …`) follows from that number, and from the highest and lowest number
   on the feasible nodes.
 - A score that compares a value of the nodes (`normalize`) follows from that value, and from the highest and lowest one.
-- A score of Kubernetes that is normalized by the highest raw score (preferred node affinity, taints of
-  PreferNoSchedule) follows from the raw score, and from the highest one on the feasible nodes.
 - A score by domains (`spread by … over zone`) is the same for all nodes of a domain. It is not added to each node but
   to the highest total of each block of nodes, and a block lies in one domain.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter as Histogram
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Hashable, Sequence
+from typing import Protocol, TypeVar, cast
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -42,9 +39,8 @@ from kube_policy_scheduler.framework.plugin import (
     ScorePlugin,
     ScoresByCount,
     ScoresByDomain,
-    ScoresByHighest,
 )
-from kube_policy_scheduler.framework.template_cache import KeptScore, TemplateCache, TemplateCaches
+from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
 _MAX_KEPT = 256
 _REBUILD_SHARE = 8
@@ -59,8 +55,6 @@ _FEW_ROWS = 8
 _FEW_COUNTS = 32
 """So few rows are faster counted one by one: those of a round in which ten templates take turns."""
 _NOT_FEASIBLE = -1
-_MOST_RAW = 2**16
-"""Scores are kept in a table by number up to this one: a tenant may write weights of any sum."""
 _FEASIBLE = 4
 """Besides `AT_LOWEST` and `AT_HIGHEST`."""
 Number = TypeVar("Number", bound=np.generic)
@@ -89,43 +83,37 @@ class _Layer(Protocol):
         """Return about how many bytes it takes."""
 
 
-class _ByNumber(ABC):
-    """A score that follows from a whole number of each node, and from the extremes on the feasible nodes."""
+class _ByCount:
+    """A score by counted pods of each node."""
 
-    def __init__(self) -> None:
+    def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter) -> None:
         self.is_kept = True
+        self._plugin = plugin
+        self._weight = weight
+        self._counter = counter
+        self._read = -1
+        """The position in the counter's journal."""
         self._counts: NDArray[np.int32] = np.zeros(0, np.int32)
-        """`int32[nodes]`: the number of each feasible node, -1 elsewhere."""
+        """`int32[nodes]`: the pods of each feasible node, -1 elsewhere."""
         self._nodes_by_count: Histogram[int] = Histogram()
-        """How many feasible nodes have a number."""
+        """How many feasible nodes have so many pods."""
         self._extremes = (0, 0)
         self._scores: FloatArray = np.zeros(1)
-        """`float64[most + 1]`: the scores by number."""
-
-    @abstractmethod
-    def _per_node(self) -> NDArray[Any]:
-        """Return `[nodes]`: the numbers, at least 0."""
-
-    @abstractmethod
-    def _renumbered(self) -> Iterable[int] | None:
-        """Return the rows with another number since the last time, besides those of the cache; None: perhaps all."""
-
-    @abstractmethod
-    def _of_numbers(self, numbers: FloatArray, *, fewest: int, most: int) -> FloatArray:
-        """Return `float64[n]`: the weighted scores of some numbers."""
+        """`float64[most + 1]`: the scores by number of pods."""
 
     @property
     def bytes(self) -> int:
         return self._counts.nbytes
 
     def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
-        counted = self._renumbered()
+        counted = self._counter.changed_since(self._read)
+        self._read = self._counter.version
         if changed is None or counted is None:
             self._count_all(cache)
             return None
         if len(self._counts) != len(cache.ok):
             self._resize(len(cache.ok))
-        rows = [row for row in counted if row < len(cache.ok)]  # a node may have come, counted, and gone
+        rows = [row for row, *_ in counted if row < len(cache.ok)]  # a node may have come, counted, and gone
         if (len(changed) + len(rows)) * _REBUILD_SHARE > len(cache.ok):
             self._count_all(cache)
             return None
@@ -140,7 +128,7 @@ class _ByNumber(ABC):
         return rows
 
     def _count_all(self, cache: TemplateCache) -> None:
-        self._counts = np.where(cache.ok, self._per_node(), _NOT_FEASIBLE).astype(np.int32)
+        self._counts = np.where(cache.ok, self._counter.per_node(), _NOT_FEASIBLE).astype(np.int32)
         numbers = np.bincount(self._counts[cache.ok])
         self._nodes_by_count = Histogram({int(count): int(numbers[count]) for count in numbers.nonzero()[0]})
         self._score_again()
@@ -159,7 +147,7 @@ class _ByNumber(ABC):
                 del self._nodes_by_count[count]
 
     def _recount(self, cache: TemplateCache, rows: IntArray) -> None:
-        counts = np.where(cache.ok[rows], self._per_node()[rows], _NOT_FEASIBLE)
+        counts = np.where(cache.ok[rows], self._counter.per_node()[rows], _NOT_FEASIBLE)
         others = (counts != self._counts[rows]).nonzero()[0]
         for row, now in zip(rows[others].tolist(), counts[others].tolist(), strict=True):
             before = self._counts.item(row)
@@ -169,9 +157,9 @@ class _ByNumber(ABC):
 
     def _recount_few(self, cache: TemplateCache, rows: set[int]) -> None:
         """Do the same with Python's numbers: a placement changes one row."""
-        per_node = self._per_node()
+        per_node = self._counter.per_node()
         for row in rows:
-            before, now = self._counts.item(row), int(per_node.item(row)) if cache.ok.item(row) else _NOT_FEASIBLE
+            before, now = self._counts.item(row), per_node.item(row) if cache.ok.item(row) else _NOT_FEASIBLE
             if now != before:
                 self._counts[row] = now
                 self._count_one(now, 1)
@@ -182,79 +170,14 @@ class _ByNumber(ABC):
 
     def _score_again(self) -> None:
         self._extremes = fewest, most = self._find_extremes()
-        self._scores = self._of_numbers(np.arange(most + 1, dtype=np.float64), fewest=fewest, most=most)
+        counts = np.arange(most + 1, dtype=np.float64)
+        self._scores = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest)) * self._weight
 
     def scores(self, rows: Rows) -> FloatArray:
         return self._scores[self._counts[rows]]  # the last one for nodes that are not feasible
 
     def score(self, row: int) -> float:
         return self._scores.item(self._counts.item(row))
-
-
-class _ByCount(_ByNumber):
-    """A score by counted pods of each node."""
-
-    def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter) -> None:
-        super().__init__()
-        self._plugin = plugin
-        self._weight = weight
-        self._counter = counter
-        self._read = -1
-        """The position in the counter's journal."""
-
-    def _per_node(self) -> NDArray[Any]:
-        return self._counter.per_node()
-
-    def _renumbered(self) -> Iterable[int] | None:
-        counted = self._counter.changed_since(self._read)
-        self._read = self._counter.version
-        return None if counted is None else [row for row, *_ in counted]
-
-    def _of_numbers(self, numbers: FloatArray, *, fewest: int, most: int) -> FloatArray:
-        return self._plugin.of_counts(numbers, most=float(most), fewest=float(fewest)) * self._weight
-
-
-class _ByRawScore(_ByNumber):
-    """A score that is normalized by the highest raw score, whole numbers; where all are the same, nothing is kept."""
-
-    def __init__(self, kept: KeptScore) -> None:
-        super().__init__()
-        self._kept = kept
-        self._plugin = cast("ScoresByHighest", kept.plugin)
-        self._constant: float | None = None
-
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
-        before, self._constant = self._constant, self._kept.constant
-        if self._constant is None:
-            return super().refresh(frame, cache, changed if before is None else None)
-        self._counts = np.zeros(0, np.int32)
-        return () if before == self._constant else None
-
-    def _per_node(self) -> NDArray[Any]:
-        return self._kept.raw
-
-    def _renumbered(self) -> Iterable[int] | None:
-        return ()  # a raw score follows from the node and its template, so the cache says when it may be another one
-
-    def _count_all(self, cache: TemplateCache) -> None:
-        self.is_kept = bool(self._kept.raw.max(initial=0) <= _MOST_RAW)
-        if self.is_kept:
-            super()._count_all(cache)
-
-    def _score_again(self) -> None:
-        self.is_kept = self._find_extremes()[1] <= _MOST_RAW
-        if self.is_kept:
-            super()._score_again()
-
-    def _of_numbers(self, numbers: FloatArray, *, fewest: int, most: int) -> FloatArray:
-        scores: FloatArray = self._plugin.scaled(numbers.astype(np.int64), highest=most).astype(np.float64)
-        return scores * self._kept.weight
-
-    def scores(self, rows: Rows) -> FloatArray:
-        return super().scores(rows) if self._constant is None else np.array(self._constant)
-
-    def score(self, row: int) -> float:
-        return super().score(row) if self._constant is None else self._constant
 
 
 class _Compared:
@@ -475,21 +398,15 @@ class Rankings:
         self._requests = 0
 
     def best(
-        self,
-        frame: Frame,
-        cache: TemplateCache,
-        scores: Sequence[tuple[ScorePlugin, float, Ready]],
-        *,
-        constant: float | None,
+        self, frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]], *, constant: float
     ) -> BlockMaxima | TiedRows | None:
         """Return the nodes with the highest total, or where they are found.
 
         None: the totals cannot be kept, or there is no room.
 
-        scores: those that are live, in order. constant: what the kept scores that are normalized add to each node;
-        None: they differ.
+        scores: those that are live, in order.
         """
-        key = _key(frame, cache, scores, differ=constant is None)
+        key = _key(frame, cache, scores)
         if key is None:
             return None
         self._requests += 1
@@ -498,7 +415,7 @@ class Rankings:
             self.drop_dead()
             if not self._make_room(len(cache.ok)):
                 return None
-            layers: list[_Layer] = [_ByRawScore(kept) for kept in cache.normalizing] if constant is None else []
+            layers: list[_Layer] = []
             by_domain = None
             for plugin, weight, prepared in scores:
                 if isinstance(plugin, ScoresByCount):
@@ -512,7 +429,7 @@ class Rankings:
         self._kept.move_to_end(key)
         ranked = found[1]
         ranked.used = self._requests
-        result = ranked.best(frame, cache, constant=constant or 0.0)
+        result = ranked.best(frame, cache, constant=constant)
         if len(cache.ok) > ranked.counted_until:
             ranked.counted_until = len(cache.ok) * (1 + _COUNTED_AGAIN_SHARE) // _COUNTED_AGAIN_SHARE
             self._count(cache, ranked, ranked.bytes)
@@ -549,17 +466,13 @@ def may_be_kept(plugin: ScorePlugin) -> bool:
     return isinstance(plugin, ScoresByCount | ScoresByDomain) or plugin.scope is Scope.FEASIBLE
 
 
-def _key(
-    frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]], *, differ: bool
-) -> Hashable | None:
+def _key(frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
     """Return what the ranked totals of a template follow from; None if they cannot be kept."""
     if not all(may_be_kept(plugin) for plugin, *_ in scores):
         return None
-    if differ and not all(isinstance(kept.plugin, ScoresByHighest) for kept in cache.normalizing):
-        return None
     if sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores) > 1:
         return None
-    key: list[Hashable] = [ref(cache), differ]
+    key: list[Hashable] = [ref(cache)]
     for plugin, _, prepared in scores:
         if isinstance(plugin, ScoresByCount | ScoresByDomain):
             key.append((plugin, plugin.counter(frame)))

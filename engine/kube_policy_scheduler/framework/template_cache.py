@@ -90,6 +90,8 @@ _SPARE_SHARE = 8
 """Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
 _FEW_SUMS, _FEW_FOR_LOOPS = 16, 3
 """So few rows are faster added up one by one than as arrays, and than by a compiled loop."""
+_MAX_HIGHEST = 8
+"""So many columns of final scores of one plugin are kept: templates may differ in the nodes that they fit on."""
 _MOST_ADDED = 6
 """Columns that the compiled loop adds up."""
 _NO_VERDICTS: BoolArray = np.zeros(0, np.bool_)
@@ -190,6 +192,36 @@ class KeptScore(msgspec.Struct):
     raw: FloatArray | IntArray
     constant: float | None = None
     """The weighted final score if it is the same for all nodes."""
+    finals: dict[int, FloatArray] = msgspec.field(default_factory=dict)
+    """`float64[nodes]`, see `final`, by highest raw score."""
+
+    def final(self, highest: int) -> FloatArray:
+        """Return `float64[nodes]`: the weighted final scores if this is the highest raw score of feasible nodes.
+
+        It follows the nodes. The plugin must be one of `ScoresByHighest`; nodes with more cannot be feasible.
+        """
+        known = self.finals.get(highest)
+        if known is None:
+            if len(self.finals) >= _MAX_HIGHEST:
+                self.finals.clear()
+            known = self.finals[highest] = self._final(highest, ALL_ROWS)
+        return known
+
+    def _final(self, highest: int, rows: Rows) -> FloatArray:
+        raw = np.minimum(self.raw[rows].astype(np.int64), highest)
+        scaled = cast("ScoresByHighest", self.plugin).scaled(raw, highest=highest)
+        result: FloatArray = scaled.astype(np.float64) * self.weight
+        return result
+
+    def resize(self, size: int) -> None:
+        """Take another number of nodes; new elements are undefined."""
+        self.raw = _resized(self.raw, size)
+        self.finals = {highest: _resized(final, size) for highest, final in self.finals.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes the columns take."""
+        return self.raw.nbytes + sum(final.nbytes for final in self.finals.values())
 
     def update(self, frame: Frame, *, may_be_constant: bool) -> None:
         """Evaluate the frame's rows again."""
@@ -198,12 +230,51 @@ class KeptScore(msgspec.Struct):
         changed = isinstance(rows, slice) or len(self.raw) != size or bool((self.raw[rows] != raw).any())
         if isinstance(rows, slice):
             self.raw = raw
+            self.finals.clear()
         elif changed:
-            self.raw = _resized(self.raw, size) if self.raw.flags.writeable else _resized(self.raw.copy(), size)
+            if not self.raw.flags.writeable:
+                self.raw = self.raw.copy()
+            self.resize(size)
             self.raw[rows] = raw
+            for highest, final in self.finals.items():
+                final[rows] = self._final(highest, rows)
         if may_be_constant and changed:
             constant = _constant(frame, self.plugin, self.state, self.raw)
             self.constant = None if constant is None else constant * self.weight
+
+
+class _Scaled:
+    """The final scores of one normalizing plugin for a template: they follow while the highest raw score is the same.
+
+    It is the same while one feasible node that has it, the witness, stays as it is and no other one has more.
+    """
+
+    def __init__(self, kept: KeptScore, ok: BoolArray) -> None:
+        self._kept = kept
+        self._highest = 0
+        self._witness = -1
+        self._find(ok)
+
+    @property
+    def final(self) -> FloatArray:
+        """Return `float64[nodes]`, weighted; anything where a node is not feasible."""
+        return self._kept.final(self._highest)
+
+    def has_moved(self, rows: IntArray, ok: BoolArray) -> bool:
+        """Return whether the highest raw score is another one, now that these rows changed."""
+        before, raw, witness = self._highest, self._kept.raw, self._witness
+        of_rows = raw[rows]
+        more = of_rows[ok[rows]].max(initial=before)
+        is_there = 0 <= witness < len(ok) and bool(ok[witness]) and int(raw[witness]) == before
+        if more > before or not is_there:
+            self._find(ok)
+        return self._highest != before
+
+    def _find(self, ok: BoolArray) -> None:
+        raw = self._kept.raw
+        passing = np.where(ok, raw, -1)
+        self._witness = int(passing.argmax()) if len(passing) else -1
+        self._highest = max(0, int(passing[self._witness])) if len(passing) else 0
 
 
 def _constant(frame: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | IntArray) -> float | None:
@@ -288,7 +359,7 @@ class _Answers:
         """Return about how many bytes the columns take."""
         taken = self.ok.nbytes if self.filters else 0
         taken += self.base.nbytes if self.scores else 0
-        return taken + sum(kept.raw.nbytes for kept in self.normalizing)
+        return taken + sum(kept.nbytes for kept in self.normalizing)
 
     def refresh(self, frame: Frame, *, beside: ChangedRows | None = None) -> bool:
         """Evaluate the rows that changed since the last time; return whether these are known.
@@ -320,7 +391,7 @@ class _Answers:
         self.ok = _resized(self.ok, size) if self.filters else self._neutral.passing(size)
         self.base = _resized(self.base, size) if self.scores else self._neutral.zeros(size)
         for kept in self.normalizing:
-            kept.raw = _resized(kept.raw, size)
+            kept.resize(size)
 
     def _update_some(self, frame: Frame, rows: Sequence[int], reader: ChangedRows) -> None:
         if len(self.ok) == frame.cluster.nodes.size:
@@ -495,6 +566,8 @@ class TemplateCache:
         self._passing: IntArray | None = None
         self._lists_passing = False
         """Whether somebody asked for `passing`: its largest size is counted from then on."""
+        self._scaled: list[_Scaled] = []
+        """Those of `normalizing`, where they are part of the totals, see `is_in_full`."""
         self._looked_at = looked_at
         """What `ok` and `maxima` are computed from once one of them is needed; None: they are not."""
         self.bounded = looked_at.bounded if looked_at is not None else None
@@ -547,8 +620,20 @@ class TemplateCache:
         return self._parts
 
     @property
+    def is_in_full(self) -> bool:
+        """Return whether totals have the normalized scores in them.
+
+        If not, they are without them: these are the same for all nodes, or it takes the feasible nodes to know them.
+        """
+        return bool(self._scaled)
+
+    def base(self, rows: Rows) -> FloatArray:
+        """Return `float64[rows]`, for rows that pass: the sums of the kept scores that need no normalizing."""
+        return _added(self._parts, rows)[1] if self._scaled else self.maxima.totals(rows)
+
+    @property
     def maxima(self) -> BlockMaxima:
-        """Return `float64[nodes]`: the sums of the kept scores that need no normalizing, where the node passed.
+        """Return `float64[nodes]`: the sums of the kept scores, where the node passed; see `is_in_full`.
 
         They follow the nodes from now on. What ranks the nodes by more scores has columns of its own, and needs none.
         """
@@ -565,7 +650,7 @@ class TemplateCache:
             self._maxima = None
 
     def total(self, row: int) -> float:
-        """Return the sum of the kept scores that need no normalizing for a row, -inf if it did not pass."""
+        """Return the sum of the kept scores for a row, -inf if it did not pass; see `is_in_full`."""
         if self._looked_at is not None:
             self._look(self._looked_at)
         if self._maxima is not None:
@@ -619,15 +704,41 @@ class TemplateCache:
         if not rows and not self._reads_metrics and len(self._ok) == nodes.size:
             return True
         statics = nodes.static_changes.end + nodes.image_changes.end  # both only grow
-        for part in self._live_parts if statics == self._statics else self._parts:
+        are_static = statics == self._statics
+        for part in self._live_parts if are_static else self._parts:
             if not part.refresh(frame, beside=self._changes):
                 return False
         self._statics = statics
-        if isinstance(rows, slice) or self._renewals != self._count_renewals():
+        if (
+            isinstance(rows, slice)
+            or self._renewals != self._count_renewals()
+            or (not are_static and self._can_scale() is not self.is_in_full)
+        ):
             self._put_together()
         elif rows or len(self._ok) != nodes.size:
-            self._update(rows, size=nodes.size)
+            turned = self._update(rows, size=nodes.size)
+            if self._scaled and (turned or not are_static):
+                self._follow_highest(rows)
         return True
+
+    def _can_scale(self) -> bool:
+        """Return whether normalized scores differ from node to node, and follow from the highest raw ones."""
+        differ = False
+        for kept in self.normalizing:
+            if not isinstance(kept.plugin, ScoresByHighest):
+                return False
+            differ = differ or kept.constant is None
+        return differ
+
+    def _follow_highest(self, changed: Sequence[int]) -> None:
+        rows = self._changes.array(changed)
+        rows = rows[rows < len(self._ok)]
+        moved = [scaled.has_moved(rows, self._ok) for scaled in self._scaled]
+        if any(moved):
+            if self._maxima is not None:
+                self._maxima = self._new_maxima()
+            self.changes.note_all()
+            self.grew = True
 
     @property
     def follows_rows(self) -> bool:
@@ -654,13 +765,15 @@ class TemplateCache:
         self._renewals = self._count_renewals()
         self._ok = self._passes(ALL_ROWS)
         self.count = int(np.count_nonzero(self._ok))
+        self._scaled = [_Scaled(kept, self._ok) for kept in self.normalizing] if self._can_scale() else []
         if self._maxima is not None:
             self._maxima = self._new_maxima()
         self.changes.note_all()
+        self.grew = True
         self._passing = None
 
     def _new_maxima(self) -> BlockMaxima:
-        if self._accelerator.kernels is None or len(self._parts) == 1:
+        if self._accelerator.kernels is None or len(self._parts) == 1 or self._scaled:
             return BlockMaxima(self._sums(ALL_ROWS)[1], self._accelerator)
         *others, last = self._parts
         maxima = BlockMaxima.room(len(last.ok), self._accelerator)
@@ -678,19 +791,22 @@ class TemplateCache:
     def _sums(self, rows: Rows) -> tuple[BoolArray, FloatArray]:
         """Return `bool[rows]`, where all filters pass, and `float64[rows]`, the sums of scores, -inf elsewhere."""
         ok, totals = _added(self._parts, rows)
+        for scaled in self._scaled:
+            totals = totals + scaled.final[rows]
         return ok, np.where(ok, totals, -np.inf)
 
-    def _update(self, changed: Sequence[int], *, size: int) -> None:
+    def _update(self, changed: Sequence[int], *, size: int) -> bool:
+        """Take over what the parts say of rows; return whether other nodes may pass now."""
         self.changes.note_many(changed)
         if len(self._ok) == size:
             kernels = self._accelerator.kernels
             if len(changed) <= (_FEW_SUMS if kernels is None else _FEW_FOR_LOOPS):
+                turned = False
                 for row in changed:
-                    self._update_row(row)
-                return
-            if kernels is not None and len(self._parts) <= _MOST_ADDED:
-                self._add_up(changed, kernels)
-                return
+                    turned |= self._update_row(row)
+                return turned
+            if kernels is not None and len(self._parts) + len(self._scaled) <= _MOST_ADDED:
+                return self._add_up(changed, kernels)
         rows = self._changes.array(changed)
         if self._maxima is None:
             ok = self._passes(rows)
@@ -702,17 +818,23 @@ class TemplateCache:
             self._ok[rows] = ok
             self.count = int(np.count_nonzero(self._ok))
             self._passing = None
-        elif (before := self._ok[rows]).tobytes() != ok.tobytes():  # a quarter of the time of `any`
+            return True
+        if (before := self._ok[rows]).tobytes() != ok.tobytes():  # a quarter of the time of `any`
             self.count += int(np.count_nonzero(ok)) - int(np.count_nonzero(before))
             self._ok[rows] = ok
             self._passing = None
+            return True
+        return False
 
-    def _add_up(self, changed: Sequence[int], kernels: Kernels) -> None:
+    def _add_up(self, changed: Sequence[int], kernels: Kernels) -> bool:
         passing: list[BoolArray] = []
         sums: list[FloatArray] = []
         for part in self._parts:
             passing.append(part.ok if part.filters else _NO_VERDICTS)
             sums.append(part.base if part.scores else _NO_SUMS)
+        for scaled in self._scaled:
+            passing.append(_NO_VERDICTS)
+            sums.append(scaled.final)
         fewer = _MOST_ADDED - len(sums)
         columns: list[BoolArray | FloatArray] = [*passing, *[_NO_VERDICTS] * fewer, *sums, *[_NO_SUMS] * fewer]
         totals, maxima, counts = self._maxima.written if self._maxima is not None else _NO_TOTALS
@@ -720,23 +842,30 @@ class TemplateCache:
         if turned:
             self.count += more
             self._passing = None
+        return bool(turned)
 
-    def _update_row(self, row: int) -> None:
+    def _update_row(self, row: int) -> bool:
         ok, total = True, 0.0
         for part in self._parts:
             ok = ok and part.ok.item(row)
             total += part.base.item(row)
-        if ok is not self._ok.item(row):
+        for scaled in self._scaled:
+            total += scaled.final.item(row)
+        turned: bool = ok is not self._ok.item(row)
+        if turned:
             self._ok[row] = ok
             self.count += 1 if ok else -1
             self._passing = None
         if self._maxima is not None:
             self._maxima.write_one(row, total if ok else -np.inf)
+        return turned
 
     def _sum(self, row: int) -> float:
         total = 0.0
         for part in self._parts:
             total += part.base.item(row)
+        for scaled in self._scaled:
+            total += scaled.final.item(row)
         return total
 
 
@@ -882,7 +1011,8 @@ class TemplateCaches:
     def measure(self, cache: TemplateCache) -> None:
         """Take over that a cache takes more or fewer bytes than before."""
         cache.grew = False
-        self._sizes.measure(cache)
+        for thing in (cache, *cache.parts):
+            self._sizes.measure(thing)
 
     def drop_unused(self, *, requests: int) -> bool:
         """Drop the template that was used least recently; return False if there were not that many requests since."""

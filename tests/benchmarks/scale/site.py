@@ -316,7 +316,8 @@ class Churn:
 
     def _static(self) -> tuple[bool, bytes]:
         number = self._random.randrange(self._site.nodes)
-        self._state[number] = (self._state.get(number, 0) + 1) % recorded.NODE_STATES
+        other = self._random.randrange(1, recorded.NODE_STATES)
+        self._state[number] = (self._state.get(number, 0) + other) % recorded.NODE_STATES
         return True, self._modified(number)
 
     def _modified(self, number: int) -> bytes:
