@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.plugins.taint_toleration import TaintTolera
 from kube_policy_scheduler.framework.profile import Profile
 
 ZONES = ("a", "b", "c")
+TIERS = range(8)
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +33,16 @@ def kernels() -> Kernels:
     return found
 
 
-def set_node(cluster: Cluster, name: str, rng: Random, *, soft: float = 0.4) -> None:
-    """soft: the share of nodes with one or two taints of PreferNoSchedule."""
+def set_node(cluster: Cluster, name: str, rng: Random, *, soft: float = 0.4, tries: int = 1) -> None:
+    """soft: the share of nodes with one or two taints of PreferNoSchedule. tries: more make high tiers rare."""
     soft_taints = rng.choice((1, 2)) if rng.random() < soft else 0
     taints = [{"key": f"soft-{number}", "effect": "PreferNoSchedule"} for number in range(soft_taints)]
     taints += [{"key": "hard", "effect": "NoSchedule"}] * (rng.random() < 0.1)
     body = {
-        "metadata": {"name": name, "labels": {"zone": rng.choice(ZONES), "disk": rng.choice(("ssd", "hdd"))}},
+        "metadata": {
+            "name": name,
+            "labels": {"zone": rng.choice(ZONES), "tier": str(min(rng.choices(TIERS, k=tries)))},
+        },
         "spec": {"taints": taints},
         "status": {"allocatable": {"cpu": rng.choice("248"), "memory": "16Gi", "pods": "20"}},
     }
@@ -46,14 +50,14 @@ def set_node(cluster: Cluster, name: str, rng: Random, *, soft: float = 0.4) -> 
 
 
 def pod(cluster: Cluster, name: str, *, cpu: str, kind: str) -> PodInfo:
-    """Return a pod: "plain", "tolerant" of soft taints, "picky" by weights of zones, "spread" over zones."""
+    """Return a pod: "plain", "tolerant" of soft taints, "picky" by weights of tiers, "spread" over zones."""
     spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
     if kind == "tolerant":
         spec["tolerations"] = [{"key": "soft-0", "operator": "Exists"}]
     if kind in ("picky", "spread"):
         terms = [
             {"weight": weight, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}}
-            for weight, key, value in ((7, "zone", "a"), (3, "zone", "b"), (50, "disk", "ssd"))
+            for weight, key, value in (*((tier, "tier", str(tier)) for tier in TIERS if tier), (1, "zone", "a"))
         ]
         spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
     if kind == "spread":
@@ -83,11 +87,17 @@ def test_they_decide_as_the_plain_path_while_nodes_and_pods_change(
     rng, cluster, profile = Random(seed), Cluster(), kubernetes_profile()
     kept = Cycle(accelerator=Accelerator(kernels if compiled else None))
     for number in range(size):
-        set_node(cluster, f"n{number}", rng, soft=soft)
+        set_node(cluster, f"n{number}", rng, soft=soft, tries=5)
     for number in range(60):
-        match rng.choice(["change", "come", "go", "leave", "nothing", "nothing", "nothing"]):
+        match rng.choice(["change", "change", "come", "go", "leave", "nothing", "nothing"]):
             case "change":
-                set_node(cluster, rng.choice(cluster.nodes.names), rng, soft=rng.choice((0.4, soft)))
+                set_node(
+                    cluster,
+                    rng.choice(cluster.nodes.names),
+                    rng,
+                    soft=rng.choice((0.4, soft)),
+                    tries=rng.choice((1, 5)),
+                )
             case "come":
                 set_node(cluster, f"new-{number}", rng)
             case "go" if cluster.nodes.size > 2:
@@ -111,7 +121,7 @@ def test_a_decision_compares_no_nodes_again_while_none_changes(
     rng, cluster, profile = Random(1), Cluster(), kubernetes_profile()
     cycle = Cycle(accelerator=Accelerator(kernels))
     for number in range(300):
-        set_node(cluster, f"n{number}", rng)
+        set_node(cluster, f"n{number}", rng, soft=0.0)
 
     def place(numbers: range) -> None:
         for number in numbers:
@@ -121,10 +131,12 @@ def test_a_decision_compares_no_nodes_again_while_none_changes(
             cluster.place(incoming, host)
 
     place(range(5))
+    set_node(cluster, "n7", rng, soft=1.0)
+    place(range(5, 8))
     compared: list[int] = []
     for plugin in (TaintToleration, NodeAffinity):
         monkeypatch.setattr(plugin, "normalize", lambda self, frame, state, raw: compared.append(len(raw)) or raw)
         monkeypatch.setattr(plugin, "scaled", lambda self, raw, *, highest: compared.append(len(raw)) or raw)
-    place(range(5, 25))
+    place(range(8, 28))
 
     assert compared == []
