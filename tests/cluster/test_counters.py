@@ -430,3 +430,54 @@ def test_sums_are_exact_and_nothing_is_left_of_what_was_taken_away(given: list[t
         sums.add(slot, amount, -1)
     assert sums.values(slice(4)).tolist() == [0.0] * 4
     assert [sums.units(slot)[0] for slot in range(4)] == [0] * 4
+
+
+PREPARED = [Amounts(each) for each in (Weighing.ROW_AMOUNT, Weighing.EXTREMES, Weighing.DISTINCT)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces), max_size=6), max_size=12),
+    st.data(),
+)
+def test_counters_that_are_made_in_steps_count_as_those_made_at_once(
+    meanwhile: list[list[tuple[Any, ...]]], data: st.DataObject
+) -> None:
+    cluster = small_cluster()
+    first, *later = meanwhile or [[]]
+    for event in first:
+        apply(cluster, event)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counters, "_COUNTED_AT_ONCE", 1)
+        patch.setattr(counters, "_FEW_ROWS", data.draw(st.sampled_from([0, 16])))
+        making = [cluster.counters.counter_in_steps(each, terminating=False) for each in PREPARED]
+        for events in later:
+            for each in making:
+                next(each, None)
+            for event in events:
+                apply(cluster, event)
+            if data.draw(st.integers(0, 9)) == 0:
+                check_amounts(cluster, terminating=False)
+        for each in making:
+            if data.draw(st.integers(0, 9)) == 0:
+                each.close()
+            list(each)
+        check_amounts(cluster, terminating=False)
+        for events in reversed(meanwhile):
+            for event in events:
+                apply(cluster, event)
+        check_amounts(cluster, terminating=False)
+
+
+def test_a_counter_that_was_made_in_steps_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = small_cluster()
+    for number in range(6):
+        what = {"namespace": "red", "app": "web" if number % 2 else "db", "affinity": None, "terminating": False}
+        apply(cluster, ("place", number, NAMES[number % 3], what))
+    monkeypatch.setattr(counters, "_COUNTED_AT_ONCE", 1)
+    steps = list(cluster.counters.counter_in_steps(PREPARED[0], terminating=False))
+    monkeypatch.setattr(counters.PodCounters, "_count", lambda *_: pytest.fail("counted again"))
+
+    assert len(steps) > 2
+    cluster.counters.counter(PREPARED[0], terminating=False)
+    assert list(cluster.counters.counter_in_steps(PREPARED[0], terminating=False)) == []

@@ -26,7 +26,7 @@ from kube_policy_scheduler.cluster.pod_states import PodState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import reduced
-from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold, PodsRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,17 @@ class MemberStateSet(msgspec.Struct, frozen=True):
             return 1.0
         worth = float(self.value.test(Item(template, self.value.captured, state, now)))
         return worth if worth == worth else None
+
+
+def set_of(read: PodsRead) -> PlainSet | None:
+    """Return the set whose counter an aggregate reads; None where it follows from the state of each pod."""
+    members, value = read.members, read.value
+    if members.state is not None or (value is not None and value.state is not None):
+        return None
+    if value is None:
+        return MemberSet(members)
+    made = {"distinct": MemberValues, "min": MemberExtremes, "max": MemberExtremes}.get(read.function, MemberRowAmounts)
+    return made(members, value)
 
 
 def _state_set(members: Members, value: Members | None = None) -> MemberStateSet | None:

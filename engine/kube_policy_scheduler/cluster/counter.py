@@ -263,6 +263,9 @@ class Counter:
         self.total += int(pods.sum())
         self._pods.add_many(rows, pods)
 
+    def settle(self) -> None:
+        """Do what who reads next would do of what was filled in."""
+
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         self._pods.move(source, target)
@@ -364,6 +367,10 @@ class RowAmountCounter(AmountCounter):
         """Do the same for several rows, each of which is named once."""
         super().fill_many(rows, pods, weight)
         self._by_row.add_many(rows, weight, pods)
+
+    def settle(self) -> None:
+        """Do what who reads next would do of what was filled in."""
+        self._by_row.settle()
 
     def on_rows(self, rows: slice | NDArray[np.int64]) -> FloatArray:
         """Return `float64[rows]`: the sum on each node. Read-only."""

@@ -33,6 +33,10 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
+_COUNTED_AT_ONCE = 1 << 13
+"""Rows of templates that are counted before other work gets its turn: 1 to 3 ms."""
+_WORK_OF_A_TEMPLATE = 8
+"""In rows: so long it takes to ask whether it is in the set."""
 _FEW_ROWS = 16
 """Of a template, which are counted one by one: an array costs more."""
 _TERMINATING = 1 << 32
@@ -99,6 +103,10 @@ class PodCounters:
         self.changes = 0
         """Grows with every change of any counter."""
         self._counters: dict[CountKey, Counter] = {}
+        self._making: dict[CountKey, Counter] = {}
+        """Those that are made in steps."""
+        self._counted: dict[Counter, set[PodTemplate]] = {}
+        """By counter that is made in steps: the templates that it counts already."""
         self._by_anchor: dict[Anchor, dict[Counter, CountKey]] = {}
         self._terms = 0
         """Conditions of all counters."""
@@ -129,18 +137,42 @@ class PodCounters:
         key = CountKey(pods, terminating)
         counter = self._counters.get(key)
         if counter is None:
-            if self._terms + pods.terms > _MAX_TERMS and self._counters:
-                self._evict()
-            self._terms += pods.terms
-            for anchor in pods.anchors():
-                if isinstance(anchor, Value):
-                    self._add_family(anchor.family)
-            counter = self._counters[key] = self._count(key)
-            for anchor in pods.anchors():
-                self._by_anchor.setdefault(anchor, {})[counter] = key
-            self._sets_version += 1
+            counter = self._new(key)
+            self._count(key, counter, self._candidates(pods.anchors()))
+            self._introduce(key, counter)
+            self._keep_counter(key, counter)
         counter.used = True
         return counter
+
+    def counter_in_steps(self, pods: PodSet, *, terminating: bool) -> Iterator[None]:
+        """Make the counter that `counter` returns some pods at a time; who asks for it earlier makes it at once.
+
+        Between two steps anything may happen. pods: a set that does not follow from labels of namespaces.
+        """
+        key = CountKey(pods, terminating)
+        if key in self._counters or key in self._making:
+            return
+        counter = self._making[key] = self._new(key)
+        counted = self._counted[counter] = set()
+        self._introduce(key, counter)
+        try:
+            while left := [each for each in self._candidates(pods.anchors()) if each not in counted]:
+                for some in self._some_at_a_time(left):
+                    placed = [template for template in some if template in self._placed]
+                    self._count(key, counter, placed)
+                    counted.update(placed)
+                    yield
+                    if key in self._counters:
+                        return
+                counter.settle()
+                yield
+                if key in self._counters:
+                    return
+            self._keep_counter(key, counter)
+        finally:
+            del self._making[key], self._counted[counter]
+            if self._counters.get(key) is not counter:
+                self._withdraw(key, counter)
 
     @property
     def follows_states(self) -> bool:
@@ -237,7 +269,9 @@ class PodCounters:
     def forget_groups(self) -> None:
         """Use other keys for groups from now on."""
         self._tallies.forget()
-        used = {a.family for key in self._counters for a in key.pods.anchors() if isinstance(a, Value)}
+        used = {
+            a.family for key in (*self._counters, *self._making) for a in key.pods.anchors() if isinstance(a, Value)
+        }
         self._families = dict.fromkeys(family for family in self._families if family in used)
         self._templates = {
             anchor: found
@@ -332,7 +366,9 @@ class PodCounters:
         anchors: Iterable[Anchor] = (*labels_of(template), *self._values_of(template))
         for anchor in anchors:
             for counter, key in self._by_anchor.get(anchor, _NO_COUNTERS).items():
-                if counter not in found and (weight := key.pods.weight(template, self.namespaces)) is not None:
+                if counter in found or template not in self._counted.get(counter, (template,)):
+                    continue
+                if (weight := key.pods.weight(template, self.namespaces)) is not None:
                     found[counter] = weight
         return list(found.items())
 
@@ -369,16 +405,21 @@ class PodCounters:
 
     # --- the life of counters ------------------------------------------------------------------------
 
-    def _count(self, key: CountKey) -> Counter:
-        """Return a new counter of the existing pods, which follows added and removed pods."""
+    def _new(self, key: CountKey) -> Counter:
         weighing = key.pods.weighing
         made = _COUNTERS.get(weighing)
+        for anchor in key.pods.anchors():
+            if isinstance(anchor, Value):
+                self._add_family(anchor.family)
         if made is not None:
             counter: Counter = made(owner=self, capacity=self._capacity, terminating=key.terminating)
-        else:
-            weighs = weighing is not Weighing.ONE
-            counter = Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)
-        for template in self._candidates(key.pods.anchors()):
+            return counter
+        weighs = weighing is not Weighing.ONE
+        return Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)
+
+    def _count(self, key: CountKey, counter: Counter, templates: Iterable[PodTemplate]) -> None:
+        """Count the pods of placed templates, and from now on those that are added or removed."""
+        for template in templates:
             weight = key.pods.weight(template, self.namespaces)
             if weight is None:
                 continue
@@ -393,7 +434,42 @@ class PodCounters:
             known = self._known(template)
             if known.counters is not None:
                 known.counters.append((counter, weight))
-        return counter
+
+    def _some_at_a_time(self, templates: Sequence[PodTemplate]) -> Iterator[list[PodTemplate]]:
+        """Yield templates in order, so many at a time as one step counts."""
+        some: list[PodTemplate] = []
+        work = 0
+        for template in templates:
+            some.append(template)
+            work += _WORK_OF_A_TEMPLATE + len(self._placed.get(template, ()))
+            if work >= _COUNTED_AT_ONCE:
+                yield some
+                some, work = [], 0
+        if some:
+            yield some
+
+    def _introduce(self, key: CountKey, counter: Counter) -> None:
+        """Let templates find a counter."""
+        for anchor in key.pods.anchors():
+            self._by_anchor.setdefault(anchor, {})[counter] = key
+
+    def _withdraw(self, key: CountKey, counter: Counter) -> None:
+        """Let no template find a counter any more."""
+        counter.live = False
+        self._deaths += 1
+        for anchor in key.pods.anchors():
+            there = self._by_anchor[anchor]
+            del there[counter]
+            if not there:
+                del self._by_anchor[anchor]
+
+    def _keep_counter(self, key: CountKey, counter: Counter) -> None:
+        """Keep a counter that counts all pods of its set."""
+        if self._terms + key.pods.terms > _MAX_TERMS and self._counters:
+            self._evict()
+        self._terms += key.pods.terms
+        self._counters[key] = counter
+        self._sets_version += 1
 
     def _candidates(self, anchors: Iterable[Anchor]) -> Iterable[PodTemplate]:
         """Return the templates of placed pods that have one of the anchors, perhaps with some others."""
@@ -437,15 +513,8 @@ class PodCounters:
 
     def _drop(self, keys: Sequence[CountKey]) -> None:
         for key in keys:
-            counter = self._counters.pop(key)
-            counter.live = False
+            self._withdraw(key, self._counters.pop(key))
             self._terms -= key.pods.terms
-            for anchor in key.pods.anchors():
-                there = self._by_anchor[anchor]
-                del there[counter]
-                if not there:
-                    del self._by_anchor[anchor]
-        self._deaths += len(keys)
         self.changes += 1
 
     # --- rows ----------------------------------------------------------------------------------------
@@ -455,14 +524,14 @@ class PodCounters:
         self.size = size
         if size > self._capacity:
             self._capacity = max(size, self._capacity * 2)
-            for counter in (*self._counters.values(), *self._carriers.values()):
+            for counter in (*self._counters.values(), *self._making.values(), *self._carriers.values()):
                 counter.extend(self._capacity)
             if self._states is not None:
                 self._states.extend(self._capacity)
 
     def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
-        for counter in self._counters.values():
+        for counter in (*self._counters.values(), *self._making.values()):
             counter.move(source, target)
         moved = set(templates)
         for carriers in {carriers for template in moved for carriers in self._known(template).carries}:

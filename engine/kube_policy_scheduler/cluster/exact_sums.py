@@ -56,8 +56,10 @@ class ExactSums:
         numerator, denominator = amount.as_integer_ratio()
         self._pending.append(_Some(slots, times, numerator, denominator.bit_length() - 1))
 
-    def _settle(self) -> None:
-        """Add up what is pending: all together as columns, if whole numbers of 64 bits hold that."""
+    def settle(self) -> None:
+        """Add up what is pending, which who reads next would do: as columns, if whole numbers of 64 bits hold that."""
+        if not self._pending:
+            return
         pending, self._pending = self._pending, []
         bits = max(some.bits for some in pending)
         weights = [some.units << (bits - some.bits) for some in pending]
@@ -71,11 +73,20 @@ class ExactSums:
             np.add.at(sums, some.slots, some.times * weight)
         where = sums.nonzero()[0]
         slots, added = where.tolist(), sums[where].tolist()
-        if self._totals or self._column is not None:
-            for slot, units in zip(slots, added, strict=True):
-                self.add_units(slot, units, bits)
-        else:
+        if not self._totals:
             self._totals, self._bits = dict(zip(slots, added, strict=True)), bits
+        else:
+            if bits > self._bits:
+                self._refine(bits)
+            totals, shift = self._totals, self._bits - bits
+            for slot, units in zip(slots, added, strict=True):
+                total = totals.get(slot, 0) + (units << shift)
+                if total:
+                    totals[slot] = total
+                else:
+                    del totals[slot]
+        if self._column is not None:
+            self._stale.update(slots)
 
     def _fit(self, pending: list[_Some], weights: list[int]) -> bool:
         """Return whether whole numbers of 64 bits hold the sum in each slot, and whatever it is added up from."""
@@ -94,13 +105,13 @@ class ExactSums:
     def units(self, slot: int) -> tuple[int, int]:
         """Return a sum as a whole number of `1 / 2**bits`, and those bits."""
         if self._pending:
-            self._settle()
+            self.settle()
         return self._totals.get(slot, 0), self._bits
 
     def add_units(self, slot: int, units: int, bits: int) -> None:
         """Add so many times `1 / 2**bits`."""
         if self._pending:
-            self._settle()
+            self.settle()
         if bits > self._bits:
             self._refine(bits)
         total = self._totals.get(slot, 0) + (units << (self._bits - bits))
@@ -114,7 +125,7 @@ class ExactSums:
     def value(self, slot: int) -> float:
         """Return a sum, rounded once; at most 1e308."""
         if self._pending:
-            self._settle()
+            self.settle()
         total = self._totals.get(slot)
         return 0.0 if total is None else self._rounded(total)
 
@@ -127,7 +138,7 @@ class ExactSums:
     def values(self, slots: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """Return `float64[slots]`. All of them: read-only, `slots` is `slice(None)` or begins at 0."""
         if self._pending:
-            self._settle()
+            self.settle()
         if self._column is None and not isinstance(slots, slice) and len(slots) <= _FEW:
             totals = map(self._totals.get, slots.tolist())
             return np.array([0.0 if total is None else self._rounded(total) for total in totals])
@@ -164,7 +175,7 @@ class ExactSums:
     def move(self, source: int, target: int) -> None:
         """Follow what is in a slot to another one, which is empty."""
         if self._pending:
-            self._settle()
+            self.settle()
         total = self._totals.pop(source, None)
         if total is not None:
             self._totals[target] = total
@@ -174,7 +185,7 @@ class ExactSums:
     def extend(self, size: int) -> None:
         """Make room for so many slots."""
         if self._pending:
-            self._settle()
+            self.settle()
         if self._column is not None:
             self._column = np.concatenate((self._column, np.zeros(size - self.size)))
         self.size = size

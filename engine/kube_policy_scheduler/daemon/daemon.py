@@ -388,8 +388,7 @@ class Daemon:
                     await self._reloader.has_ended.wait()
             self._api_server.attach(handlers.handler, handlers.kind_unavailable)
             await self._lists.wait()
-            for _ in self._scheduler.columns_in_steps():
-                await asyncio.sleep(0)
+            await in_turns(self._scheduler.columns_in_steps())
             await self._signals.join_all()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
@@ -473,7 +472,7 @@ class Daemon:
 
     async def _prime(self, policies: LivePolicies) -> None:
         await self._signals.prime(policies.queries)
-        await in_turns(self._scheduler.preparing(policies))
+        await in_turns(self._scheduler.preparing(policies, are_listed=self._lists.problem() is None))
 
     def _use_policies(self, policies: LivePolicies, policy_hash: str) -> None:
         are_others_gone = self._scheduler.algorithm.policies is not None

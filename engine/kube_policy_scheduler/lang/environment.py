@@ -250,6 +250,16 @@ class Members:
         return self.test(Item(pod.template, self.captured, pod, now))
 
 
+class PodsRead(NamedTuple):
+    """What an aggregate over existing pods reads, if that is the same whichever pod is decided."""
+
+    function: str
+    """As it is written; `distinct` for `count(distinct …)`."""
+    members: Members
+    value: Members | None
+    """None: the members are counted."""
+
+
 class Item(NamedTuple):
     """What fields of an existing pod are read from."""
 

@@ -26,7 +26,7 @@ from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
 from kube_policy_scheduler.adapters.signal_source import SignalSource
-from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
@@ -418,7 +418,9 @@ async def _new_rules(site: Site) -> None:
         {"affinity": {"podAntiAffinity": preferred}},
         {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
     )
-    sums = next(load for load in LOADS if load.name == "sums").profile()
+    policies = policies_of(next(load for load in LOADS if load.name == "sums").policy)
+    await in_turns(site.scheduler.preparing(policies))
+    sums = policies.policy_set.policies[0].profile
     for number, (profile, spec) in enumerate((*((default, spec) for spec in specs), (sums, {}))):
         made = pod(f"rules-{number}", labels={"app": "app-1"}, **spec)
         site.cycle.decide(Frame(pod_info(cluster, made), cluster, NOW), profile)

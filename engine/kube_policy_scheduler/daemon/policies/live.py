@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
@@ -20,6 +21,7 @@ from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
+from kube_policy_scheduler.policy.preparation import preparing
 from kube_policy_scheduler.policy.readings import missing_nodes
 from kube_policy_scheduler.policy.units import unit_of
 
@@ -71,6 +73,10 @@ class LivePolicies:
     def profiles(self) -> Iterable[Profile]:
         """Return the profiles of all policies."""
         return [policy.profile for policy in self._set.policies]
+
+    def preparing(self, cluster: Cluster) -> Iterator[None]:
+        """Make in steps what the first decisions by these policies would make of all nodes and pods in one."""
+        return preparing(self._set.policies, cluster)
 
     @property
     def reads_pod_states(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -183,6 +183,10 @@ class Policies(Protocol):
     @property
     def profiles(self) -> Iterable[Profile]:
         """Return the profiles of all policies."""
+        ...
+
+    def preparing(self, cluster: Cluster) -> Iterator[None]:
+        """Make in steps what the first decisions by these policies would make of all nodes and pods in one."""
         ...
 
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:

@@ -259,6 +259,8 @@ class Scheduler:
         yield from taint_sets_in_steps(nodes)
         nodes.by_hash.columns()
         yield
+        if self.algorithm.policies is not None:
+            yield from self.algorithm.policies.preparing(self.cluster)
 
     def reading_ahead(self) -> Iterator[None]:
         """Make in steps what the first pod with a spread or an affinity, or that evicts others, would make in one."""
@@ -267,8 +269,16 @@ class Scheduler:
         for key in LABELS_READ_AHEAD:
             yield from nodes.label_in_steps(key)
 
-    def preparing(self, policies: Policies) -> Iterator[None]:
-        """Make in steps what policies that are about to be used would make in one: what is used of their queues."""
+    def preparing(self, policies: Policies, *, are_listed: bool = True) -> Iterator[None]:
+        """Make in steps what policies that are about to be used would make in one.
+
+        That is what is used of their queues, and what they read of all nodes and pods.
+
+        are_listed: whether nodes and pods are there. If not, `columns_in_steps` makes what is read of them: until then
+            each that comes would have to be added.
+        """
+        if are_listed:
+            yield from policies.preparing(self.cluster)
         for tree in dict.fromkeys(profile.queues.tree for profile in policies.profiles if profile.queues is not None):
             yield from self.cluster.usage_in_steps(tree)
 

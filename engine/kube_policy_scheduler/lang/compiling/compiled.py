@@ -11,7 +11,7 @@ from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import TRUE, full
 from kube_policy_scheduler.lang.compiling.expressions import Evaluate
-from kube_policy_scheduler.lang.environment import Members
+from kube_policy_scheduler.lang.environment import Members, PodsRead
 from kube_policy_scheduler.lang.signature import BoolColumn
 from kube_policy_scheduler.lang.typed import Typed
 from kube_policy_scheduler.lang.types import Depends, Info
@@ -260,6 +260,8 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """The first whose condition holds for a pod applies to it."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
+    pods_read: tuple[PodsRead, ...]
+    """What its clauses read of pods, whichever pod is decided; without those that were compiled before."""
     checked: CheckedPolicy
 
 

@@ -42,7 +42,16 @@ from kube_policy_scheduler.lang.compiling.columns import (
     to_kleene,
 )
 from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
-from kube_policy_scheduler.lang.environment import CapturingFrame, Lists, Members, NodeFold, Pods, StateReads, Texts
+from kube_policy_scheduler.lang.environment import (
+    CapturingFrame,
+    Lists,
+    Members,
+    NodeFold,
+    Pods,
+    PodsRead,
+    StateReads,
+    Texts,
+)
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
 
@@ -70,6 +79,8 @@ class Compiler:
         """Of the policy; None: the default."""
         self._made: dict[int, Evaluate] = {}
         self._keep: list[typed.Typed] = []
+        self.pods_read: list[PodsRead] = []
+        """What the aggregates that were compiled read of pods, if that is the same whichever pod is decided."""
         self._captures: list[typed.Typed] | None = None
         """Inside an aggregate: the parts that follow from the decision alone."""
 
@@ -699,25 +710,35 @@ def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
             info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe, depends)
             where = typed.Logic(info, value.span, "and", (where, test))
     members = _members(compiler, where)
+    values = _members(compiler, value.value) if function not in ("count", "any", "all") else None
+    if isinstance(members, _Constant) and (values is None or isinstance(values, _Constant)):
+        compiler.pods_read.append(PodsRead(function, members.members, values.members if values is not None else None))
     if function == "count":
         return lambda frame: pods.count(frame, members(frame), topology=topology)
     if function == "any":
         return lambda frame: pods.count(frame, members(frame), topology=topology) > 0
     if function == "all":
         return lambda frame: pods.count(frame, members(frame), topology=topology) == 0
-    values = _members(compiler, value.value)
+    assert values is not None
     return lambda frame: pods.fold(frame, members(frame), values(frame), function=function, topology=topology)
+
+
+class _Constant(msgspec.Struct, frozen=True, eq=False):
+    """From a frame to what is the same for every frame."""
+
+    members: Members
+
+    def __call__(self, frame: Any) -> Members:
+        return self.members
 
 
 def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], Members]:
     if value is None:
-        everyone = Members(_EVERYONE, (), lambda item: True)
-        return lambda frame: everyone
+        return _Constant(Members(_EVERYONE, (), lambda item: True))
     evaluate, captured = compiler.item(value)
     state = _state_reads(value) if value.info.depends & Depends.RUN else None
     if not captured:
-        constant = Members(value, (), evaluate, state=state)
-        return lambda frame: constant
+        return _Constant(Members(value, (), evaluate, state=state))
     return lambda frame: Members(value, captured_values(captured, frame), evaluate, state=state)
 
 

@@ -53,7 +53,8 @@ def compile_policy(
     before: almost the same one, with the same environment: tests that did not change keep their callables.
     """
     device_order = _device_order(policy, environment)
-    maker = _Maker(Compiler(environment.pods, device_order))
+    compiler = Compiler(environment.pods, device_order)
+    maker = _Maker(compiler)
     known: dict[object, CompiledTest | CompiledScore] = {}
     if before is not None and device_order is None and before.devices is None:
         for each in before.clauses:
@@ -84,6 +85,7 @@ def compile_policy(
             for each in policy.rebalances
         ),
         inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy))])),
+        pods_read=tuple(dict.fromkeys(compiler.pods_read)),
         checked=policy,
     )
 

@@ -1,0 +1,47 @@
+"""What policies read of all nodes and pods, made in steps before they decide the first pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kube_policy_scheduler.builtins.pods import set_of
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import ColumnsAsked
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import Grouping, Quota, values_of
+from kube_policy_scheduler.lang.environment import CLUSTER
+from kube_policy_scheduler.lang.types import Depends, Shape
+from kube_policy_scheduler.policy.policy import Policy
+
+
+def preparing(policies: Iterable[Policy], cluster: Cluster) -> Iterator[None]:
+    """Make columns of nodes and counters of pods in steps, between which anything may happen to the cluster.
+
+    What follows from the pod that is decided is made by its decision.
+    """
+    given = list(policies)
+    yield from cluster.nodes.columns_in_steps(_columns_asked(given))
+    for read in dict.fromkeys(read for policy in given for read in policy.compiled.pods_read):
+        pods = set_of(read)
+        if pods is not None:
+            yield from cluster.counters.counter_in_steps(pods, terminating=False)
+
+
+def _columns_asked(policies: Iterable[Policy]) -> ColumnsAsked:
+    """Return the columns that the clauses of policies ask for: fields of nodes, and labels that name domains."""
+    nothing = Cluster()
+    nothing.nodes = asked = ColumnsAsked()
+    frame = Frame(nothing.templates.pod(objects.Pod(metadata=objects.ObjectMeta(name=""))), nothing, 0.0)
+    for clause in (clause for policy in policies for clause in policy.compiled.checked.clauses):
+        topologies = [clause.topology] if isinstance(clause, Grouping | Quota) else []
+        for part in (part for root in values_of(clause) for part in typed.below(root)):
+            if isinstance(part, typed.Aggregate | typed.NodeAggregate):
+                topologies.append(part.topology)
+            elif isinstance(part, typed.Read) and part.field.shape is Shape.NODE and part.field.depends & Depends.NODE:
+                part.field.read(frame, *(() if part.key is None else (part.key,)))
+        for topology in topologies:
+            if topology is not None and topology != CLUSTER:
+                asked.label(topology)
+    return asked
