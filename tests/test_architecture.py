@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +18,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "kube_policy_scheduler"
 ENGINE = ROOT / "engine" / PACKAGE
+
+TOP_LEVEL = {
+    ".ci",
+    ".github",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    ".pre-commit-hooks.yaml",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "deploy",
+    "docs",
+    "editors",
+    "engine",
+    "grammar",
+    "policies",
+    "pyproject.toml",
+    "requirements-dev.lock",
+    "requirements-fast.lock",
+    "requirements-fuzz.lock",
+    "requirements-onnx.lock",
+    "requirements.lock",
+    "tests",
+}
+"""What is committed at the top: whatever else is there came from a slip of a shell."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "diagnostics": set(),
@@ -352,6 +378,13 @@ def test_the_locks_hold_what_is_declared() -> None:
         named = {re.split(r"[\[<>=!~;\s]", line, maxsplit=1)[0].lower().replace("_", "-") for line in lines}
         assert named <= locked, f"{lock} lacks {sorted(named - locked)}: make lock"
         assert "://" not in text, f"{lock} names a host"
+
+
+def test_the_top_level_holds_nothing_else() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    assert {line.partition("/")[0] for line in listed.stdout.splitlines()} == TOP_LEVEL
 
 
 def test_every_module_begins_with_its_purpose() -> None:
