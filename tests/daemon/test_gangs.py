@@ -301,7 +301,7 @@ def test_a_gang_that_has_rested_evicts_though_nothing_has_changed_since_it_found
         await calm.after(5)
         gang(calm, "a", 2, priority=10)
         await calm.after(70)
-        assert (calm.on_nodes(), calm.waiting()) == (["high"], []), "it has held a node in vain, and rests"
+        assert (calm.on_nodes(), calm.waiting()) == (["high"], []), "it held a node without use, and rests"
         calm.pod("low0")
         await calm.after(5)
         calm.server.finish_pod("high")

@@ -454,7 +454,7 @@ class QueueUsage:
         return tuple(sorted((classes[name], number) for name, number in counted if name in classes and number > 0))
 
     def claim_changed(self, key: str) -> None:
-        """Count a claim anew: it came or went, or has got its devices."""
+        """Count a claim again: it came or went, or has got its devices."""
         if users := self._users.get(key):
             self._recount(users[min(users)])
 
@@ -1000,7 +1000,7 @@ class UsageToCome:
         self.usage.nodes_changed()
 
     def claim_changed(self, key: str) -> None:
-        """Count a claim anew, if it was counted."""
+        """Count a claim again, if it was counted before."""
         self.usage.claim_changed(key)
 
 

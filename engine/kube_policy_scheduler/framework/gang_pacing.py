@@ -109,7 +109,7 @@ class GangPacing:
     # --- rests ---------------------------------------------------------------------------------------
 
     def rest(self, group: Group, now: float, *, held_seconds: float) -> None:
-        """Let a gang rest that held places in vain: for twice as long, and longer each time."""
+        """Let a gang rest that held places without use: for twice as long, and longer each time."""
         record = self._record(group, now)
         record.timeouts += 1
         record.rests_until = now + held_seconds * 2.0 ** min(record.timeouts, MOST_RESTS)

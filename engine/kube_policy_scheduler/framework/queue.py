@@ -350,7 +350,7 @@ class SchedulingQueue:
     def move_on_event(self, event: ClusterEvent, now: float, *, in_steps: bool = False) -> int:
         """Move the rejected pods that an event may help; return their number.
 
-        in_steps: whether very many of them are left to `move_some`, which is to end before the next `pop`.
+        in_steps: leave very many of them to `move_some`; `pop` first moves those that are left.
         """
         if self._in_flight:
             self._events.note(event)
@@ -418,7 +418,7 @@ class SchedulingQueue:
         """Use new rules to order, hold and group pods, including those that wait.
 
         placed: how many members of a group have a node.
-        in_steps: whether all but the first of very many pods are left to `move_some`, before the next `pop`.
+        in_steps: leave all but the first of very many pods to `move_some`; see `move_on_event`.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared

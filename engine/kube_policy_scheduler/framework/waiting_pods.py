@@ -305,7 +305,7 @@ class WaitingPods(Generic[AssumedT]):
     ) -> Decision:
         """Return a decision on a member that leaves nominated pods their room, unless its group is complete with it.
 
-        Others were evicted for them: they are not to wait while a group holds that room in vain.
+        Pods were evicted to make that room. A group that stays incomplete must not keep it from those it was made for.
 
         decision: without regard to nominated pods of lower priority. host: the node that it chose.
         """
@@ -860,7 +860,7 @@ class WaitingPods(Generic[AssumedT]):
     def expire(self, now: float) -> None:
         """Have those give their places back whose group was not complete in time; such groups rest.
 
-        While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
+        While a group rests it starts only where all of it fits at once: others get the room that it held without use,
         for twice as long as it held it, and longer each time.
         """
         if (group := self.pacing.due(now)) is not None:

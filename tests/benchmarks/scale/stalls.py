@@ -30,10 +30,7 @@ from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
-from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
-from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
@@ -41,8 +38,6 @@ from kube_policy_scheduler.daemon.policies.reload import Accepted
 from kube_policy_scheduler.daemon.scheduling.context import Policies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS, WORK_IN_A_TURN, Scheduler
 from kube_policy_scheduler.daemon.serving.state_dump import dump_in_steps
-from kube_policy_scheduler.daemon.serving.status_page import rendered
-from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.detail import look
 from tests.benchmarks.decisions import NOW
@@ -368,21 +363,7 @@ async def _close_looks(site: Site) -> None:
 
 async def _page(site: Site) -> None:
     scheduler = site.scheduler
-    counts = ClauseCounts()
-    log = DecisionLog(DecisionLogSettings(), seed=0, replica="", stopwatch=time.perf_counter, counts=counts)
-    sources = SnapshotSources(
-        cluster=scheduler.cluster,
-        queue=scheduler.queue,
-        gangs=scheduler.waiting_pods.states,
-        assumed=lambda: 0,
-        log=log,
-        counts=counts,
-        policy_status=PolicyStatus(),
-        metrics=lambda: (),
-        replica=lambda: Replica("", "", NOW, (), True, "", elects=False, reachable=True, server=""),
-        clock=lambda: NOW,
-    )
-    await asyncio.to_thread(rendered, take_snapshot(sources))
+    await waiting.show_status_page(site)
     dump = dump_in_steps(
         scheduler.cluster, scheduler.queue, assumed={}, now=NOW, leading=True, recount=site.pods <= _MOST_RECOUNTED
     )

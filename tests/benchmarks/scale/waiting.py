@@ -258,8 +258,8 @@ async def new_labels(site: Site) -> None:
                     await _settled(site)
 
 
-async def watched(site: Site) -> None:
-    """The status page and the metrics are asked for, and whether all is well, while pods wait."""
+async def show_status_page(site: Site) -> None:
+    """Render the status page as it is now."""
     scheduler = site.scheduler
     counts = ClauseCounts()
     log = DecisionLog(DecisionLogSettings(), seed=0, replica="", stopwatch=time.perf_counter, counts=counts)
@@ -275,10 +275,16 @@ async def watched(site: Site) -> None:
         replica=lambda: Replica("", "", NOW, (), True, "", elects=False, reachable=True, server=""),
         clock=lambda: NOW,
     )
+    await asyncio.to_thread(rendered, take_snapshot(sources))
+
+
+async def watched(site: Site) -> None:
+    """The status page and the metrics are asked for, and whether all is well, while pods wait."""
+    scheduler = site.scheduler
     of = lambda number: {"q": f"q{number % QUEUES}", "department": f"d{number % 10}"}  # noqa: E731
     async with _scheduling(site, _quotas()), _pods(site, PODS, labels=of, cpu=_WHOLE_NODE):
         await _settled(site)
-        await asyncio.to_thread(rendered, take_snapshot(sources))
+        await show_status_page(site)
         await asyncio.sleep(0.1)
         await SpareTime().run(PendingCensus(scheduler.queue, scheduler.cluster).steps())
         await asyncio.sleep(0.1)

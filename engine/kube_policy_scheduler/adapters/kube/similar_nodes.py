@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.shared_keys import with_shared_keys
 from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.shared_keys import with_shared_keys
 
 _FIELDS = (
     ("metadata", "name"),

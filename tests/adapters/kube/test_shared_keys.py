@@ -7,9 +7,9 @@ from sys import getsizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.kube.shared_keys import with_shared_keys
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.cluster.shared_keys import with_shared_keys
 
 _TEXTS = st.dictionaries(st.text(max_size=5) | st.sampled_from(["__class__", "__dict__", "a/b", "x\0"]), st.text())
 
