@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -103,7 +104,7 @@ def varied_pages(
 def _write(thing: Any, place: tuple[Any, ...], value: Any) -> None:
     for step in place[:-1]:
         thing = thing[step]
-    thing[place[-1]] = value
+    thing[place[-1]] = copy.deepcopy(value)  # samples are shared, and a later write may go into what this one wrote
 
 
 def _spoiled(item: bytes, how: Any) -> bytes:
