@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework import template_cache
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
@@ -22,7 +23,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugin import Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.template_cache import TemplateCaches
+from kube_policy_scheduler.framework.template_cache import TemplateCaches, most_kept_bytes
 from tests.simulation.chaos import policies_of
 
 ROWS = np.arange(4)
@@ -100,6 +101,25 @@ def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: dict[str, int
     assert (found[-1]() is not None) is is_kept
 
 
+def test_the_limit_follows_the_nodes_unless_it_is_set(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So as many templates fit into it in a cluster of any size, after nodes came and after they went."""
+    monkeypatch.setattr(template_cache, "MIN_KEPT_BYTES", 2_000)
+    profile, incoming = kubernetes_profile(), pod(cluster, "a")
+    cycle, fixed = Cycle(), Cycle(cache_bytes=5_000)
+    limits: list[int] = []
+    for many in (True, False):
+        for number in range(4, 10):
+            cluster.set_node(node(f"n{number}")) if many else cluster.remove_node(f"n{number}")
+            for each in (cycle, fixed):
+                each.decide(frame(incoming, cluster), profile)
+            assert cycle.max_kept_bytes == most_kept_bytes(cluster.nodes.size)
+            limits.append(cycle.max_kept_bytes)
+            assert fixed.max_kept_bytes == 5_000
+
+    assert limits == [1536 * nodes for nodes in (5, 6, 7, 8, 9, 10, 9, 8, 7, 6, 5, 4)]
+    assert most_kept_bytes(1) == 2_000
+
+
 def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
     """A score of 0 for each node is not kept, nor totals that nobody asked for."""
     profile, nodes = Profile("odd", filters=(_Odd(Scope.ROW),)), cluster.nodes.size
@@ -116,11 +136,13 @@ def test_the_rows_that_pass_count_as_kept(cluster: Cluster, spare: int, is_kept:
     """They take 8 bytes a node from when somebody asks for them; what came first makes room for them."""
     profile = Profile("odd", filters=(_Odd(Scope.ROW),))
     first, second = (frame(pod(cluster, name), cluster) for name in ("p1", "p2"))
-    limited = TemplateCaches()
+    usual = TemplateCaches()
+    for each in (first, second):
+        usual.of(each, profile)
+    without = usual.bytes
+    limited = TemplateCaches(max_bytes=without + spare)
     earlier = ref(limited.of(first, profile))
     later = limited.of(second, profile)
-    without = limited.bytes
-    limited.max_bytes = without + spare
 
     later.passing()
     limited.of(second, profile)

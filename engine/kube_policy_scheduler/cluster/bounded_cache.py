@@ -16,7 +16,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
     The newest entry always stays, even if it alone is beyond the bound: its caller is about to use it.
     """
 
-    __slots__ = ("_bytes", "_entries", "_most", "_most_bytes", "_size_of", "_sizes")
+    __slots__ = ("_bytes", "_entries", "_most", "_size_of", "_sizes", "most_bytes")
 
     def __init__(self, *, most: int, most_bytes: int, size_of: Callable[[KeyT, ValueT], int]) -> None:
         """Make an empty cache.
@@ -27,7 +27,8 @@ class BoundedCache(Generic[KeyT, ValueT]):
             size_of: returns the bytes of an entry; called once, when the entry is added.
         """
         self._most = most
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
+        """May change; it holds from the next entry on."""
         self._size_of = size_of
         self._entries: OrderedDict[KeyT, ValueT] = OrderedDict()
         self._sizes: dict[KeyT, int] = {}
@@ -55,7 +56,7 @@ class BoundedCache(Generic[KeyT, ValueT]):
         self._entries[key] = value
         self._sizes[key] = size
         self._bytes += size
-        while len(self._entries) > 1 and (len(self._entries) > self._most or self._bytes > self._most_bytes):
+        while len(self._entries) > 1 and (len(self._entries) > self._most or self._bytes > self.most_bytes):
             self.pop(next(iter(self._entries)))
 
     def pop(self, key: KeyT) -> ValueT | None:

@@ -174,7 +174,7 @@ class Daemon:
             cycle=Cycle(
                 seed=settings.scheduling.seed,
                 accelerator=self._accelerator,
-                cache_bytes=settings.scheduling.cache_mebibytes << 20,
+                cache_bytes=settings.scheduling.cache_bytes,
             ),
             binder=self._binder,
             evictor=Evictor(
@@ -632,7 +632,7 @@ class Daemon:
             loops=list(self._loops),
             kernels=self._accelerator.kernels is not None,
             kept_bytes=self._scheduler.algorithm.cycle.kept_bytes,
-            max_kept_bytes=self._settings.scheduling.cache_mebibytes << 20,
+            max_kept_bytes=self._scheduler.algorithm.cycle.max_kept_bytes,
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._records.recorder.tallies(),

@@ -32,7 +32,7 @@ from kube_policy_scheduler.framework.queue_quota import RECLAIM
 from kube_policy_scheduler.framework.ranked_totals import Rankings, may_be_kept
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.standing_refusals import KeptRefusals
-from kube_policy_scheduler.framework.template_cache import MAX_BYTES, TemplateCache, TemplateCaches
+from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.victims import KeptVictims
 
 NO_NODES = "no nodes available to schedule pods"
@@ -95,14 +95,16 @@ class Decision(msgspec.Struct, frozen=True):
 class Cycle:
     """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
-    def __init__(self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int | None = None
+    ) -> None:
         """Start without anything kept.
 
         Args:
             seed: breaks ties.
             accelerator: has compiled loops; None: there are none.
             cache_bytes: of what is kept from one pod to the next: the answers of plugins for each template, and
-                ranked totals.
+                ranked totals; None: it follows the number of nodes, see `most_kept_bytes`.
         """
         _keep_freed_memory()
         self._seed = seed
@@ -117,6 +119,11 @@ class Cycle:
     def kept_bytes(self) -> int:
         """Return about how many bytes what is kept from one pod to the next takes."""
         return self._kept.bytes
+
+    @property
+    def max_kept_bytes(self) -> int:
+        """Return how many it may take, with the nodes of the last pod."""
+        return self._kept.max_bytes
 
     def keep_only(self, profiles: Iterable[Profile]) -> None:
         """Drop what is kept for pods under other profiles, whose policies are gone."""

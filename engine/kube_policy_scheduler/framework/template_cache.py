@@ -46,9 +46,9 @@ from kube_policy_scheduler.framework.shared_bytes import SharedBytes, Sized
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
-MAX_BYTES = 192 * 2**20
-"""Of all that is kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates at 130,000
-nodes. Results that templates share are counted once."""
+MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE = 192 * 2**20, 1536
+"""By default, so much may be kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates,
+and more in small clusters. Results that templates share are counted once."""
 _HELD_SHARE = 8
 """1/8 of them may be answers that are kept for templates which are not."""
 _REMEASURED_SHARE = 8
@@ -100,6 +100,11 @@ _NO_TOTALS: tuple[FloatArray, FloatArray, IntArray] = _NO_SUMS, _NO_SUMS, np.zer
 """In the place of columns that there are none of."""
 _PartKey: TypeAlias = tuple[Profile, int, Hashable]
 """The number of the kind, and its key."""
+
+
+def most_kept_bytes(nodes: int) -> int:
+    """Return how many bytes may be kept for templates with so many nodes, if no setting says otherwise."""
+    return max(MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE * nodes)
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -959,10 +964,13 @@ class _AnswersNow:
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
-    def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int | None = None) -> None:
+        """Start without any; max_bytes: of all that is kept; None: as many as `most_kept_bytes` says."""
         self._accelerator = accelerator or Accelerator()
-        self.max_bytes = max_bytes
-        """Of all that is kept."""
+        self._given_bytes = max_bytes
+        self.max_bytes = most_kept_bytes(0) if max_bytes is None else max_bytes
+        """Of all that is kept, with the nodes of the last request."""
+        self._nodes = 0
         self._by_template: OrderedDict[tuple[PodTemplate, Profile], TemplateCache] = OrderedDict()
         """The least recently used first."""
         self._sizes = SharedBytes()
@@ -980,7 +988,7 @@ class TemplateCaches:
         self._added_up = _AddedUp()
         self._shapes = KnownShapes()
         self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
-            most=_MAX_HELD, most_bytes=max_bytes // _HELD_SHARE, size_of=lambda _, part: part.bytes
+            most=_MAX_HELD, most_bytes=self.max_bytes // _HELD_SHARE, size_of=lambda _, part: part.bytes
         )
 
     @property
@@ -990,7 +998,9 @@ class TemplateCaches:
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
-        key = frame.pod.template, profile
+        key, nodes = (frame.pod.template, profile), frame.cluster.nodes.size
+        if nodes != self._nodes:
+            self._follow_nodes(nodes)
         cache = self._by_template.get(key)
         if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)
@@ -1003,10 +1013,16 @@ class TemplateCaches:
         if cache.grew:
             self.measure(cache)
             self._make_room()
-        if frame.cluster.nodes.size > self._sizes_until:
-            self._sizes_until = frame.cluster.nodes.size * (1 + _REMEASURED_SHARE) // _REMEASURED_SHARE
+        if nodes > self._sizes_until:
+            self._sizes_until = nodes * (1 + _REMEASURED_SHARE) // _REMEASURED_SHARE
             self._sizes.measure_all()
         return cache
+
+    def _follow_nodes(self, nodes: int) -> None:
+        self._nodes = nodes
+        if self._given_bytes is None:
+            self.max_bytes = most_kept_bytes(nodes)
+            self._held.most_bytes = self.max_bytes // _HELD_SHARE
 
     def measure(self, cache: TemplateCache) -> None:
         """Take over that a cache takes more or fewer bytes than before."""

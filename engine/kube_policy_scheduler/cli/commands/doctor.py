@@ -66,8 +66,8 @@ def command(
     The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
     node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
     governs; queues that contradict the cluster, such as guarantees above what the nodes offer; missing permissions;
-    clock differences; with --config, HTTP extenders that do not answer, or are slow; and, from 1,000 nodes on, whether
-    compiled kernels are available.
+    clock differences; with --config, HTTP extenders that do not answer, or are slow; from 1,000 nodes on, whether
+    compiled kernels are available; and in larger clusters than 130,000 nodes how much memory kept results may take.
     """
     from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.cli.policies import compiled

@@ -226,9 +226,10 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     recount_every: Duration = 5.0
     """Time between two checks that compare the cache of some nodes with a recount of their pods, and the scheduling
     queue with the pending pods. A check takes 2 ms: 0.04 % of a core. `0s` disables it."""
-    cache_mebibytes: Annotated[int, Shape({"minimum": 16, "maximum": 65536})] = 192
+    cache_mebibytes: Annotated[int | None, Shape({"minimum": 16, "maximum": 65536})] = None
     """Maximum memory for results that are kept from one pod to the next: the answers of plugins and the ranked totals
-    of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again."""
+    of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again. The
+    default is 192 MiB for up to 130,000 nodes, and 1.5 MiB more for each further 1,000 nodes: about 50 templates."""
     compiled_kernels: bool = True
     """Use the compiled kernels if the extra `fast` (numba) is installed and the cluster has at least 1,000 nodes. They
     take 120 to 145 MB of memory. Decisions are the same without them. Of lists with more than 20,000 nodes or pods,
@@ -241,6 +242,11 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """Share of the nodes that an extender is asked about first: the feasible nodes with the best scores, at least 100.
     If it rejects all of them, the scheduler asks about the next ones. 0: the share that kube-scheduler uses, from 50 %
     of few nodes to 5 % of 5,600 nodes and more."""
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """Return the same as `cache_mebibytes` in bytes."""
+        return None if self.cache_mebibytes is None else self.cache_mebibytes << 20
 
 
 class RebalancingSettings(msgspec.Struct, frozen=True):

@@ -518,7 +518,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_kept_results_max_bytes",
-        "Limit of `policy_scheduler_kept_results_bytes`: `scheduling.cacheMebibytes`.",
+        "Limit of `policy_scheduler_kept_results_bytes`: `scheduling.cacheMebibytes`, or by the number of nodes.",
         (),
         lambda live: [((), float(live.max_kept_bytes))],
     ),

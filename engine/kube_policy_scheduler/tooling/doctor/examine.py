@@ -13,6 +13,7 @@ from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
 from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer, extender_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
+from kube_policy_scheduler.tooling.doctor.kept_results import kept_results_findings
 from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.queues import queue_findings
@@ -190,6 +191,7 @@ def examine(
         *extender_findings(inspection, extenders),
         *access_findings(access),
         *kernel_findings(inspection, kernels),
+        *kept_results_findings(inspection),
     )
 
 

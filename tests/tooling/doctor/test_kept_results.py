@@ -1,0 +1,33 @@
+"""Doctor tells how much memory kept results may take in the largest clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube_policy_scheduler.framework import template_cache
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.doctor import kept_results
+from kube_policy_scheduler.tooling.doctor.examine import examine
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
+from tests.framework.clusters import make_node
+from tests.simulation.chaos import policies_of
+
+ADVICE = "leave room for it in the memory limit of the container, or set `scheduling.cacheMebibytes`"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [(1, None), (2, None), (3, "with 3 nodes, they may take 1,536 MiB, if no setting says otherwise")],
+)
+def test_the_limit_is_told_where_it_follows_from_the_nodes(
+    nodes: int, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (template_cache, kept_results):
+        monkeypatch.setattr(module, "MIN_KEPT_BYTES", 1024 << 20)
+    monkeypatch.setattr(template_cache, "KEPT_BYTES_PER_NODE", 512 << 20)
+    state = cluster_state([make_node(name) for name in "abc"[:nodes]])
+    inspection = Inspection(state, policies_of("filter node.ready").policy_set, 0.0)
+
+    found = [each for each in examine(inspection, access=None) if each.check == "memory"]
+
+    assert found == ([] if text is None else [Finding("memory", "kept results", Status.OK, text, advice=ADVICE)])
