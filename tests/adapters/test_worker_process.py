@@ -12,16 +12,19 @@ import pytest
 
 from kube_policy_scheduler.adapters import worker_process
 from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
+from tests.adapters.worker_to_break import handle
 
 Make = Callable[..., WorkerProcess]
 
 
-@pytest.fixture
-def make() -> Iterator[Make]:
+@pytest.fixture(params=["a process of its own", "a copy of ours"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[WorkerProcess] = []
 
     def worker(**limits: Any) -> WorkerProcess:
         made.append(WorkerProcess("tests.adapters.worker_to_break", **limits))
+        if request.param == "a copy of ours":
+            made[-1].fork(lambda: handle)
         return made[-1]
 
     yield worker
@@ -47,7 +50,7 @@ def test_one_process_does_one_thing_after_another(make: Make) -> None:
     pid = int(answer(worker, b"pid"))
     assert pid != os.getpid()
     nicer = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
-    assert nicer == worker_process.NICENESS, "who decides comes first"
+    assert nicer == worker_process.NICENESS, "who decides comes first, once the first work is done"
     assert answer(worker, b"x" * 1_000_000) == b"x" * 1_000_000
     assert int(answer(worker, b"pid")) == pid
     worker.kill()
@@ -120,8 +123,37 @@ def test_a_process_that_cannot_start_is_reported(make: Make, monkeypatch: pytest
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(worker_process.os, "posix_spawn", refuse)
+    monkeypatch.setattr(worker_process.os, "fork", refuse)
     with pytest.raises(WorkerLost, match="cannot start a process: resource temporarily unavailable"):
         make().ask(b"pid")
+
+
+def test_a_copy_shares_nothing_that_is_open_and_no_handler_of_signals(make: Make) -> None:
+    reading, writing = os.pipe()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        worker = make()
+        assert answer(worker, b"more") == b"more"
+        os.close(writing)
+        os.set_blocking(reading, False)
+        assert os.read(reading, 1) == b"", "nobody can write any more"
+        with pytest.raises(WorkerLost, match="SIGUSR1"):
+            answer(worker, b"signal 10")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        os.close(reading)
+
+
+def test_a_copy_that_cannot_prepare_itself_is_replaced() -> None:
+    def fail() -> Callable[[bytes], bytes]:
+        raise ZeroDivisionError("a fault")
+
+    worker = WorkerProcess("tests.adapters.worker_to_break")
+    worker.fork(fail)
+    try:
+        assert answer(worker, b"more") == b"more"
+    finally:
+        worker.kill()
 
 
 def test_it_ends_with_its_parent(make: Make) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.daemon.policies.checker import prepare
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
@@ -52,6 +53,19 @@ def test_a_good_set_is_made_with_its_warnings(make: Make) -> None:
     warned = [warning.partition("\n")[0] for warning in made.warnings]
     assert warned[0] == "a.policy:2:7: warning[P0321]: `10` is the same for every node"
     assert warned[1].startswith("b.policy:1:1: warning[P0342]: policies `b` and `a`")
+
+
+def test_a_copy_of_this_process_checks_as_one_of_its_own_does(make: Make) -> None:
+    worker = WorkerProcess(MODULE)
+    checker = PolicyChecker(worker)
+    checker.start(prepare)
+    sources = of(a="filter node.ready\nscore 10\n", b="filter nod.ready\n")
+    try:
+        refused = PolicyCompiler(NAMES, checker=checker)(sources)
+        assert isinstance(refused, Refused)
+        assert refused == make()(sources)
+    finally:
+        worker.kill()
 
 
 def test_what_is_as_it_was_stays_the_same_object(make: Make) -> None:

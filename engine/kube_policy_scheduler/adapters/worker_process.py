@@ -1,12 +1,14 @@
 """Work in a process of its own, which is killed where it takes too much time or memory. Knows nothing of the work.
 
 The process is started when it is first needed, does one thing after another, and ends when nothing has come for long.
+The first one may be a copy of who asks (`fork`), which has the modules: importing them takes longer than most work.
 Frames on a socket pair: a kind (one byte), a length (four bytes, big-endian), the content.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -33,10 +35,12 @@ MAX_FRAME_BYTES = 64 << 20
 IDLE_SECONDS = 300.0
 """Without work for so long the process ends and gives its memory back; the next start takes half a second."""
 NICENESS = 5
-"""Where processor time is scarce, who started the process gets three times as much."""
+"""Where processor time is scarce, who started the process gets three times as much once the first work is done: a start
+waits for that."""
 _HEAD = struct.Struct(">cI")
 _SOCKET = 3
 """Descriptor of the socket in the process."""
+_DESCRIPTORS = Path("/proc/self/fd")
 _BY_FAULT = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
@@ -100,16 +104,52 @@ class WorkerProcess:
         Raises:
             WorkerLost: the system has no room for another process.
         """
+        self._start(self._spawn)
+
+    def fork(self, prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
+        """Start the process as a copy of this one where the system is Linux, else as `start` does.
+
+        Call it in the main thread, while no other thread does anything: what that one holds stays locked in the copy.
+
+        prepare: called in the copy; returns what takes work and returns the answer, as the module gives it to `serve`.
+
+        Raises:
+            WorkerLost: as `start`.
+        """
+        if _DESCRIPTORS.is_dir():
+            self._start(lambda theirs: self._fork(theirs, prepare))
+        else:
+            self.start()
+
+    def _start(self, begin: Callable[[socket.socket], int]) -> None:
+        """Start a process at the other end of a new socket, unless there is one; `begin` returns its id."""
         with self._lock:
             if self._is_stopped:
                 raise WorkerLost("the process was stopped")
             if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0] == 0:
                 return
             self._forget()
-            self._spawn()
+            ours, theirs = socket.socketpair()
+            try:
+                self._pid = begin(theirs)
+            except OSError as error:
+                ours.close()
+                raise WorkerLost(f"cannot start a process: {(error.strerror or str(error)).lower()}") from error
+            finally:
+                theirs.close()
+            self._socket = ours
 
-    def _spawn(self) -> None:
-        ours, theirs = socket.socketpair()
+    def _fork(self, theirs: socket.socket, prepare: Callable[[], Callable[[bytes], bytes]]) -> int:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none finds our handlers in the copy
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _be_the_process(theirs, mask, prepare, name=self._module.rpartition(".")[2], limits=self._limits)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return pid
+
+    def _spawn(self, theirs: socket.socket) -> int:
         arguments = [sys.executable, "-P", "-m", self._module, *map(str, self._limits)]
         # the modules that we have, whatever folder either of us was started in
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -122,15 +162,9 @@ class WorkerProcess:
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), _SOCKET),
         ]
         try:
-            self._pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=actions)
-        except OSError as error:
-            ours.close()
-            raise WorkerLost(f"cannot start a process: {(error.strerror or str(error)).lower()}") from error
+            return os.posix_spawn(sys.executable, arguments, environment, file_actions=actions)
         finally:
             os.close(nothing)
-            theirs.close()
-        os.setpriority(os.PRIO_PROCESS, self._pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)  # 19 at most
-        self._socket = ours
 
     def ask(self, work: bytes, *, within_seconds: float | None = None) -> None:
         """Begin a piece of work; what was begun before and not finished is dropped, with its process.
@@ -235,20 +269,64 @@ def serve(handle: Callable[[bytes], bytes]) -> NoReturn:
 
     handle: takes the work, returns the answer.
     """
-    cpu_seconds, memory_bytes, idle_seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    _serve(handle, (int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+
+
+def _be_the_process(
+    connected: socket.socket,
+    mask: set[int | signal.Signals],
+    prepare: Callable[[], Callable[[bytes], bytes]],
+    *,
+    name: str,
+    limits: tuple[int, int, float],
+) -> NoReturn:
+    """Be the process as a copy of the one that asks: let go of all that is its own, then do what is asked.
+
+    mask: signals that were blocked before.
+    """
+    try:
+        gc.freeze()  # what is there is never finalized: its descriptors may be those of others by then
+        gc.enable()
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        os.dup2(2, 1)
+        os.dup2(connected.fileno(), _SOCKET)
+        for descriptor in [int(entry.name) for entry in _DESCRIPTORS.iterdir()]:
+            if descriptor > _SOCKET:
+                with contextlib.suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text(name)
+        _serve(prepare(), limits)
+    except Exception:
+        logging.getLogger(__name__).exception("unexpected error in a worker process")
+    finally:
+        os._exit(1)
+
+
+def _serve(handle: Callable[[bytes], bytes], limits: tuple[int, int, float]) -> NoReturn:
+    cpu_seconds, memory_bytes, idle_seconds = limits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who asked
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # where memory gets scarce, this process goes first
     _limit_memory(memory_bytes)
     connected = socket.socket(fileno=_SOCKET)
+    nicer = NICENESS
     while True:
         connected.settimeout(idle_seconds)
         try:
             _, work = _receive(connected)
             connected.settimeout(None)
             _limit_time(cpu_seconds)
-            _send(connected, *_done(handle, work))
+            done = _done(handle, work)
+            os.nice(nicer)
+            nicer = 0
+            _send(connected, *done)
         except (OSError, EOFError):  # also TimeoutError: no request came, or the parent process ended
             os._exit(0)
 

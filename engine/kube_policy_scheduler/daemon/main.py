@@ -37,6 +37,8 @@ DISTRIBUTION = "kube-policy-scheduler"
 IMPORTED_MEANWHILE = "kube_policy_scheduler.daemon.daemon"
 """What decides, with all that it rests on. In a thread: each page of the first lists is read as soon as it comes, and
 the next one asked for."""
+IMPORTED_FIRST = "kube_policy_scheduler.daemon.policies.checker"
+"""A part of it, which the process that checks policies needs, too: it begins as a copy of ours."""
 SWITCH_SECONDS = 0.0005
 """For so long the event loop waits for a thread that runs Python, such as one that reads metrics; 5 ms by default."""
 
@@ -203,10 +205,11 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
 
     random, loops = Random(), Loops()
     checker = PolicyChecker(extensions=settings.policies.extensions)
-    with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
-        checker.start()  # it imports what we do, on another core
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
+            imported = await asyncio.to_thread(import_module, IMPORTED_FIRST)
+            with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
+                checker.start(imported.prepare)  # it goes on on another core
             await asyncio.to_thread(import_module, IMPORTED_MEANWHILE)
             return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
     except CredentialsError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,11 +59,14 @@ def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def warm_up() -> None:
-    """Have the parser's tables and the builtins there before the first set comes, for which a start waits."""
+def prepare() -> Callable[[bytes], bytes]:
+    """Have the parser's tables and the builtins there before the first set comes, for which a start waits.
+
+    Returns what checks sets.
+    """
     load([Source("warm-up.policy", "filter node.ready\nuse kubernetes scores\n")], default_schedulers=frozenset())
+    return PolicyChecks().check
 
 
 if __name__ == "__main__":
-    warm_up()
-    serve(PolicyChecks().check)
+    serve(prepare())

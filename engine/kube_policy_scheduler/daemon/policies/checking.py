@@ -66,13 +66,15 @@ class PolicyChecker:
         self._extensions = extensions
         self._worker = worker or WorkerProcess(MODULE)
 
-    def start(self) -> None:
-        """Have the process there when the first set comes.
+    def start(self, prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
+        """Have the process there when the first set comes, if possible as a copy of this one: see `fork`.
+
+        prepare: that of the module `checker`.
 
         Raises:
             WorkerLost: the system has no room for it.
         """
-        self._worker.start()
+        self._worker.fork(prepare)
 
     def stop(self) -> None:
         """End the process for good; may be called while a set is checked in another thread."""
