@@ -22,10 +22,12 @@ class Watch:
         self.losses = 0
         self.late_since: float | None = None
         self.keeps_promise = True
+        self.is_connecting = False
+        """Whether the last watch has ended so lately that the view still counts as current."""
 
     @property
     def is_current(self) -> bool:
-        return self.status.phase is Phase.WATCHING
+        return self.status.phase is Phase.WATCHING or self.is_connecting
 
     def enters(self, phase: Phase, problem: str = "") -> None:
         self.losses += self.is_current
@@ -83,6 +85,23 @@ def test_one_watch_that_is_not_current_is_enough_to_wait(scene: Scene, broken: s
     assert not scene.after(PATIENCE_SECONDS / 2)
     assert scene.is_current.losses == 1
     watch.resumes()
+    assert scene.after(0.0)
+    assert scene.is_current.losses == 1
+
+
+def test_a_view_that_is_current_for_a_while_only_is_asked_again(scene: Scene) -> None:
+    scene.storage.status, scene.storage.is_connecting = Status(Phase.CONNECTING), True
+    assert scene.after(0.0)
+    assert scene.after(1.0)
+    scene.storage.is_connecting = False  # by time alone: nothing tells so
+    assert not scene.after(1.0)
+
+
+def test_a_view_that_was_lost_and_found_between_two_questions_was_lost(scene: Scene) -> None:
+    assert scene.after(0.0)
+    scene.pods.breaks()
+    scene.pods.resumes()
+    assert scene.is_current.losses == 1
     assert scene.after(0.0)
     assert scene.is_current.losses == 1
 

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
@@ -32,7 +34,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     WatchRow,
     query_label,
 )
-from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
+from kube_policy_scheduler.daemon.observing.metrics import QuickHistogram, SchedulerMetrics, exponential
 from kube_policy_scheduler.daemon.observing.observers import (
     ClaimsBound,
     Compared,
@@ -454,3 +456,23 @@ def _timed(metrics: SchedulerMetrics) -> float:
     for _ in range(1000):
         metrics.on_bound(one)
     return (time.perf_counter() - started) / 1000
+
+
+@given(st.lists(st.floats() | st.sampled_from((0.001, 0.002, 0.004, 16.384, 0.0, -1.0))))
+def test_a_bucket_found_by_bisection_is_that_of_the_library(values: list[float]) -> None:
+    shown: list[bytes] = []
+    for kind in (Histogram, QuickHistogram):
+        registry = CollectorRegistry()
+        plain = kind("plain", "…", buckets=exponential(0.001, 2, 15), registry=registry)
+        labelled = kind("labelled", "…", ("result",), buckets=exponential(0.001, 2, 15), registry=registry)
+        for value in values:
+            plain.observe(value)
+            labelled.labels("scheduled").observe(value)
+        shown.append(generate_latest(registry))
+
+    assert shown[0] == shown[1]
+
+
+def test_a_histogram_with_labels_has_no_values_of_its_own() -> None:
+    with pytest.raises(ValueError, match="label"):
+        QuickHistogram("labelled", "…", ("result",), registry=CollectorRegistry()).observe(1.0)

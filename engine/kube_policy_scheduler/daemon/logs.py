@@ -25,7 +25,13 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def configure(settings: LogSettings) -> None:
-    """Send all logs to standard error in the wanted form."""
+    """Send all logs to standard error in the wanted form.
+
+    No form says which thread, process or line of code wrote a record. To find that out takes half the time of a record;
+    the manual of `logging` tells how to leave it out.
+    """
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
@@ -86,4 +92,6 @@ def _shown(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
+    if text.isprintable():  # true of no text with a control character
+        return text
     return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -14,9 +14,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.metrics import Children, QuickHistogram
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
@@ -79,13 +80,15 @@ class Canaries(Observer):
             ("canary", "policy"),
             registry=registry,
         )
-        self._bound_seconds = Histogram(
-            "policy_scheduler_pod_scheduling_duration_seconds",
-            "Latency in seconds from the moment when a pod first enters the active queue until it is bound, over"
-            " all attempts, by policy.",
-            ("policy",),
-            buckets=tuple(0.01 * 4.0**power for power in range(9)),
-            registry=registry,
+        self._bound_seconds = Children(
+            QuickHistogram(
+                "policy_scheduler_pod_scheduling_duration_seconds",
+                "Latency in seconds from the moment when a pod first enters the active queue until it is bound, over"
+                " all attempts, by policy.",
+                ("policy",),
+                buckets=tuple(0.01 * 4.0**power for power in range(9)),
+                registry=registry,
+            )
         )
 
     def use_policies(self, policies: PolicySet) -> None:
@@ -126,7 +129,7 @@ class Canaries(Observer):
         """Time a pod that got its node."""
         policy = self._policy_of(bound.pod)
         if policy is not None:
-            self._bound_seconds.labels(policy).observe(max(0.0, bound.at - bound.queued))
+            self._bound_seconds.of(policy).observe(max(0.0, bound.at - bound.queued))
 
     def _policy_of(self, pod: PodInfo) -> str | None:
         policy = self._policies.governing(pod) if self._policies is not None else None

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -30,6 +31,19 @@ from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadRes
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
+
+
+class QuickHistogram(Histogram):
+    """Finds the bucket of a value by bisection: the library compares it with one bound after the other."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Observe a value; as in the library, one that is not a number is in no bucket."""
+        buckets = getattr(self, "_buckets", None)  # one with labels has its values in its children
+        if buckets is None or exemplar is not None or amount != amount:
+            super().observe(amount, exemplar)
+            return
+        self._sum.inc(amount)
+        buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
 class Children(Generic[MetricT]):
@@ -89,7 +103,7 @@ class SchedulerMetrics(Observer):
             return Gauge(name, text, labels, registry=registry)
 
         def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+            return QuickHistogram(name, text, labels, buckets=buckets, registry=registry)
 
         # --- as kube-scheduler's ---
         self.schedule_attempts = Children(
@@ -206,6 +220,8 @@ class SchedulerMetrics(Observer):
         )
         self._info: dict[str, tuple[str, str, str]] = {}
         """The labels of `policy_info` by owner: there are as many as owners."""
+        self._requests: dict[tuple[str, str, str, str], tuple[Counter, Counter, Histogram]] = {}
+        """What counts a request, by verb, resource, code and host."""
         self._moves = Children(
             counter(
                 "policy_scheduler_rebalance_moves",
@@ -273,9 +289,17 @@ class SchedulerMetrics(Observer):
             host: `host:port` of the API server.
             seconds: until the answer's end; for a watch until its headers.
         """
-        self.api_requests.of(verb, resource, code).inc()
-        self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host).inc()
-        self.rest_client_seconds.of(verb.upper(), host).observe(seconds)
+        kind = verb, resource, code, host
+        counted = self._requests.get(kind)
+        if counted is None:
+            counted = self._requests[kind] = (
+                self.api_requests.of(verb, resource, code),
+                self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host),
+                self.rest_client_seconds.of(verb.upper(), host),
+            )
+        for counter in counted[:2]:
+            counter.inc()
+        counted[2].observe(seconds)
 
     def violated(self, kind: str) -> None:
         """Count an invariant that did not hold."""

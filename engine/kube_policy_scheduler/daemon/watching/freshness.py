@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, Protocol
 
 from kube_policy_scheduler.adapters.kube.changes import Phase, Status
@@ -89,20 +90,32 @@ class Freshness:
         self._late_seconds = 0.0
         self._stuck_seconds = 0.0
         self._logged: set[str] = set()
+        self._current: list[Status] = []
+        """The statuses with which all views were current: each change makes a new one. Empty if time can end that."""
+        self._current_losses = 0
         self.is_stale = False
         """Whether decisions go on though it is not current, as nothing better can be had."""
 
     @property
     def losses(self) -> int:
         """How often any view has ceased to be current: while it stays the same, so does what decisions rest on."""
-        return sum(view.losses for view in self._views)
+        return self._current_losses if self._is_unchanged() else sum(view.losses for view in self._views)
+
+    def _is_unchanged(self) -> bool:
+        """Return whether all views are known to be current, as none has another status than when they last were."""
+        return bool(self._current) and all(map(is_, self._current, [view.status for view in self._views]))
 
     def __call__(self) -> bool:
         """Return whether to decide now; cheap, and to be asked again soon if not."""
+        if self._is_unchanged():
+            return True
         late = [view for view in self._views if not view.is_current]
         if not late:
             if self._late_since is not None:
                 self._recover()
+            statuses = [view.status for view in self._views]
+            self._current = statuses if all(each.phase is not Phase.CONNECTING for each in statuses) else []
+            self._current_losses = sum(view.losses for view in self._views)
             return True
         now = self._clock()
         if self._late_since is None:
