@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any
 from weakref import ref
@@ -20,7 +21,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.plugin import Ready, Scope
+from kube_policy_scheduler.framework.plugin import Readings, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.template_cache import TemplateCaches, most_kept_bytes
@@ -193,8 +194,8 @@ class _Odd(Filter):
     def pre_filter(self, frame: Frame) -> Ready:
         return Ready(nodes=frozenset({f"n{frame.template.labels['name'][-1]}"}))
 
-    def readings(self, frame: Frame) -> list[object]:
-        return []
+    def readings(self, frame: Frame) -> Readings:
+        return Readings((), math.inf)
 
     def filter(self, frame: Frame, state: Any) -> Any:
         return frame.cluster.nodes.pod_count[frame.rows] >= 0

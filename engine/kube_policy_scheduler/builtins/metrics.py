@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from kube_policy_scheduler.cluster.signals import (
     Signals,
 )
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Readings
 from kube_policy_scheduler.lang.compiling.columns import as_texts
 from kube_policy_scheduler.lang.environment import Item, QueryInput, QueryKey, TextChanges, Texts
 from kube_policy_scheduler.lang.queries import size_problem
@@ -210,15 +212,14 @@ def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -
     return known[1]
 
 
-def reading_states(asked: Sequence[Query], frame: Frame) -> list[object]:
-    """Return for each query what is the same object while it has the same values on all nodes that did not change."""
-    if not asked:
-        return []
+def readings_of(asked: Sequence[Query], frame: Frame) -> Readings:
+    """Return what queries read."""
     joins = _joins(frame.cluster.nodes)
-    columns = (
+    columns = [
         joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now) for query in asked
-    )
-    return [column.state if column.join is None else column.others for column in columns]
+    ]
+    states = [column.state if column.join is None else column.others for column in columns]
+    return Readings(states, min((column.serves_until for column in columns), default=math.inf))
 
 
 # --- metrics that are not of nodes -----------------------------------------------------------------------

@@ -425,6 +425,11 @@ class SignalColumn(msgspec.Struct, frozen=True):
     others: object = None
     """The same object as before if values changed only on rows whose own node did."""
 
+    @property
+    def serves_until(self) -> float:
+        """Return until when the column is not made again; later it may be the same."""
+        return self.until - _ROUNDING_SECONDS
+
 
 class SignalColumns:
     """Lays signals over nodes for decisions, and remembers the columns so that a decision pays for none.
@@ -602,7 +607,7 @@ class _Laid(msgspec.Struct, frozen=True):
         return (
             reading is self.reading
             and version == self.version
-            and self.at <= now < self.column.until - _ROUNDING_SECONDS
+            and self.at <= now < self.column.serves_until
             and node_label == self.node_label
         )
 

@@ -79,11 +79,21 @@ class Default(NamedTuple):
     """Whether the kubelet rejects pods on nodes that this filter rejects, or cannot start them."""
 
 
+class Readings(NamedTuple):
+    """What a plugin reads of metrics."""
+
+    states: Sequence[object]
+    """The same objects as before while the metrics have the same values on all nodes that did not change."""
+    until: float
+    """Unix seconds. Before, they are the same for frames with the same `signals`, unless an identity of a node changes
+    (see `NodeTable.identity_version`)."""
+
+
 class ReadsMetrics(Protocol):
     """A plugin of scope SIGNAL, ROW_SIGNAL or FEASIBLE."""
 
-    def readings(self, frame: Frame) -> Sequence[object]:
-        """Return the same objects as before while the metrics that it reads have the same values."""
+    def readings(self, frame: Frame) -> Readings:
+        """Return what it reads."""
         ...
 
 

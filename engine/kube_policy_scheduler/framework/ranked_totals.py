@@ -32,6 +32,7 @@ from kube_policy_scheduler.framework.block_maxima import (
 from kube_policy_scheduler.framework.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.extremes import AT_HIGHEST, AT_LOWEST, Extremes
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.plugin import (
     ReadsMetrics,
     Ready,
@@ -188,7 +189,7 @@ class _Compared:
         self._plugin = plugin
         self._weight = weight
         self._state = prepared.state
-        self._readings: Sequence[object] = ()
+        self._readings = MetricReadings((cast("ReadsMetrics", plugin),))
         self._extremes = Extremes()
         self._scores: FloatArray = np.zeros(0)
         """`float64[nodes]`, weighted."""
@@ -203,8 +204,7 @@ class _Compared:
         return self._scores.nbytes + self._flags.nbytes
 
     def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
-        before, self._readings = self._readings, cast("ReadsMetrics", self._plugin).readings(frame)
-        if changed is not None and all(now is then for now, then in zip(self._readings, before, strict=True)):
+        if not self._readings.have_changed(frame) and changed is not None:
             compared = self._compare(frame, cache, changed)
             if compared is not None:
                 return compared

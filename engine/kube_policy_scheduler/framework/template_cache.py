@@ -27,6 +27,7 @@ from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.known_shapes import KnownShape, KnownShapes
+from kube_policy_scheduler.framework.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.plugin import (
     FilterOne,
     FilterPlugin,
@@ -336,8 +337,10 @@ class _Answers:
         scores = [(p, weight, ready.state) for p, weight, ready in kind.scores]
         self.scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
-        self._reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
-        self._read = self._readings(frame)
+        reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
+        self._readings = MetricReadings(cast("list[ReadsMetrics]", reading)) if reading else None
+        if self._readings is not None:
+            self._readings.have_changed(frame)
         self._accelerator = accelerator
         self._fused = FusedResources.of(self.filters, self.scores) if scope is Scope.ROW else None
         self._row = _RowPlan.of(self.filters, self.scores)
@@ -374,10 +377,8 @@ class _Answers:
         rows = self._changes.take(beside=beside) if self._changes.nodes is frame.cluster.nodes else None
         if rows is None:
             return False
-        if self._reading:
-            before, self._read = self._read, self._readings(frame)
-            if any(now is not then for now, then in zip(self._read, before, strict=True)):
-                rows = ALL_ROWS
+        if self._readings is not None and self._readings.have_changed(frame):
+            rows = ALL_ROWS
         if isinstance(rows, slice):
             self._update(frame.at(rows))
         elif rows:
@@ -388,9 +389,6 @@ class _Answers:
             return True
         self.version += 1
         return True
-
-    def _readings(self, frame: Frame) -> list[object]:
-        return [reading for plugin in self._reading for reading in cast("ReadsMetrics", plugin).readings(frame)]
 
     def _resize(self, size: int) -> None:
         self.ok = _resized(self.ok, size) if self.filters else self._neutral.passing(size)
@@ -475,7 +473,7 @@ class _Answers:
     @property
     def follows_rows(self) -> bool:
         """Return whether, while no node changes, the result of a row follows from the pods there."""
-        return not self._reading and not (self.normalizing and self.scope in _BY_ROW)
+        return self._readings is None and not (self.normalizing and self.scope in _BY_ROW)
 
 
 class _RowPlan(msgspec.Struct, frozen=True):
@@ -683,7 +681,7 @@ class TemplateCache:
         """
         key = plugin, passing.template if prepared.key is None else prepared.key
         version = passing.cluster.nodes.version
-        read = [self.passing(), *cast("ReadsMetrics", plugin).readings(passing)]
+        read = [self.passing(), *cast("ReadsMetrics", plugin).readings(passing).states]
         known = self._feasible_scores.get(key)
         if known is None or known[0] != version or any(a is not b for a, b in zip(known[1], read, strict=True)):
             if len(self._feasible_scores) >= _MAX_FEASIBLE_SCORES:

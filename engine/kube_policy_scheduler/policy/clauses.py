@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, reading_states
+from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, readings_of
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.counters import PodCounters
@@ -18,7 +18,16 @@ from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, ScorePlugin, Skip, WhereItFits
+from kube_policy_scheduler.framework.plugin import (
+    SKIP,
+    PreFilterResult,
+    Readings,
+    Ready,
+    Scope,
+    ScorePlugin,
+    Skip,
+    WhereItFits,
+)
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 from kube_policy_scheduler.lang import typed
@@ -233,9 +242,9 @@ class FilterClause:
         result: BoolArray = full(self.clause.evaluate(frame), frame.size)
         return result
 
-    def readings(self, frame: Frame) -> list[object]:
-        """Return what are the same objects again while the metrics that it reads have the same values."""
-        return reading_states(self._queries, frame)
+    def readings(self, frame: Frame) -> Readings:
+        """Return what it reads of metrics."""
+        return readings_of(self._queries, frame)
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where the clause does not hold, and where it has no answer.
@@ -440,9 +449,9 @@ class ScoreClause:
         missing = np.isnan(values)
         return np.where(missing, 0.0, values) if missing.any() else values
 
-    def readings(self, frame: Frame) -> list[object]:
-        """Return what are the same objects again while the metrics that it reads have the same values."""
-        return reading_states(self._queries, frame)
+    def readings(self, frame: Frame) -> Readings:
+        """Return what it reads of metrics."""
+        return readings_of(self._queries, frame)
 
     def missing(self, frame: Frame) -> BoolArray:
         """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""
