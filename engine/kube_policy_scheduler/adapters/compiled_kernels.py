@@ -74,6 +74,8 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     combine: Callable[..., int]
     write: Callable[..., None]
     add_up: Callable[..., tuple[int, int]]
+    rank: Callable[..., None]
+    recount: Callable[..., tuple[int, int]]
     choose: Callable[..., tuple[int, float, int]]
     derive_shares: Callable[..., None]
     bound_totals: Callable[..., int]
@@ -203,6 +205,12 @@ def _check(kernels: CompiledKernels) -> None:
         columns_of_one = *[ok, ok[::-1].copy(), *[np.zeros(0, dtype=bool)] * 4], *[totals, sums, *[np.zeros(0)] * 4]
         results[-1].append(run.add_up(np.array([7, 1]), both, sums, maxima, counts, *columns_of_one))
         results[-1] += [array.tolist() for array in (both, sums, maxima, counts)]
+        pods, held, numbers = np.arange(8, dtype=np.int32), np.full(8, -1, np.int32), np.zeros(9, np.int64)
+        results[-1].append(run.recount(np.arange(8), ok, pods, held, numbers))
+        results[-1].append(run.recount(np.array([6, 3]), both, pods, held, numbers))
+        scores = totals, sums[:8].copy(), *[np.zeros(0)] * 4, totals, held, np.arange(8.0), sums[:8].copy()
+        run.rank(np.array([6, 0]), np.arange(8)[::-1].copy(), ok, 3.0, sums, maxima, counts, *scores)
+        results[-1] += [array.tolist() for array in (held, numbers, sums, maxima, counts)]
         hashes, factor = np.arange(1, 9, dtype=np.uint64) * np.uint64(2**61 + 1), np.uint64(2**63 + 5)
         rows, top = np.arange(8), np.ones(8)
         with np.errstate(over="ignore"):
@@ -236,6 +244,12 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     add_up = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {written}, {columns})", **kernel)(
         _calling(_add_up, _write=write)
     )
+    small = "int32[::1]"
+    columns = ", ".join([*[floats] * 7, small, *[floats] * 2])
+    rank = numba.njit(f"void({ints}, {ints}, {bools}, float64, {written}, {columns})", **kernel)(
+        _calling(_rank, _write=write)
+    )
+    recount = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {small}, {small}, {ints})", **kernel)(_recount)
     hashes, singles = "uint64[::1]", "float32[::1]"
     choose = numba.njit(
         [
@@ -257,6 +271,8 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
         combine,
         write,
         add_up,
+        rank,
+        recount,
         choose,
         derive_shares,
         bound_totals,
@@ -511,6 +527,68 @@ def _add_up(
     return more, turned
 
 
+def _rank(
+    rows: Ints,
+    places: Ints,
+    ok: Bools,
+    constant: float,
+    totals: Floats,
+    maxima: Floats,
+    counts: Ints,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+    fifth: Floats,
+    sixth: Floats,
+    before: Floats,
+    numbers: Any,
+    by_number: Floats,
+    after: Floats,
+) -> None:
+    """See `Kernels.rank`."""
+    sums, written = np.empty(len(rows)), np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        row, total = rows[i], -np.inf
+        if ok[row]:
+            total = 0.0
+            for scores in (first, second, third, fourth, fifth, sixth):
+                if len(scores) > 0:
+                    total += scores[row]
+            total += constant
+            if len(before) > 0:
+                total += before[row]
+            if len(numbers) > 0:
+                total += by_number[numbers[row]]
+            if len(after) > 0:
+                total += after[row]
+        sums[i], written[i] = total, places[row] if len(places) > 0 else row
+    _write(written, sums, totals, maxima, counts)
+
+
+def _recount(rows: Ints, ok: Bools, counted: Any, counts: Any, numbers: Ints) -> tuple[int, int]:
+    """See `Kernels.recount`."""
+    for i in range(len(rows)):
+        row, now = rows[i], -1
+        if ok[row]:
+            now = counted[row]
+        before = counts[row]
+        if now >= len(numbers):
+            return -1, -1
+        if now != before:
+            counts[row] = now
+            if now >= 0:
+                numbers[now] += 1
+            if before >= 0:
+                numbers[before] -= 1
+    fewest, most = 0, len(numbers) - 1
+    while most > 0 and numbers[most] == 0:
+        most -= 1
+    while fewest < most and numbers[fewest] == 0:
+        fewest += 1
+    return fewest, most
+
+
 def _choose(
     maxima: Floats,
     counts: Ints,
@@ -749,6 +827,8 @@ _FUNCTIONS = (
     _combine,
     _write,
     _add_up,
+    _rank,
+    _recount,
     _choose,
     _derive_shares,
     _bound_totals,

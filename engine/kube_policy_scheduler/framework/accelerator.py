@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.hashed_rows import Hashes
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 
 SingleArray: TypeAlias = NDArray[np.float32]
+CountArray: TypeAlias = NDArray[np.int32]
 
 
 class Kernels(Protocol):
@@ -110,6 +111,48 @@ class Kernels(Protocol):
             counts: see above.
             columns: six `bool[nodes]`, all of which must be true for a row to pass, then six `float64[nodes]`, which
                 are added up in this order; of length 0 where there are fewer.
+        """
+
+    def rank(
+        self,
+        rows: IntArray,
+        places: IntArray,
+        ok: BoolArray,
+        constant: float,
+        totals: FloatArray,
+        maxima: FloatArray,
+        counts: IntArray,
+        /,
+        *columns: FloatArray | CountArray,
+    ) -> None:
+        """Write the totals of some rows: sums of kept scores, and of those that compare nodes.
+
+        Args:
+            rows: `int64[rows]`
+            places: where the total of each row is written, `int64[nodes]`; of length 0: in the order of rows.
+            ok: `bool[nodes]`: which rows have a total; that of the others is -inf.
+            constant: what is added after the first six columns.
+            totals: is written, as by `combine`, and the next two.
+            maxima: see above.
+            counts: see above.
+            columns: six `float64[nodes]`, which are added up in this order; then, after the constant, another one;
+                `int32[nodes]` and `float64[counts]`, of which the second is added at the place that the first says;
+                and `float64[nodes]` again. Of length 0 where there are fewer.
+        """
+
+    def recount(
+        self, rows: IntArray, ok: BoolArray, counted: CountArray, counts: CountArray, numbers: IntArray, /
+    ) -> tuple[int, int]:
+        """Take over the counts of some rows; return the lowest and the highest of feasible ones, 0 if there are none.
+
+        Return -1 and -1 if a count does not fit in `numbers`; all rows are to be counted then.
+
+        Args:
+            rows: `int64[rows]`, some more than once.
+            ok: `bool[nodes]`: which rows are feasible.
+            counted: `int32[nodes]`
+            counts: is written, `int32[nodes]`: the same for feasible rows, -1 for the others.
+            numbers: is written, `int64[more than the highest]`: how many feasible rows have each count.
         """
 
     def choose(

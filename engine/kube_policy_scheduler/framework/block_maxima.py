@@ -22,6 +22,7 @@ _MOST_MOVED = 16
 _MOST_PLACES = 2
 """Times the rows, besides one block for each domain."""
 _MOST_TOPOLOGIES = 16
+_IN_ORDER: IntArray = np.zeros(0, np.int64)
 
 
 class BlockMaxima:
@@ -113,6 +114,11 @@ class BlockMaxima:
     def written(self) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return `columns` for compiled loops that write to them."""
         return self._totals, self._maxima, self._counts
+
+    @property
+    def places(self) -> IntArray:
+        """Return where they write the total of each row, `int64[rows]`; of length 0: in the order of rows."""
+        return _IN_ORDER
 
     def write_one(self, row: int, total: float) -> None:
         """Set the total of a row; its block is only searched if no other row has what was the highest total there."""
@@ -328,6 +334,16 @@ class DomainMaxima:
     def bytes(self) -> int:
         """Return how many bytes the columns take."""
         return self._maxima.bytes
+
+    @property
+    def written(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return `BlockMaxima.written`."""
+        return self._maxima.written
+
+    @property
+    def places(self) -> IntArray:
+        """Return `BlockMaxima.places`."""
+        return self._blocks.place
 
     def follow(self, blocks: DomainBlocks) -> Sequence[int] | None:
         """Lay the totals out as other blocks; return the rows to write then, None if these blocks are unrelated."""

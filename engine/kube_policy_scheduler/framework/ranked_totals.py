@@ -11,7 +11,6 @@ Three kinds of such scores follow from little that changes seldom, and are kept 
 
 from __future__ import annotations
 
-from collections import Counter as Histogram
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar, cast
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import (
     BlockMaxima,
@@ -53,12 +52,26 @@ _COUNTED_AGAIN_SHARE = 8
 """With 1/8 more nodes, bytes are counted again."""
 _FEW_ROWS = 8
 """So few rows are faster ranked one by one."""
-_FEW_COUNTS = 32
-"""So few rows are faster counted one by one: those of a round in which ten templates take turns."""
+_SPARE_COUNTS = 16
+"""There may be so many more pods on a node before all nodes are counted again."""
 _NOT_FEASIBLE = -1
 _FEASIBLE = 4
 """Besides `AT_LOWEST` and `AT_HIGHEST`."""
+_NO_SCORES: FloatArray = np.zeros(0)
+_NO_COUNTS: NDArray[np.int32] = np.zeros(0, np.int32)
+"""In the place of columns that there are none of."""
 Number = TypeVar("Number", bound=np.generic)
+
+
+class _Changed:
+    """The rows whose kept total or verdict changed, and those whose scores may have; some more than once."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+        self.array: IntArray = np.array(rows, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 class _Layer(Protocol):
@@ -67,11 +80,17 @@ class _Layer(Protocol):
     is_kept: bool
     """False if it turned out that the score cannot be kept."""
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
-        """Catch up with everything; return the rows with another score, None if that may be all of them.
+    def pending(self, frame: Frame) -> Sequence[int] | None:
+        """Return the rows whose score may be another one, besides those that changed; None if that may be all.
 
-        changed: the rows whose kept total or verdict changed, some more than once; None if that may be all.
+        What is returned counts as read.
         """
+
+    def follow(self, cache: TemplateCache, frame: Frame, changed: _Changed) -> bool:
+        """Catch up with these rows; return False if other rows may have another score, too."""
+
+    def renew(self, cache: TemplateCache, frame: Frame) -> None:
+        """Score all rows again."""
 
     def scores(self, rows: Rows) -> FloatArray:
         """Return `float64[rows]`, weighted; anything where a node is not feasible."""
@@ -87,98 +106,87 @@ class _Layer(Protocol):
 class _ByCount:
     """A score by counted pods of each node."""
 
-    def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter) -> None:
+    def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter, accelerator: Accelerator) -> None:
         self.is_kept = True
+        self._accelerator = accelerator
         self._plugin = plugin
         self._weight = weight
         self._counter = counter
         self._read = -1
         """The position in the counter's journal."""
-        self._counts: NDArray[np.int32] = np.zeros(0, np.int32)
+        self.counts: NDArray[np.int32] = np.zeros(0, np.int32)
         """`int32[nodes]`: the pods of each feasible node, -1 elsewhere."""
-        self._nodes_by_count: Histogram[int] = Histogram()
-        """How many feasible nodes have so many pods."""
+        self._nodes_by_count: IntArray = np.zeros(1, np.int64)
+        """`int64[more than the most]`: how many feasible nodes have so many pods."""
         self._extremes = (0, 0)
-        self._scores: FloatArray = np.zeros(1)
+        self.by_count: FloatArray = np.zeros(1)
         """`float64[most + 1]`: the scores by number of pods."""
 
     @property
     def bytes(self) -> int:
-        return self._counts.nbytes
+        return self.counts.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
+    def pending(self, frame: Frame) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
         self._read = self._counter.version
-        if changed is None or counted is None:
-            self._count_all(cache)
-            return None
-        if len(self._counts) != len(cache.ok):
+        return None if counted is None else [row for row, *_ in counted]
+
+    def follow(self, cache: TemplateCache, frame: Frame, changed: _Changed) -> bool:
+        if len(self.counts) != len(cache.ok):
             self._resize(len(cache.ok))
-        rows = [row for row, *_ in counted if row < len(cache.ok)]  # a node may have come, counted, and gone
-        if (len(changed) + len(rows)) * _REBUILD_SHARE > len(cache.ok):
-            self._count_all(cache)
-            return None
-        every = {*changed, *rows}
-        if len(every) > _FEW_COUNTS:
-            self._recount(cache, np.fromiter(every, np.int64, len(every)))
+        kernels = self._accelerator.kernels
+        per_node = cast("NDArray[np.int32]", self._counter.per_node())  # it counts pods, not weights
+        if kernels is not None:
+            extremes = kernels.recount(changed.array, cache.ok, per_node, self.counts, self._nodes_by_count)
         else:
-            self._recount_few(cache, every)
-        if self._extremes != self._find_extremes():
-            self._score_again()
-            return None
-        return rows
+            extremes = self._recount(np.unique(changed.array), cache.ok, per_node)
+        if extremes[1] < 0:
+            self._count_all(cache)
+        elif extremes != self._extremes:
+            self._score_again(*extremes)
+        else:
+            return True
+        return False
+
+    def renew(self, cache: TemplateCache, frame: Frame) -> None:
+        self._count_all(cache)
 
     def _count_all(self, cache: TemplateCache) -> None:
-        self._counts = np.where(cache.ok, self._counter.per_node(), _NOT_FEASIBLE).astype(np.int32)
-        numbers = np.bincount(self._counts[cache.ok])
-        self._nodes_by_count = Histogram({int(count): int(numbers[count]) for count in numbers.nonzero()[0]})
-        self._score_again()
+        self.counts = np.where(cache.ok, self._counter.per_node(), _NOT_FEASIBLE).astype(np.int32)
+        room = max(0, int(self.counts.max(initial=0))) + _SPARE_COUNTS
+        self._nodes_by_count = np.bincount(self.counts[cache.ok], minlength=room)
+        self._score_again(*self._find_extremes())
 
     def _resize(self, size: int) -> None:
         """Forget the rows that are gone; new ones are still to be counted."""
-        for count in self._counts[size:].tolist():
-            self._count_one(count, -1)
-        self._counts = _resized(self._counts, size, _NOT_FEASIBLE)
+        gone = self.counts[size:]
+        np.subtract.at(self._nodes_by_count, gone[gone != _NOT_FEASIBLE], 1)
+        self.counts = _resized(self.counts, size, _NOT_FEASIBLE)
 
-    def _count_one(self, count: int, number: int) -> None:
-        """Add so many feasible nodes with a count of pods."""
-        if count != _NOT_FEASIBLE:
-            self._nodes_by_count[count] += number
-            if not self._nodes_by_count[count]:
-                del self._nodes_by_count[count]
-
-    def _recount(self, cache: TemplateCache, rows: IntArray) -> None:
-        counts = np.where(cache.ok[rows], self._counter.per_node()[rows], _NOT_FEASIBLE)
-        others = (counts != self._counts[rows]).nonzero()[0]
-        for row, now in zip(rows[others].tolist(), counts[others].tolist(), strict=True):
-            before = self._counts.item(row)
-            self._counts[row] = now
-            self._count_one(now, 1)
-            self._count_one(before, -1)
-
-    def _recount_few(self, cache: TemplateCache, rows: set[int]) -> None:
-        """Do the same with Python's numbers: a placement changes one row."""
-        per_node = self._counter.per_node()
-        for row in rows:
-            before, now = self._counts.item(row), per_node.item(row) if cache.ok.item(row) else _NOT_FEASIBLE
-            if now != before:
-                self._counts[row] = now
-                self._count_one(now, 1)
-                self._count_one(before, -1)
+    def _recount(self, rows: IntArray, ok: BoolArray, per_node: NDArray[np.int32]) -> tuple[int, int]:
+        """Do what `Kernels.recount` does, with rows that are named once."""
+        before, now = self.counts[rows], np.where(ok[rows], per_node[rows], _NOT_FEASIBLE)
+        if now.max(initial=0) >= len(self._nodes_by_count):
+            return -1, -1
+        self.counts[rows] = now
+        np.subtract.at(self._nodes_by_count, before[before != _NOT_FEASIBLE], 1)
+        np.add.at(self._nodes_by_count, now[now != _NOT_FEASIBLE], 1)
+        return self._find_extremes()
 
     def _find_extremes(self) -> tuple[int, int]:
-        return min(self._nodes_by_count, default=0), max(self._nodes_by_count, default=0)
+        counts = self._nodes_by_count.nonzero()[0]
+        return (counts.item(0), counts.item(-1)) if len(counts) else (0, 0)
 
-    def _score_again(self) -> None:
-        self._extremes = fewest, most = self._find_extremes()
+    def _score_again(self, fewest: int, most: int) -> None:
+        self._extremes = fewest, most
         counts = np.arange(most + 1, dtype=np.float64)
-        self._scores = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest)) * self._weight
+        self.by_count = self._plugin.of_counts(counts, most=float(most), fewest=float(fewest)) * self._weight
 
     def scores(self, rows: Rows) -> FloatArray:
-        return self._scores[self._counts[rows]]  # the last one for nodes that are not feasible
+        return self.by_count[self.counts[rows]]  # the last one for nodes that are not feasible
 
     def score(self, row: int) -> float:
-        return self._scores.item(self._counts.item(row))
+        return self.by_count.item(self.counts.item(row))
 
 
 class _Compared:
@@ -191,30 +199,41 @@ class _Compared:
         self._state = prepared.state
         self._readings = MetricReadings((cast("ReadsMetrics", plugin),))
         self._extremes = Extremes()
-        self._scores: FloatArray = np.zeros(0)
-        """`float64[nodes]`, weighted."""
+        self.column: FloatArray = np.zeros(0)
+        """`float64[nodes]`: the scores, weighted."""
         self._flags: NDArray[np.uint8] = np.zeros(0, np.uint8)
         """`uint8[nodes]`, as `Extremes.flags`, with `_FEASIBLE` for the feasible nodes of the last look."""
         self._lowest = self._highest = 0
         """How many feasible nodes have the lowest and the highest value."""
         self._changes: ChangedRows | None = None
+        self._static: Sequence[int] = ()
+        """The rows that `pending` returned."""
 
     @property
     def bytes(self) -> int:
-        return self._scores.nbytes + self._flags.nbytes
+        return self.column.nbytes + self._flags.nbytes
 
-    def refresh(self, frame: Frame, cache: TemplateCache, changed: Sequence[int] | None) -> Sequence[int] | None:
-        if not self._readings.have_changed(frame) and changed is not None:
-            compared = self._compare(frame, cache, changed)
-            if compared is not None:
-                return compared
+    def pending(self, frame: Frame) -> Sequence[int] | None:
+        changed = self._readings.have_changed(frame)
+        rows = self._changes.take() if self._changes is not None else None
+        if changed or rows is None or isinstance(rows, slice):
+            return None
+        self._static = rows
+        return rows
+
+    def follow(self, cache: TemplateCache, frame: Frame, changed: _Changed) -> bool:
+        follows = self._compare(frame, cache, changed)
+        if not follows:
+            self.renew(cache, frame)
+        return follows
+
+    def renew(self, cache: TemplateCache, frame: Frame) -> None:
         self._compare_all(frame, cache)
-        return None
 
     def _compare_all(self, frame: Frame, cache: TemplateCache) -> None:
         nodes = frame.cluster.nodes
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes)
-        self._scores, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
+        self.column, self._flags = np.zeros(len(cache.ok)), np.zeros(len(cache.ok), np.uint8)
         self._extremes = Extremes()
         # not `passing`, which is kept: a column for each template that nothing else reads
         rows = ALL_ROWS if cache.count == len(cache.ok) else cache.ok.nonzero()[0]
@@ -223,26 +242,23 @@ class _Compared:
         self.is_kept = self._extremes.is_usable
         self._lowest, self._highest = _numbers(self._flags)
 
-    def _compare(self, frame: Frame, cache: TemplateCache, changed: Sequence[int]) -> Sequence[int] | None:
-        """Compare the changed rows with the known extremes; return them, None if these are no longer the extremes.
+    def _compare(self, frame: Frame, cache: TemplateCache, changed: _Changed) -> bool:
+        """Compare the changed rows with the known extremes; return whether these are still the extremes.
 
-        changed: see `refresh`. Most of them changed because of their pods, which a comparison does not depend on.
+        Most rows changed because of their pods, which a comparison does not depend on.
         """
-        static = self._changes.take() if self._changes is not None else None
-        if static is None or isinstance(static, slice):
-            return None
-        if len(self._flags) != len(cache.ok):
+        static = self._static
+        if len(self.column) != len(cache.ok):
             self._resize(len(cache.ok))
         if len(changed) > _FEW_ROWS:
-            many = np.array(changed, np.int64)
+            many = changed.array
             other = many[cache.ok[many] != (self._flags[many] >= _FEASIBLE)].tolist()
         else:
-            other = [row for row in changed if cache.ok.item(row) is not (self._flags.item(row) >= _FEASIBLE)]
+            other = [row for row in changed.rows if cache.ok.item(row) is not (self._flags.item(row) >= _FEASIBLE)]
         if not static and not other:
-            return () if self._has_extremes else None  # a row that is gone may have been the last one with one of them
-        every = list(dict.fromkeys([*static, *other]))
+            return self._has_extremes  # a row that is gone may have been the last one with one of them
         rows: list[int] = []
-        for row in every:
+        for row in dict.fromkeys([*static, *other]):
             flags = self._flags.item(row)
             self._lowest -= flags & AT_LOWEST
             self._highest -= (flags & AT_HIGHEST) // AT_HIGHEST
@@ -253,11 +269,11 @@ class _Compared:
             extremes, found = Extremes(self._extremes), np.array(rows, np.int64)
             self._score(frame.at(found), extremes)
             if not extremes.as_before():
-                return None
+                return False
             more_lowest, more_highest = _numbers(self._flags[found])
             self._lowest += more_lowest
             self._highest += more_highest
-        return every if self._has_extremes else None
+        return self._has_extremes
 
     @property
     def _has_extremes(self) -> bool:
@@ -270,17 +286,17 @@ class _Compared:
         self._lowest -= lowest
         self._highest -= highest
         self._flags = _resized(self._flags, size, 0)
-        self._scores = _resized(self._scores, size, 0.0)
+        self.column = _resized(self.column, size, 0.0)
 
     def _score(self, frame: Frame, extremes: Extremes) -> None:
-        self._scores[frame.rows] = self._plugin.score(frame.within(extremes), self._state) * self._weight
+        self.column[frame.rows] = self._plugin.score(frame.within(extremes), self._state) * self._weight
         self._flags[frame.rows] = _FEASIBLE if extremes.flags is None else extremes.flags | _FEASIBLE
 
     def scores(self, rows: Rows) -> FloatArray:
-        return self._scores[rows]
+        return self.column[rows]
 
     def score(self, row: int) -> float:
-        return self._scores.item(row)
+        return self.column.item(row)
 
 
 def _resized(column: NDArray[Number], size: int, new: float) -> NDArray[Number]:
@@ -295,6 +311,22 @@ def _numbers(flags: NDArray[np.uint8]) -> tuple[int, int]:
     return int(np.count_nonzero(flags & AT_LOWEST)), int(np.count_nonzero(flags & AT_HIGHEST))
 
 
+def _columns_of(layers: Sequence[_Layer]) -> tuple[_Compared | None, _ByCount | None, _Compared | None] | None:
+    """Return the scores that a compiled loop adds in this order; None: there are others, or more."""
+    found: list[_Compared | _ByCount | None] = [None, None, None]
+    place = 0
+    for layer in layers:
+        wanted = 1 if isinstance(layer, _ByCount) else 2 if place > 1 else 0
+        if wanted < place or not isinstance(layer, _ByCount | _Compared):
+            return None
+        found[wanted], place = layer, wanted + 1
+    before, by_count, after = found
+    assert not isinstance(before, _ByCount)
+    assert not isinstance(by_count, _Compared)
+    assert not isinstance(after, _ByCount)
+    return before, by_count, after
+
+
 class RankedTotals:
     """The totals of one template's feasible nodes."""
 
@@ -302,6 +334,7 @@ class RankedTotals:
         self, layers: Sequence[_Layer], by_domain: tuple[ScoresByDomain, float] | None, accelerator: Accelerator
     ) -> None:
         self._layers = layers
+        self._columns = _columns_of(layers)
         self._accelerator = accelerator
         self._by_domain = by_domain
         self._read = -1
@@ -332,26 +365,27 @@ class RankedTotals:
         if not self._is_kept or (domains is not None and blocks is None):
             return None
         size = self._size
-        changed = self._changed(cache, constant=constant)
-        found = [changed, *(layer.refresh(frame, cache, changed) for layer in self._layers)]
+        changed = self._follow(frame, cache, constant=constant)
         self._is_kept = all(layer.is_kept for layer in self._layers)
         if not self._is_kept:
             self._layers = ()
             return None
-        renewed = any(rows is None for rows in found)
-        if not renewed and blocks is not None:
+        if changed is not None and blocks is not None:
             assert isinstance(self._maxima, DomainMaxima)
-            found.append(self._maxima.follow(blocks))
-            renewed = found[-1] is None
-        if renewed:
+            moved = self._maxima.follow(blocks)
+            if moved is None:
+                changed = None
+            elif moved:
+                changed = _Changed([*changed.rows, *moved])
+        if changed is not None:
+            self._write(cache, changed, resized=size != self._size)
+        else:
             totals = self._totals(cache, ALL_ROWS)
             self._maxima = (
                 BlockMaxima(totals, self._accelerator)
                 if blocks is None
                 else DomainMaxima(totals, blocks, self._accelerator)
             )
-        else:
-            self._write(cache, found, resized=size != self._size)
         if isinstance(self._maxima, BlockMaxima):
             return self._maxima
         assert self._by_domain is not None
@@ -360,21 +394,58 @@ class RankedTotals:
         plugin, weight = self._by_domain
         return self._maxima.best(plugin.of_domains(frame, domains, counts, self._maxima.feasible()) * weight)
 
+    def _follow(self, frame: Frame, cache: TemplateCache, *, constant: float) -> _Changed | None:
+        """Let all layers catch up; return the rows whose totals may be other ones, None if that may be all."""
+        rows = self._changed(cache, constant=constant)
+        pending = [layer.pending(frame) for layer in self._layers]
+        if rows is None:
+            for layer in self._layers:
+                layer.renew(cache, frame)
+            return None
+        every = list(rows)
+        for some in pending:
+            every += some or ()
+        if max(every, default=0) >= self._size:  # a node may have come, counted, and gone
+            every = [row for row in every if row < self._size]
+        changed, are_few = _Changed(every), len(every) * _REBUILD_SHARE <= self._size
+        others_differ = not are_few
+        for layer, some in zip(self._layers, pending, strict=True):
+            if some is None or not are_few:
+                layer.renew(cache, frame)
+                others_differ = True
+            elif not layer.follow(cache, frame, changed):
+                others_differ = True
+        return None if others_differ else changed
+
     def _changed(self, cache: TemplateCache, *, constant: float) -> Sequence[int] | None:
         changed = cache.changes.since(self._read)
         self._read = cache.changes.end
         is_known, self._size, self._constant = constant == self._constant and self._size >= 0, len(cache.ok), constant
-        if changed is None or not is_known or len(changed) * _REBUILD_SHARE > self._size:
-            return None
-        return changed if max(changed, default=0) < self._size else [row for row in changed if row < self._size]
+        return changed if is_known else None
 
-    def _write(self, cache: TemplateCache, found: Sequence[Sequence[int] | None], *, resized: bool) -> None:
-        rows = list(dict.fromkeys([row for each in found if each is not None for row in each]))
-        if resized or len(rows) > _FEW_ROWS:
-            changed = np.array(rows, np.int64)
-            self._maxima.write(changed, self._totals(cache, changed), size=self._size)
+    def _write(self, cache: TemplateCache, changed: _Changed, *, resized: bool) -> None:
+        kernels, columns = self._accelerator.kernels, self._columns
+        sums = cache.summands() if kernels is not None and columns is not None and not resized else None
+        if kernels is not None and columns is not None and sums is not None:
+            before, by_count, after = columns
+            kernels.rank(
+                changed.array,
+                self._maxima.places,
+                cache.ok,
+                self._constant,
+                *self._maxima.written,
+                *sums,
+                before.column if before is not None else _NO_SCORES,
+                by_count.counts if by_count is not None else _NO_COUNTS,
+                by_count.by_count if by_count is not None else _NO_SCORES,
+                after.column if after is not None else _NO_SCORES,
+            )
             return
-        for row in rows:
+        if resized or len(changed) > _FEW_ROWS:
+            rows = np.unique(changed.array)
+            self._maxima.write(rows, self._totals(cache, rows), size=self._size)
+            return
+        for row in changed.rows:
             total = cache.total(row) + self._constant
             for layer in self._layers:
                 total += layer.score(row)
@@ -419,7 +490,7 @@ class Rankings:
             by_domain = None
             for plugin, weight, prepared in scores:
                 if isinstance(plugin, ScoresByCount):
-                    layers.append(_ByCount(plugin, weight, plugin.counter(frame)))
+                    layers.append(_ByCount(plugin, weight, plugin.counter(frame), self._accelerator))
                 elif isinstance(plugin, ScoresByDomain):
                     by_domain = plugin, weight
                 else:

@@ -507,6 +507,10 @@ def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray
     return ok, totals
 
 
+def _padded(columns: list[FloatArray]) -> list[FloatArray]:
+    return columns + [_NO_SUMS] * (_MOST_ADDED - len(columns))
+
+
 class _LookedAt(msgspec.Struct, frozen=True):
     """The results of one look at all nodes."""
 
@@ -830,22 +834,28 @@ class TemplateCache:
         return False
 
     def _add_up(self, changed: Sequence[int], kernels: Kernels) -> bool:
-        passing: list[BoolArray] = []
-        sums: list[FloatArray] = []
-        for part in self._parts:
-            passing.append(part.ok if part.filters else _NO_VERDICTS)
-            sums.append(part.base if part.scores else _NO_SUMS)
-        for scaled in self._scaled:
-            passing.append(_NO_VERDICTS)
-            sums.append(scaled.final)
-        fewer = _MOST_ADDED - len(sums)
-        columns: list[BoolArray | FloatArray] = [*passing, *[_NO_VERDICTS] * fewer, *sums, *[_NO_SUMS] * fewer]
+        passing = [part.ok for part in self._parts if part.filters]
+        passing += [_NO_VERDICTS] * (_MOST_ADDED - len(passing))
+        columns: list[BoolArray | FloatArray] = [*passing, *_padded(self._added_columns())]
         totals, maxima, counts = self._maxima.written if self._maxima is not None else _NO_TOTALS
         more, turned = kernels.add_up(self._changes.array(changed), self._ok, totals, maxima, counts, *columns)
         if turned:
             self.count += more
             self._passing = None
         return bool(turned)
+
+    def _added_columns(self) -> list[FloatArray]:
+        return [part.base for part in self._parts if part.scores] + [scaled.final for scaled in self._scaled]
+
+    def summands(self) -> list[FloatArray] | None:
+        """Return six columns, of length 0 where there are fewer: added in this order they are `total` where `ok` is.
+
+        None: there are more.
+        """
+        if self._looked_at is not None:
+            self._look(self._looked_at)
+        columns = [self._maxima.written[0]] if self._maxima is not None else self._added_columns()
+        return _padded(columns) if len(columns) <= _MOST_ADDED else None
 
     def _update_row(self, row: int) -> bool:
         ok, total = True, 0.0
