@@ -133,6 +133,10 @@ BY_SHAPE = "by_shape"
 While a template requests native resources alone, what PreFilter and PreScore return follows from its `shape`, until the
 next static change or change of images."""
 
+READS_IMAGES = "reads_images"
+"""The optional attribute of plugins of other scopes than CLUSTER: True where the key that PreFilter or PreScore returns
+follows from which nodes have which images, and not from the pod's template alone."""
+
 MayApply: TypeAlias = Callable[[PodTemplate], bool]
 """The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
 

@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.fused_resources import FusedResources
 from kube_policy_scheduler.framework.known_shapes import KnownShape, KnownShapes
 from kube_policy_scheduler.framework.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.plugin import (
+    READS_IMAGES,
     FilterOne,
     FilterPlugin,
     KeyNow,
@@ -594,7 +595,12 @@ class TemplateCache:
         """The number of static changes that all parts have read."""
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
-        self._images = nodes.image_changes.end
+        self._images, self._identities = nodes.image_changes.end, nodes.identity_changes.end
+        self._image_readers = (
+            [(plugin, ready) for plugin, ready in prepared.filters if getattr(plugin, READS_IMAGES, False)],
+            [(plugin, ready) for plugin, _, ready in prepared.scores if getattr(plugin, READS_IMAGES, False)],
+        )
+        """Filters and scores whose key follows from the images of nodes."""
         self._renewals = 0
         self._put_together()
 
@@ -701,10 +707,9 @@ class TemplateCache:
             return False
         if self._images != nodes.image_changes.end:
             # the score of an image depends on how many nodes have it
-            prepared = prepare(frame, profile)
-            if _key_of(prepared, _keys(prepared.by_kind(frame.pod.template), profile)) != self.key:
+            if not self._has_the_key_of(frame, profile):
                 return False
-            self._images = nodes.image_changes.end
+            self._images, self._identities = nodes.image_changes.end, nodes.identity_changes.end
         rows = self._changes.take()
         if rows is None:
             return False
@@ -727,6 +732,18 @@ class TemplateCache:
             if self._scaled and (turned or not are_static):
                 self._follow_highest(rows)
         return True
+
+    def _has_the_key_of(self, frame: Frame, profile: Profile) -> bool:
+        """Return whether PreFilter and PreScore, asked now, lead to the same key."""
+        if self._identities != frame.cluster.nodes.identity_changes.end:  # nodes may have come or gone
+            prepared = prepare(frame, profile)
+            return _key_of(prepared, _keys(prepared.by_kind(frame.pod.template), profile)) == self.key
+        filters, scores = self._image_readers
+        now = [
+            *[(plugin.pre_filter(frame), before) for plugin, before in filters],
+            *[(scorer.pre_score(frame), before) for scorer, before in scores],
+        ]
+        return all(isinstance(found, Ready) and found.key == before.key for found, before in now)
 
     def _can_scale(self) -> bool:
         """Return whether normalized scores differ from node to node, and follow from the highest raw ones."""

@@ -230,6 +230,7 @@ class FilterClause:
         self._code = _code(clause.depends)
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
+        self.reads_images = bool(clause.depends & Depends.IMAGES)
         self.where_it_fits = _where_it_fits(clause)
         self.filter_one = _filter_one(clause.of_row) if clause.of_row is not None else None
 
@@ -430,6 +431,7 @@ class ScoreClause:
         self.scope = scope_of(clause)
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
+        self.reads_images = bool(clause.depends & Depends.IMAGES)
         self.resource_score = _resource_score(clause)
         """The score of Kubernetes that it equals, see `EqualsResourceScore`."""
         self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None

@@ -33,6 +33,7 @@ class ImageLocality(Score):
 
     name = "ImageLocality"
     by_shape: ClassVar[bool] = True
+    reads_images: ClassVar[bool] = True
     default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:
