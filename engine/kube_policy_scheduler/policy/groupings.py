@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnsch
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.status import Code, Refusal
-from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.checked import ClauseKind, Grouping
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, events_of
@@ -54,13 +55,25 @@ class _Grouping:
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
+        assert isinstance(clause.checked, Grouping)
+        self._follows_template = not clause.checked.key.info.depends & ~Depends.TEMPLATE
+        self._counters: WeakKeyDictionary[PodTemplate, Counter] = WeakKeyDictionary()
+        """Those asked for last, by template."""
 
     def _applies(self, frame: Frame) -> bool:
         return self.clause.condition is None or bool(self.clause.condition(frame))
 
     def _counter(self, frame: Frame) -> Counter:
         """Return what counts the pods with the pod's key on each node, without those that are being deleted."""
-        return frame.cluster.counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
+        counters, template = frame.cluster.counters, frame.pod.template
+        counter = self._counters.get(template)
+        if counter is not None and counter.live and counter.owner is counters:
+            counter.used = True
+            return counter
+        counter = counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
+        if self._follows_template:
+            self._counters[template] = counter
+        return counter
 
     def _per_node(self, frame: Frame) -> IntArray:
         """Return `int64[nodes]`: the pods of that counter."""
