@@ -99,6 +99,13 @@ score normalize(number(node.annotation.owner) ?? 50) + normalize(promql("cpu_usa
 spread by pod.label.app weight 3
 pack by pod.namespace
 """,
+    "compared around spread": """
+filter fits(cpu, mem)
+score normalize(promql("cpu_usage") ?? 50) weight 2
+spread by pod.label.app
+score normalize(number(node.annotation.owner) ?? 50)
+score 100 - promql("memory_usage") ?? 10
+""",
     "resources": """
 filter fits(cpu, mem, pods) and fits()
 filter node.used_fraction.cpu < 0.95 or (promql("cpu_usage") ?? 50) > 60

@@ -408,6 +408,9 @@ class _Answers:
                 for row in rows:
                     self._write(row, *self.of_row(frame, row))
                 return
+            if kernels is not None and self._fused is not None and not self.normalizing:
+                self._write_rows(frame.at(reader.array(rows)), self._fused, kernels)
+                return
         self._update(frame.at(reader.array(rows)))
 
     def _update(self, frame: Frame) -> None:
@@ -419,21 +422,10 @@ class _Answers:
             ok, base = fused.evaluate(frame, kernels)
         else:
             ok, base = np.ones(frame.size, np.bool_), np.zeros(frame.size)
-        for plugin, ready in self.filters:
-            left: WhereItFits = getattr(plugin, "where_it_fits", None) if fused is not None else None
-            if left is not None and not frame.cluster.ignored_resources:
-                for holds in left:
-                    ok &= holds(frame)
-            elif fused is None or ready.state is not fused.wanted:
-                ok &= plugin.filter(frame, ready.state)
-            if ready.nodes is not None:
-                ok &= named_nodes(frame, ready.nodes)[rows]
-        for scorer, weight, state in self.scores if fused is None else self.scores[fused.scores :]:
-            raw = scorer.score(frame, state)
-            if not _is_one_number(raw):
-                base += raw if weight == 1 else raw * weight
-            elif len(raw):
-                base += raw.item(0) * weight
+        passing = self._besides_fused(frame, fused)
+        if passing is not None:
+            ok &= passing
+        self._add_scores(frame, self.scores if fused is None else self.scores[fused.scores :], base)
         for kept in self.normalizing:
             kept.update(frame, may_be_constant=self.scope is Scope.TEMPLATE)
         if isinstance(rows, slice):
@@ -442,6 +434,46 @@ class _Answers:
             return
         self._resize(size)
         self._write(rows, ok, base)
+
+    def _write_rows(self, frame: Frame, fused: FusedResources, kernels: Kernels) -> None:
+        """Evaluate the frame's rows in place."""
+        rows = frame.rows
+        assert not isinstance(rows, slice)
+        # without scores the loop writes the zeros that are there
+        fused.write_rows(frame, kernels, rows, self.ok, self.base)
+        passing = self._besides_fused(frame, fused)
+        if passing is not None:
+            self.ok[rows] &= passing
+        others = self.scores[fused.scores :]
+        if others:
+            base = self.base[rows]
+            self._add_scores(frame, others, base)
+            self.base[rows] = base
+
+    def _besides_fused(self, frame: Frame, fused: FusedResources | None) -> BoolArray | None:
+        """Return `bool[rows]`: where the other filters pass too, if the pod fits there; None: everywhere."""
+        passing: BoolArray | None = None
+        for plugin, ready in self.filters:
+            left: WhereItFits = getattr(plugin, "where_it_fits", None) if fused is not None else None
+            found: list[BoolArray] = []
+            if left is not None and not frame.cluster.ignored_resources:
+                found += [holds(frame) for holds in left]
+            elif fused is None or ready.state is not fused.wanted:
+                found.append(plugin.filter(frame, ready.state))
+            if ready.nodes is not None:
+                found.append(named_nodes(frame, ready.nodes)[frame.rows])
+            for each in found:
+                passing = each if passing is None else passing & each
+        return passing
+
+    def _add_scores(self, frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Any]], base: FloatArray) -> None:
+        """Add scores to `base`, `float64[rows]`."""
+        for scorer, weight, state in scores:
+            raw = scorer.score(frame, state)
+            if not _is_one_number(raw):
+                base += raw if weight == 1 else raw * weight
+            elif len(raw):
+                base += raw.item(0) * weight
 
     def _write(self, rows: Any, ok: Any, base: Any) -> None:
         """Set the answers of a row, or of an array of rows."""
