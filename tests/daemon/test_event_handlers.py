@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated, Updates
 from kube_policy_scheduler.cluster import node_info, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.schedule_one import waiting_pods
@@ -240,6 +241,66 @@ def test_changes_that_come_together_do_the_same_as_one_by_one(
         assert together.problems() == apart.problems() == []
         assert _counted(together) == _counted(apart)
     assert _popped(together) == _popped(apart)
+
+
+_LISTED = st.tuples(
+    st.sampled_from([f"p{number}" for number in range(60)]),
+    st.sampled_from((*["n1", "n2"] * 20, "gone", "")),
+    st.just(OURS),
+    st.sampled_from((*["Running"] * 80, "Succeeded")),
+    st.sampled_from((*["1", "2", "8Ei"] * 30, "not a quantity")),
+    st.sampled_from(({}, {}, {"deletionTimestamp": "2026-11-21T10:00:00Z"})),
+    st.sampled_from((*[""] * 80, "n1")),
+    st.just(False),
+)
+
+
+def _as_columns(steps: list[Any]) -> objects.ListedPods:
+    """Return the same pods as a list that was compared has them: alike are those that differ in name and node only."""
+    likes: dict[Any, objects.PodLikeness] = {}
+    found: list[objects.ListedPod] = []
+    for change in _changes(steps):
+        assert isinstance(change, Updated)
+        seen = change.new
+        own = seen.metadata.name, seen.metadata.uid, seen.metadata.resource_version, seen.spec.node_name
+        blank = msgspec.convert(msgspec.to_builtins(seen), objects.Pod)
+        blank.metadata.name = blank.metadata.uid = blank.metadata.resource_version = blank.spec.node_name = ""
+        like = likes.setdefault(msgspec.json.encode(blank), objects.PodLikeness(seen))
+        found.append(objects.ListedPod(like, *own, None, None))
+    columns = [[getattr(pod, field) for pod in found] for field in objects.ListedPod.__struct_fields__]
+    return objects.ListedPods(*columns)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(_LISTED, min_size=8, max_size=12, unique_by=lambda step: step[0]), min_size=1, max_size=3),
+    st.lists(_LISTED.map(lambda step: (step[0], "", *step[2:])), max_size=9),
+)
+def test_pods_that_come_as_columns_do_the_same_as_one_by_one(chunks: list[list[Any]], before: list[Any]) -> None:
+    together, apart = World(), World()
+    for world in (together, apart):
+        for name in ("n1", "n2"):
+            world.event_handlers.node_changed(node(name))
+        world.event_handlers.handler(objects.Pod).changed(_changes(before))
+    for chunk in chunks:
+        together.event_handlers.handler(objects.Pod).changed(Updates(_as_columns(chunk)))
+        for change in _changes(chunk):
+            apart.event_handlers.handler(objects.Pod).changed([change])
+
+        assert together.problems() == apart.problems() == []
+        assert _counted(together) == _counted(apart)
+        assert _in_full(together) == _in_full(apart)
+    assert _popped(together) == _popped(apart)
+
+
+def _in_full(world: World) -> object:
+    """Return what is known of each pod, in the order in which the pods are kept, and where it is counted."""
+    cluster = world.cluster
+    fields = [field for field in PodInfo.__struct_fields__ if field != "template"]
+    infos = [{field: getattr(info, field) for field in fields} for info in cluster.pods.values()]
+    on_node = [(name, list(there)) for name, there in cluster.on_node.items()]
+    counted = [list(cluster.counters.pods_by_row(each).items()) for each in cluster.counters.placed_templates]
+    return infos, on_node, counted, cluster.held_from(0, "cpu").tolist(), list(cluster.on_unknown_nodes)
 
 
 def _popped(world: World) -> list[str]:

@@ -24,13 +24,12 @@ from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
 from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate, Templates
+from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
-from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
@@ -239,50 +238,56 @@ class Cluster:
 
     def place_many(self, pods: Sequence[PodInfo]) -> None:
         """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster."""
-        rows, numbers, counted = self.nodes.rows, list[int](), list[PodInfo]()
-        demands: list[PodRequests] = []
-        index: dict[int, int] = {}
-        kinds: list[int] = []
-        priorities: list[int] = []
-        portless: set[PodTemplate] = set()
-        for pod in pods:
-            name, template = pod.node_name, pod.template
-            row = rows.get(name)
-            if template not in portless and row is not None and not host_ports(template):
-                portless.add(template)
-            if row is None or pod.volumes or template not in portless or self._dry_run is not None:
-                self.place(pod, name)
-                continue
-            uid = pod.uid
-            self.pods[uid] = pod
-            for usage in self._usages:
+        names, templates = [pod.node_name for pod in pods], [pod.template for pod in pods]
+        rows: list[Any] = list(map(self.nodes.rows.get, names))
+        with_ports = {template for template in set(templates) if host_ports(template)}
+        apart = [
+            number
+            for number, (pod, template, row) in enumerate(zip(pods, templates, rows, strict=True))
+            if row is None or pod.volumes or template in with_ports or self._dry_run is not None
+        ]
+        at = 0
+        for number in apart:
+            self._enter(pods[at:number], names[at:number])
+            self.place(pods[number], names[number])
+            at = number + 1
+        self._enter(pods[at:], names[at:])
+        counted, numbers = pods, rows
+        if apart:
+            together = sorted(set(range(len(pods))).difference(apart))
+            counted, numbers = [pods[number] for number in together], [rows[number] for number in together]
+        if counted:
+            self._count_many(counted, numbers)
+
+    def _enter(self, pods: Sequence[PodInfo], names: Sequence[str]) -> None:
+        """Note on which nodes new pods are, without counting them."""
+        uids, on_node = [pod.uid for pod in pods], self.on_node
+        self.pods.update(zip(uids, pods, strict=True))
+        for usage in self._usages:
+            for pod in pods:
                 usage.place(pod)
-            there = self.on_node.get(name)
+        for name, uid, pod in zip(names, uids, pods, strict=True):
+            there = on_node.get(name)
             if there is None:
-                self.on_node[name] = {uid: pod}
+                on_node[name] = {uid: pod}
             else:
                 there[uid] = pod
-            numbers.append(row)
-            counted.append(pod)
-            priorities.append(template.priority)
-            demand = pod.demand
-            kind = index.get(id(demand))  # most are of few workloads
-            if kind is None:
-                kind = index[id(demand)] = len(demands)
-                demands.append(demand)
-            kinds.append(kind)
-        if not counted:
-            return
-        on_rows, of_kind = np.array(numbers, np.intp), np.array(kinds, np.intp)
+
+    def _count_many(self, pods: Sequence[PodInfo], rows: Sequence[int]) -> None:
+        """Count pods without volumes and ports on rows: the same as `_count` for each, but faster."""
+        asked = [pod.demand for pod in pods]
+        demands = list({id(demand): demand for demand in asked}.values())  # most are of few workloads
+        index = {id(demand): kind for kind, demand in enumerate(demands)}
+        on_rows, of_kind = np.array(rows, np.intp), np.array([index[id(demand)] for demand in asked], np.intp)
         self.nodes.hold_many(on_rows, of_kind, demands)
         requests = [self.nodes.counted_requests(demand) for demand in demands]
-        of_priority = np.array(priorities)
-        for priority in dict.fromkeys(priorities):
+        of_priority = np.array([pod.template.priority for pod in pods])
+        for priority in dict.fromkeys(of_priority.tolist()):
             chosen = of_priority == priority
             self.priorities.update_many(priority, on_rows[chosen], of_kind[chosen], requests)
-        self.counters.place_many(counted, numbers)
+        self.counters.place_many(pods, rows)
         if self.devices.tables or self.numa.zones or self.workload.learns:
-            for pod, row in zip(counted, numbers, strict=True):
+            for pod, row in zip(pods, rows, strict=True):
                 if self.devices.tables:
                     self.devices.count(pod, row, 1)
                 if self.numa.zones:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -29,6 +29,30 @@ class Deleted(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
 
 
 Change: TypeAlias = Updated[Obj] | Deleted[Obj]
+
+
+class Updates(Sequence[Updated[Obj]]):
+    """Objects that came into view, or changed, as changes that are made when they are looked at."""
+
+    __slots__ = ("new",)
+
+    def __init__(self, new: Sequence[Obj]) -> None:
+        self.new = new
+
+    def __len__(self) -> int:
+        return len(self.new)
+
+    def __iter__(self) -> Iterator[Updated[Obj]]:
+        return map(Updated, self.new)
+
+    @overload
+    def __getitem__(self, place: int) -> Updated[Obj]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Updates[Obj]: ...
+
+    def __getitem__(self, place: int | slice) -> Updated[Obj] | Updates[Obj]:
+        return Updates(self.new[place]) if isinstance(place, slice) else Updated(self.new[place])
 
 
 class Handler(Protocol[Taken]):

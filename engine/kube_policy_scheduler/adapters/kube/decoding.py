@@ -46,7 +46,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """One decoded page of a list."""
 
-    objects: list[T]
+    objects: Sequence[T]
     malformed: list[Malformed]
     metadata: ListMeta
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from sys import intern
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.adapters.kube.resources import T
-from kube_policy_scheduler.cluster.objects import ObjectMeta
+from kube_policy_scheduler.cluster.objects import ListedPods, ObjectMeta
 
 _PIECE = 5_000
 """Objects looked at at once: a millisecond."""
@@ -43,11 +43,16 @@ class KnownObjects(Generic[T]):
         """Forget all."""
         self._known = {}
 
-    def add(self, objects: Mapping[str, T]) -> None:
-        """Add objects, by key."""
-        known = self._known
-        for key, obj in objects.items():  # of a first list, a million
-            known[key] = _known(obj.metadata)
+    def add(self, objects: Sequence[T]) -> None:
+        """Add objects: of a first list, a million."""
+        pods: Any = objects
+        if isinstance(pods, ListedPods) and all(pods.uids):
+            namespaces = [like.namespace for like in pods.likes]
+            known = map(_Known, map(intern, namespaces), pods.names, pods.resource_versions)
+            self._known.update(zip(pods.uids, known, strict=True))
+            return
+        for obj in objects:
+            self._known[key_of(obj.metadata)] = _known(obj.metadata)
 
     def changed(self, obj: T) -> Change[T]:
         """Take note of an object as it is now; return what is to be told."""

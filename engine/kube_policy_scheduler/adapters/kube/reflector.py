@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from random import Random
 from typing import Any, Generic, NoReturn, assert_never
@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, assert_never
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Deleted, Handler, Phase, Status, Updated
+from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Deleted, Handler, Phase, Status, Updates
 from kube_policy_scheduler.adapters.kube.connection import Stream
 from kube_policy_scheduler.adapters.kube.decoding import (
     Bookmark,
@@ -57,6 +57,7 @@ from kube_policy_scheduler.adapters.kube.pages import PAGE_BYTES, PAGE_OBJECTS, 
 from kube_policy_scheduler.adapters.kube.recency import NEVER, Recency
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import ListedPods
 from kube_policy_scheduler.cluster.resource_versions import version_number
 
 logger = logging.getLogger(__name__)
@@ -341,13 +342,12 @@ class Reflector(Generic[T]):
                 if self._after is not None:
                     await self._after.wait()
                 for each in at_hand:
-                    found = self._index(each)
-                    self._known.add(found)
-                    objects = list(found.values())
+                    objects = self._distinct(each)
+                    self._known.add(objects)
                     if not is_begun:
                         handler.replaced(objects[:FIRST_LIST_OBJECTS])
                         objects, is_begun = objects[FIRST_LIST_OBJECTS:], True
-                    await self._deliver_in_slices([Updated(obj) for obj in objects], FIRST_LIST_OBJECTS)
+                    await self._deliver_in_slices(Updates(objects), FIRST_LIST_OBJECTS)
                 at_hand.clear()
         return version
 
@@ -371,12 +371,13 @@ class Reflector(Generic[T]):
                 new |= unknown
                 if self._is_confused:
                     changed = {key: obj for key, obj in found.items() if key not in unknown}
-                await self._deliver_in_slices([Updated(obj) for obj in changed.values()])
+                await self._deliver_in_slices(Updates(list(changed.values())))
         for missed in self._known.missed():
             await asyncio.sleep(0)
             await self._deliver_in_slices(missed)
-        self._known.add(new)
-        await self._deliver_in_slices([Updated(obj) for obj in new.values()])
+        added = list(new.values())
+        self._known.add(added)
+        await self._deliver_in_slices(Updates(added))
         return version
 
     def _pages(self, limit: int | None) -> AsyncGenerator[Page[T]]:
@@ -391,6 +392,13 @@ class Reflector(Generic[T]):
             label_selector=self._label_selector,
             compare=self._compare,
         )
+
+    def _distinct(self, page: Page[T]) -> Sequence[T]:
+        """Return the objects of a page; of several states of one, the last, in the place of the first."""
+        pods: Any = page.objects
+        if isinstance(pods, ListedPods) and len(set(pods.uids)) == len(pods) and all(pods.uids):
+            return page.objects
+        return list(self._index(page).values())
 
     def _index(self, page: Page[T]) -> dict[str, T]:
         for broken in page.malformed:
@@ -571,13 +579,13 @@ class Reflector(Generic[T]):
             if is_change:
                 self._last_change = version
 
-    async def _deliver_in_slices(self, changes: list[Change[T]], objects: int = LIST_OBJECTS) -> None:
+    async def _deliver_in_slices(self, changes: Sequence[Change[T]], objects: int = LIST_OBJECTS) -> None:
         """Let others have a turn in between: 100,000 pods at once would leave probes without an answer for seconds."""
         for start in range(0, len(changes), objects):
             await asyncio.sleep(0)
             self._deliver(changes[start : start + objects])
 
-    def _deliver(self, changes: list[Change[T]]) -> None:
+    def _deliver(self, changes: Sequence[Change[T]]) -> None:
         if not changes or self._handler is None:
             return
         try:

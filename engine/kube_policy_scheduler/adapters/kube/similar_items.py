@@ -15,7 +15,7 @@ from __future__ import annotations
 import mmap
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -175,15 +175,20 @@ class SimilarItems(Generic[Item]):
         """Take note of a model; its number is one more than that of the last one."""
         raise NotImplementedError
 
-    def made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
-        """Return the items of these models, with these strings in the slots.
+    def made(self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, Item]]) -> Sequence[Any]:
+        """Return the items of a page in their order.
+
+        Args:
+            numbers: of the models, for the items that are like one.
+            columns: the strings of these items, by slot.
+            decoded: all other items, in order, each with how many of those of a model are before it.
 
         Raises:
             msgspec.DecodeError: what is in a list cannot be decoded.
         """
         raise NotImplementedError
 
-    def split(self, body: bytes) -> tuple[bytes, list[Any]] | None:
+    def split(self, body: bytes) -> tuple[bytes, Sequence[Any]] | None:
         """Return a page without its items, and these; None for one that must be decoded as a whole."""
         begin = body.find(_ITEMS, 0, _LONGEST_HEAD)
         if begin < 0 or self._failures >= _MOST_FAILURES:
@@ -200,7 +205,7 @@ class SimilarItems(Generic[Item]):
             return None
         return head + _ITEMS + b"]}", found
 
-    def _all(self, body: bytes, at: int) -> list[Any] | None:
+    def _all(self, body: bytes, at: int) -> Sequence[Any] | None:
         whole = np.frombuffer(body, np.uint8)
         total = 0
         decoded: list[tuple[int, Item]] = []
@@ -231,21 +236,8 @@ class SimilarItems(Generic[Item]):
         if body[at:].rstrip() != b"]}":
             return None
         self._items += total + len(decoded)
-        listed: list[Any] = self._listed(total)
-        if not decoded:
-            return listed
-        merged: list[Any] = []
-        before = 0
-        for number, obj in decoded:
-            merged += listed[before:number]
-            merged.append(obj)
-            before = number
-        return merged + listed[before:]
-
-    def _listed(self, total: int) -> list[Any]:
-        """Return the items that were like a model."""
         if not total:
-            return []
+            return self.made([], [[] for _ in range(self.slots)], decoded)
         self._hits += total
         numbers = self._found[:total]
         for model, hits in enumerate(np.bincount(numbers).tolist()):
@@ -257,7 +249,7 @@ class SimilarItems(Generic[Item]):
             if "\\" in text and slot != self.elements_slot:
                 column = [_unescaped(each) for each in column]
             columns.append(column)
-        return self.made(numbers.tolist(), columns)
+        return self.made(numbers.tolist(), columns, decoded)
 
     def _one(self, body: bytes, at: int) -> tuple[bytes, Item]:
         """Return the item that begins here, decoded, and learn from it. Raises msgspec.DecodeError."""
@@ -413,6 +405,17 @@ class SimilarItems(Generic[Item]):
         self._arena[begin:end] = np.frombuffer(text, np.uint8)
         self._arena_used = end
         return begin, end
+
+
+def merged(alike: list[Any], others: Iterable[tuple[int, Any]]) -> list[Any]:
+    """Return what is of items that are like a model, with what is of the others, as `SimilarItems.made` gets them."""
+    found: list[Any] = []
+    before = 0
+    for number, other in others:
+        found += alike[before:number]
+        found.append(other)
+        before = number
+    return found + alike[before:] if found else alike
 
 
 def _grown(array: Any, size: int) -> Any:

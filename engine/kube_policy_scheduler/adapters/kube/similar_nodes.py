@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.shared_keys import with_shared_keys
-from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems
+from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems, merged
 from kube_policy_scheduler.cluster import objects
 
 _FIELDS = (
@@ -136,8 +136,13 @@ class SimilarNodes(SimilarItems[objects.Node]):
         """See `SimilarItems`."""
         self._recipes.append(_Recipe(model.object, slots))
 
-    def made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
+    def made(
+        self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, objects.Node]]
+    ) -> Sequence[objects.Node]:
         """See `SimilarItems`."""
+        return merged(self._made(numbers, columns), decoded)
+
+    def _made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
         images: list[list[objects.ContainerImage]] = []
         for text in columns[self.elements_slot]:
             listed = self._images.get(text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from sys import intern
 from typing import Any
 
 from kube_policy_scheduler.adapters.kube.item_scan import PLAIN
-from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems
+from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems, merged
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.times import unix_seconds
 
@@ -68,9 +68,31 @@ class SimilarPods(SimilarItems[objects.Pod]):
         """See `SimilarItems`."""
         self._likes.append(objects.PodLikeness(model.object))
 
-    def made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
-        """See `SimilarItems`."""
+    def made(
+        self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, objects.Pod]]
+    ) -> objects.ListedPods:
+        """See `SimilarItems`; a pod that is like none is like itself."""
         names, uids, versions, nodes, created, started = columns
-        likes = map(self._likes.__getitem__, numbers)
-        times = map(self._times.__getitem__, created), map(self._times.__getitem__, started)
-        return list(map(objects.ListedPod, likes, names, uids, versions, map(intern, nodes), *times))
+        times = self._times.__getitem__
+        alike: tuple[list[Any], ...] = (
+            list(map(self._likes.__getitem__, numbers)),
+            names,
+            uids,
+            versions,
+            list(map(intern, nodes)),
+            list(map(times, created)),
+            list(map(times, started)),
+        )
+        if not decoded:
+            return objects.ListedPods(*alike)
+        before, alone = [place for place, _ in decoded], zip(*[_alone(pod) for _, pod in decoded], strict=True)
+        return objects.ListedPods(
+            *[merged(column, zip(before, others, strict=True)) for column, others in zip(alike, alone, strict=True)]
+        )
+
+
+def _alone(pod: objects.Pod) -> tuple[Any, ...]:
+    """Return the fields of a `ListedPod` for a pod that is like no other."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    times = unix_seconds(meta.creation_timestamp), unix_seconds(status.start_time)
+    return objects.PodLikeness(pod), meta.name, meta.uid, meta.resource_version, intern(spec.node_name), *times

@@ -43,7 +43,7 @@ from kube_policy_scheduler.cluster.objects.dynamic_resources import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from kube_policy_scheduler.cluster.objects.likeness import ListedPod, PodLikeness
+from kube_policy_scheduler.cluster.objects.likeness import ListedPod, ListedPods, PodLikeness
 from kube_policy_scheduler.cluster.objects.nodes import (
     ContainerImage,
     Node,
@@ -207,6 +207,7 @@ __all__ = [
     "LabelSelector",
     "Labels",
     "ListedPod",
+    "ListedPods",
     "Namespace",
     "Node",
     "NodeAddress",

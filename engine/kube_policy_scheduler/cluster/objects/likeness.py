@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import msgspec
 
@@ -49,3 +50,51 @@ class ListedPod(msgspec.Struct, gc=False):
     def spec(self) -> ListedPod:
         """Return where it is, as `Pod.spec` does."""
         return self
+
+
+class ListedPods(Sequence[ListedPod]):
+    """Pods of a list, as columns: what is made of many is made column by column."""
+
+    __slots__ = ("created", "likes", "names", "node_names", "resource_versions", "started", "uids")
+
+    def __init__(
+        self,
+        likes: list[PodLikeness],
+        names: list[str],
+        uids: list[str],
+        resource_versions: list[str],
+        node_names: list[str],
+        created: list[float | None],
+        started: list[float | None],
+    ) -> None:
+        """Make them; each list has the field of that name of `ListedPod` for each pod."""
+        self.likes, self.names, self.uids, self.resource_versions = likes, names, uids, resource_versions
+        self.node_names, self.created, self.started = node_names, created, started
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """Return the columns in the order of the fields of `ListedPod`."""
+        return (
+            self.likes,
+            self.names,
+            self.uids,
+            self.resource_versions,
+            self.node_names,
+            self.created,
+            self.started,
+        )
+
+    def __len__(self) -> int:
+        return len(self.likes)
+
+    def __iter__(self) -> Iterator[ListedPod]:
+        return map(ListedPod, *self.columns())
+
+    @overload
+    def __getitem__(self, place: int) -> ListedPod: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> ListedPods: ...
+
+    def __getitem__(self, place: int | slice) -> ListedPod | ListedPods:
+        cut: list[Any] = [column[place] for column in self.columns()]
+        return ListedPods(*cut) if isinstance(place, slice) else ListedPod(*cut)

@@ -125,6 +125,8 @@ class EventHandlers:
 
     def pods_changed(self, pods: Sequence[objects.Pod | objects.ListedPod]) -> None:
         """Handle several pods that were added or modified: of a first list, none is known."""
+        if isinstance(pods, objects.ListedPods) and self._take_listed(pods):
+            return
         placed: list[PodInfo] = []
         waiting: list[tuple[PodInfo, objects.Pod | objects.ListedPod]] = []
         uids: set[str] = set()
@@ -162,6 +164,22 @@ class EventHandlers:
         self._assign_many(placed)
         self._wait_many(waiting)
 
+    def _take_listed(self, pods: objects.ListedPods) -> bool:
+        """Handle pods that are all new, and all on nodes; return whether they are."""
+        uids, known = pods.uids, self._cluster.pods.keys()
+        if len(set(uids)) < len(uids) or not all(pods.node_names) or not known.isdisjoint(uids):
+            return False
+        if (self._foreign or len(self._queue) or self._cluster.nominated) and any(map(self._is_pending, uids)):
+            return False
+        try:
+            infos = self._cluster.templates.pods(pods)
+        except ValueError:  # one by one it is told which cannot be used
+            return False
+        if any(info.terminal for info in infos):
+            return False
+        self._assign_many(infos)
+        return True
+
     def _is_pending(self, uid: str) -> bool:
         return uid in self._foreign or self._queue.get(uid) is not None or self._cluster.is_nominated(uid)
 
@@ -192,13 +210,10 @@ class EventHandlers:
             on_assigned(info)
             on_left(info.uid)  # nothing waits with a place: it would be known
         self._cluster.place_many(infos)
-        rows, marks, made = self._cluster.nodes.rows, self._marks, self._marks_made
-        for info in infos:  # as `_mark`
-            name = info.node_name
-            if name in rows:
-                made += 1
-                marks[name] = made
-        self._marks_made = made
+        rows, made = self._cluster.nodes.rows, self._marks_made
+        marked = [name for name in [info.node_name for info in infos] if name in rows]
+        self._marks.update(zip(marked, range(made + 1, made + 1 + len(marked)), strict=True))  # as `_mark`
+        self._marks_made = made + len(marked)
         self._wakeups.move_on_event(ClusterEvent.POD_ADD)
 
     def _saw(self, version: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updates
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
@@ -42,6 +42,9 @@ class Handler(msgspec.Struct, Generic[T], frozen=True):
     def changed(self, changes: Sequence[Change[T]], /) -> None:
         """Take changes in their order."""
         if self.upsert_many is not None and len(changes) >= _MANY:
+            if isinstance(changes, Updates):
+                self.upsert_many(changes.new)
+                return
             together: list[T] = []
             for change in changes:
                 if isinstance(change, Deleted):
