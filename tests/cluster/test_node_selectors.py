@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import msgspec
 import numpy as np
 from hypothesis import given
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
-from kube_policy_scheduler.cluster.taints import TaintKey, taint_sets, tolerates, untolerated_hard
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.taints import TaintKey, taint_sets, tolerates, untolerated_hard, untolerated_soft
+from kube_policy_scheduler.framework.plugins.spread_constraints import SpreadConstraint, state_of
 
 KEYS = st.sampled_from(["disk", "cores", "zone", "not a key"])
 VALUES = st.sampled_from(["ssd", "16", "-3", "+5", "007", "9223372036854775808", "", "not a value"])
@@ -114,3 +118,23 @@ def test_an_updated_taint_is_seen_at_once() -> None:
     node["spec"] = {"taints": [{"key": "a", "effect": "NoSchedule"}]}
     cluster.set_node(msgspec.convert(node, objects.Node))
     assert untolerated_hard(template, cluster.nodes)[taint_sets(cluster.nodes).codes].tolist() == [1]
+
+
+def test_templates_keep_no_column_of_taints_that_changed() -> None:
+    """Each has 8 bytes for each node: very many templates, each asked about once, would keep very many of them."""
+    cluster = Cluster()
+    spread = SpreadConstraint("zone", 1, None, honor_taints=True)
+    asked: list[tuple[PodTemplate, list[object], ref[object]]] = []
+    for number in range(4):
+        node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": f"k{number}", "effect": "NoSchedule"}]}}
+        cluster.set_node(msgspec.convert(node, objects.Node))
+        meta = objects.ObjectMeta(name="p", labels={"app": str(number)})
+        template = cluster.templates.pod(objects.Pod(metadata=meta)).template
+        untolerated_hard(template, cluster.nodes)
+        untolerated_soft(template, cluster.nodes)
+        column = ref(taint_sets(cluster.nodes).codes)
+        asked.append((template, state_of([spread], template, cluster.nodes), column))
+
+    assert [column() is not None for *_, column in asked] == [False, False, False, True]
+    template, state, _ = asked[-1]
+    assert state_of([spread], template, cluster.nodes) == state != asked[0][1]

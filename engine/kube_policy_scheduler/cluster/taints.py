@@ -36,13 +36,15 @@ class TaintSets(msgspec.Struct, frozen=True, eq=False):
     codes: IntArray
     """`int64[nodes]`: index into `sets`."""
     sets: tuple[tuple[TaintKey, ...], ...]
+    state: object
+    """Another one for each change. Who keeps it, to compare, does not keep the column."""
 
 
 def taint_sets(nodes: NodeTable) -> TaintSets:
     """Return the taints of all nodes, kept until a taint changes."""
     column = nodes.coded("taints", _taints)
     return nodes.derive_from(
-        column, "taint-sets", lambda: TaintSets(column.codes.astype(np.int64), tuple(column.values))
+        column, "taint-sets", lambda: TaintSets(column.codes.astype(np.int64), tuple(column.values), column.state)
     )
 
 
@@ -110,9 +112,9 @@ def untolerated_soft(template: PodTemplate, nodes: NodeTable) -> IntArray:
 
 def _counts(template: PodTemplate, nodes: NodeTable, name: str, test: Callable[[TaintKey], bool]) -> IntArray:
     """Return how many taints of each distinct set meet the test, kept while the sets stay."""
-    sets = taint_sets(nodes)
-    known: tuple[TaintSets, IntArray] | None = template.shape.get(name)
+    sets = taint_sets(nodes).sets  # not the column with them: very many templates would keep old ones
+    known: tuple[tuple[tuple[TaintKey, ...], ...], IntArray] | None = template.shape.get(name)
     if known is None or known[0] is not sets:
-        counts = np.array([sum(map(test, taints)) if taints else 0 for taints in sets.sets], np.int64)
+        counts = np.array([sum(map(test, taints)) if taints else 0 for taints in sets], np.int64)
         known = template.shape[name] = (sets, counts)
     return known[1]

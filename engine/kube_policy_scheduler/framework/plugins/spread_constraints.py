@@ -213,7 +213,7 @@ def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nod
     if (required.labels or required.selector is not None) and any(c.honor_affinity for c in constraints):
         states.append(nodes.version)
     if any(constraint.honor_taints for constraint in constraints):
-        states.append(taint_sets(nodes))
+        states.append(taint_sets(nodes).state)
     return states
 
 
