@@ -110,7 +110,10 @@ pods = st.tuples(
 displaced = st.tuples(st.just("displace"), st.integers(0, 9))
 namespaces = st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES), st.sampled_from(TEAMS))
 asked = st.tuples(st.just("ask"), st.sampled_from(SETS), st.booleans())
-events = st.lists(st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces, asked), min_size=8, max_size=40)
+other_rules = st.just(("other rules",))
+events = st.lists(
+    st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces, asked, other_rules), min_size=8, max_size=40
+)
 
 
 def small_cluster() -> Cluster:
@@ -157,6 +160,8 @@ def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
                 cluster.set_object(namespace)
         case ("ask", pods, terminating):
             cluster.counters.counter(pods, terminating=terminating)
+        case ("other rules",):
+            cluster.forget_rules()
 
 
 def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
@@ -309,6 +314,23 @@ def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monk
         before = int(counter.per_node().sum())
         cluster.place(make_pod(cluster, number, what), "a")
         assert (before, int(counter.per_node().sum())) == (number, number + 1)
+
+
+def test_what_rules_counted_is_forgotten_with_them() -> None:
+    """It stays while the next rules hold, which may count the same, and while it is asked for or prepared."""
+    cluster = small_cluster()
+    old, used, prepared = (cluster.counters.counter(pods, terminating=True) for pods in SETS[:3])
+
+    cluster.forget_rules()
+    cluster.counters.counter(SETS[1], terminating=True)
+    for _ in cluster.counters.counter_in_steps(SETS[2], terminating=True):
+        pass
+    assert old.live
+    cluster.forget_rules()
+
+    assert [counter.live for counter in (old, used, prepared)] == [False, True, True]
+    cluster.place(make_pod(cluster, 1, {"namespace": "red", "app": "web", "affinity": None, "terminating": False}), "a")
+    assert cluster.counters.counter(SETS[0], terminating=True).per_node().tolist() == [1, 0, 0, 0, 0]
 
 
 # --- amounts ---------------------------------------------------------------------------------------------

@@ -521,9 +521,13 @@ class Cluster:
         for pod in there:
             self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
 
-    def forget_groups(self) -> None:
-        """Note that pods are counted by other groups from now on."""
+    def forget_rules(self) -> None:
+        """Note that other rules hold from now on: groups are others, and what nobody counted since the last call goes.
+
+        Counters that rules had prepared before they hold, and those that the last ones used, stay.
+        """
         for counters in (self.counters, self.counters_on_unknown_nodes):
+            counters.forget_unused()
             counters.forget_groups()
 
     # --- nominations ---------------------------------------------------------------------------------

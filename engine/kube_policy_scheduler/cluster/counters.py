@@ -150,7 +150,10 @@ class PodCounters:
         Between two steps anything may happen. pods: a set that does not follow from labels of namespaces.
         """
         key = CountKey(pods, terminating)
-        if key in self._counters or key in self._making:
+        if (known := self._counters.get(key)) is not None:
+            known.used = True
+            return
+        if key in self._making:
             return
         counter = self._making[key] = self._new(key)
         counted = self._counted[counter] = set()
@@ -265,6 +268,12 @@ class PodCounters:
         return self._tallies.size(
             group_of, group, self.placed_templates, lambda template: sum(self.pods_by_row(template).values())
         )
+
+    def forget_unused(self) -> None:
+        """Drop the counters that nobody used since the last call; each takes up to 8 bytes for each node."""
+        self._drop([key for key, counter in self._counters.items() if not counter.used])
+        for counter in self._counters.values():
+            counter.used = False
 
     def forget_groups(self) -> None:
         """Use other keys for groups from now on."""

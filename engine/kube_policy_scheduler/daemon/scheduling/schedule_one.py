@@ -119,7 +119,7 @@ class Scheduler:
     def use_policies(self, policies: Policies) -> None:
         """Use these policies from the next pod on; pods that wait for their gang are decided again."""
         self.algorithm.use_policies(policies)
-        self.cluster.forget_groups()
+        self.cluster.forget_rules()
         frame = self.algorithm.frame
         self.queue.use(
             turn=lambda queued: policies.turn(queued, frame),
