@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 
@@ -12,6 +13,15 @@ from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, u
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 
+
+def compressed(body: bytes, *, length: int | None = None) -> bytes:
+    """Return an answer with so many bytes of the compressed body, None for all."""
+    content = gzip.compress(body, mtime=0)[:length]
+    return b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+
+
+ZEROS = bytes(3_000_000)
+GZIPPED = gzip.compress(b"hello ", mtime=0)
 COMPLETE = {
     "content length": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, b"hello", True),
     "lower-case header names": (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 200, b"hello", True),
@@ -44,6 +54,21 @@ COMPLETE = {
     ),
     "HTTP/1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", False),
     "no reason phrase": (b"HTTP/1.1 409 \r\nContent-Length: 2\r\n\r\n{}", 409, b"{}", True),
+    "gzip": (compressed(ZEROS), 200, ZEROS, True),
+    "gzip in chunks": (
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: GZIP\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"".join(b"2\r\n%b\r\n" % GZIPPED[at : at + 2] for at in range(0, len(GZIPPED), 2))
+        + b"0\r\n\r\n",
+        200,
+        b"hello ",
+        True,
+    ),
+    "gzip of nothing at all": (
+        b"HTTP/1.1 204 No Content\r\nContent-Encoding: gzip\r\n\r\n",
+        204,
+        b"",
+        True,
+    ),
     "a hundred headers": (
         b"HTTP/1.1 200 OK\r\n"
         + b"".join(b"X-%d: %s\r\n" % (n, b"v" * 100) for n in range(100))
@@ -100,6 +125,23 @@ BROKEN = {
     "a bad chunk size": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", MalformedAnswer),
     "another protocol": (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        MalformedAnswer,
+    ),
+    "gzip that ends too early": (compressed(ZEROS, length=1000), MalformedAnswer),
+    "gzip and more": (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 52\r\n\r\n" + 2 * GZIPPED,
+        MalformedAnswer,
+    ),
+    "no gzip": (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        MalformedAnswer,
+    ),
+    "half a gzip without a length": (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + GZIPPED[:12],
+        MalformedAnswer,
+    ),
+    "another encoding": (
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\nhello",
         MalformedAnswer,
     ),
     "nothing": (b"", ConnectionLost),
@@ -198,6 +240,21 @@ async def test_a_stream_gives_what_has_come_and_then_its_end() -> None:
         while data := await stream.read():
             received += data
         assert received == b"onetwothree"
+
+
+async def test_a_stream_may_come_compressed() -> None:
+    def script(_: Request, peer: Peer) -> None:
+        peer.raw(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n")
+        peer.chunk(GZIPPED[:15])
+        peer.chunk(GZIPPED[15:])
+        peer.end_stream()
+
+    async with ScriptedServer(script) as server:
+        stream = await open_stream(server)
+        received = b""
+        while data := await stream.read():
+            received += data
+        assert received == b"hello "
 
 
 async def test_a_stream_that_is_cut_gives_what_came_before_the_error() -> None:

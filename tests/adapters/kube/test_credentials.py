@@ -131,6 +131,13 @@ def test_verification_is_skipped_if_set_in_any_yaml_form(tmp_path: Path, written
     assert (found.tls.verify_mode is not ssl.CERT_NONE) is verifies
 
 
+@pytest.mark.parametrize(("given", "compression"), [({}, True), ({"disable-compression": True}, False)])
+def test_compression_is_on_unless_the_cluster_disables_it(
+    tmp_path: Path, given: dict[str, bool], compression: bool
+) -> None:
+    assert load(tmp_path, cluster={"server": "https://x:1", **given}).compression is compression
+
+
 def test_proxy_and_server_name_are_read(tmp_path: Path) -> None:
     found = load(
         tmp_path, cluster={"server": "https://x:1", "proxy-url": "http://proxy:3128", "tls-server-name": "kubernetes"}

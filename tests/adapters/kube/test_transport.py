@@ -58,6 +58,19 @@ async def test_a_request_carries_the_token_and_its_body() -> None:
         await transport.close()
 
 
+@pytest.mark.parametrize("compression", [True, False])
+async def test_answers_to_a_get_may_come_compressed_unless_the_kubeconfig_forbids_it(compression: bool) -> None:
+    async with ScriptedServer(echo) as server:
+        transport = Transport(server.credentials(compression=compression))
+        for verb in ("GET", "PUT"):
+            await transport.request(verb, PATH)
+        assert [request.headers.get("accept-encoding") for request in server.requests] == [
+            "gzip" if compression else None,
+            None,
+        ]
+        await transport.close()
+
+
 async def test_a_server_address_with_a_path_puts_it_before_every_path() -> None:
     async with ScriptedServer(echo) as server:
         source = CredentialSource(lambda: credentials(f"http://127.0.0.1:{server.port}/k8s/clusters/c-1/"))

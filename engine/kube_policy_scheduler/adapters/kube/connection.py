@@ -1,12 +1,14 @@
 """One HTTP/1.1 keep-alive connection: bytes out, parsed answer in. Knows no Kubernetes, no pool and no retry.
 
 Hand-written because it is the hot path: a general client costs about 100 µs of CPU per request, this 25-30 µs.
-The parsing itself is llhttp's (`httptools`), which settles chunks, lengths, 1xx answers and bad framing.
+The parsing itself is llhttp's (`httptools`), which settles chunks, lengths, 1xx answers and bad framing. An answer may
+be compressed with gzip: a page of a list is 20 times smaller then, and takes a third of the processor time to receive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import httptools
 import msgspec
@@ -14,6 +16,9 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError, MalformedAnswer
 
 MAX_BODY_BYTES = 1 << 30  # a page of 500 objects at the API's own 1.5 MiB limit stays below this
+GZIP = "gzip"
+"""The only `Content-Encoding` that is understood."""
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 STREAM_BUFFER_BYTES = 4 << 20  # reading pauses above this until the consumer has caught up
 
 
@@ -40,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._body_bytes = 0
         self._status = 0
         self._retry_after: str | None = None
+        self._encoding = ""
+        self._inflater: zlib._Decompress | None = None
         self._framed = False
         self._answer_began = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -83,6 +90,8 @@ class Connection(asyncio.Protocol):
         self._answer_began = False
         self._status = 0
         self._retry_after = None
+        self._encoding = ""
+        self._inflater = None
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
         self._timer = self._loop.call_later(timeout_seconds, self._expire, timeout_seconds)
@@ -177,11 +186,18 @@ class Connection(asyncio.Protocol):
                 self._framed = True
             case b"retry-after":
                 self._retry_after = value.decode("latin-1")
+            case b"content-encoding":
+                self._encoding = value.decode("latin-1").lower()
 
     def on_headers_complete(self) -> None:
         """Begin a stream here, if one is wanted and the server agrees."""
         assert self._parser is not None
         self._status = self._parser.get_status_code()
+        if self._encoding == GZIP:
+            self._inflater = zlib.decompressobj(_GZIP_WINDOW)
+        elif self._encoding not in ("", "identity"):
+            self._fail(MalformedAnswer(f"the answer is encoded as {self._encoding}, which was not asked for"))
+            return
         if self._status == 200 and self._wants_stream and self._stream is None:
             self._stream = Stream(self)
             if self._waiter is not None and not self._waiter.done():
@@ -189,6 +205,12 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Hand on or collect a piece of the body."""
+        if self._inflater is not None:
+            try:
+                data = self._inflater.decompress(data, MAX_BODY_BYTES + 1)
+            except zlib.error as error:
+                self._fail(MalformedAnswer(f"the answer is not valid gzip: {error}"), error)
+                return
         if self._stream is not None:
             self._stream.feed(data)
             return
@@ -215,6 +237,9 @@ class Connection(asyncio.Protocol):
 
     def _complete(self) -> None:
         pieces = self._body
+        if pieces and self._inflater is not None and (not self._inflater.eof or self._inflater.unused_data):
+            self._fail(MalformedAnswer("the answer is not valid gzip: it does not end where its content does"))
+            return
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._body = []
         self._body_bytes = 0

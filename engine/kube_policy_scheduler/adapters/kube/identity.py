@@ -37,6 +37,7 @@ class Credentials:
     files: tuple[FileStamp, ...] = field(repr=False)
     expires_at: float | None = None  # Unix seconds
     always_reload: bool = False  # an auth provider renews its token inside the loader
+    compression: bool = True  # whether lists may come compressed
 
     def is_same_identity(self, other: Credentials) -> bool:
         """Whether the server would see no difference."""
@@ -90,10 +91,12 @@ def credentials_of(
     proxy: str | None = None,
     expires_at: float | None = None,
     always_reload: bool = False,
+    compression: bool = True,
 ) -> Credentials:
     """Return credentials; the files of certificates are not needed any more then.
 
-    proxy: None takes the environment's. files: those that are looked at for changes. Raises CredentialsError.
+    proxy: None takes the environment's. files: those that are looked at for changes. compression: whether lists may
+    come compressed. Raises CredentialsError.
     """
     headers = tuple(headers)
     if any(not (text.isascii() and text.isprintable()) for header in headers for text in header):
@@ -114,6 +117,7 @@ def credentials_of(
         files=stamps(files),
         expires_at=expires_at,
         always_reload=always_reload,
+        compression=compression,
     )
 
 

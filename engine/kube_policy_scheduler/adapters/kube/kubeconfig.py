@@ -80,6 +80,7 @@ def _load_kubeconfig(found: _Kubeconfig, *, context: str | None, scratch: Path |
         proxy=cluster.value.get("proxy-url"),
         expires_at=expires_at,
         always_reload=is_provided,
+        compression=not _is_true(cluster.value.get("disable-compression")),
     )
 
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
+from kube_policy_scheduler.adapters.kube.connection import GZIP, Answer, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
@@ -212,7 +212,9 @@ class Transport:
             try:
                 if fence is not None and not fence.allows():
                     raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
-                request = self._request_bytes(verb, path, body, content_type, accept)
+                asks_gzip = verb == "GET" and credentials.compression
+                head = f"{accept}\r\nAccept-Encoding: {GZIP}" if asks_gzip else accept
+                request = self._request_bytes(verb, path, body, content_type, head)
                 return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
             except UnknownOutcome as error:
                 is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
