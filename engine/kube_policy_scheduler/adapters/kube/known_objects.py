@@ -56,7 +56,13 @@ class KnownObjects(Generic[T]):
 
     def changed(self, obj: T) -> Change[T]:
         """Take note of an object as it is now; return what is to be told."""
-        self._known[key_of(obj.metadata)] = _known(obj.metadata)
+        metadata = obj.metadata
+        key = key_of(metadata)
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = _known(metadata)
+        else:
+            known.version = metadata.resource_version
         return Updated(obj)
 
     def gone(self, metadata: ObjectMeta, obj: T | None = None) -> Deleted[T] | None:

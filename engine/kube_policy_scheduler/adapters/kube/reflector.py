@@ -548,18 +548,19 @@ class Reflector(Generic[T]):
 
     def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
         """Note one event and add what the handler is to be told."""
-        match event:
-            case WatchEvent(type="BOOKMARK", object=obj):
-                self._advance(obj.metadata.resource_version, is_change=False)
-            case WatchEvent(type="DELETED", object=obj):
+        if isinstance(event, WatchEvent):
+            obj, kind = event.object, event.type
+            if kind == "MODIFIED" or kind == "ADDED":
+                changes.append(self._known.changed(obj))
+            elif kind == "DELETED":
                 if (deleted := self._known.gone(obj.metadata, obj)) is not None:
                     changes.append(deleted)
-                self._advance(obj.metadata.resource_version)
-            case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
-                changes.append(self._known.changed(obj))
-                self._advance(obj.metadata.resource_version)
-            case WatchEvent():
-                logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
+            elif kind != "BOOKMARK":
+                logger.warning("watch event of unknown type %r on %s", kind, self.resource)
+                return
+            self._advance(obj.metadata.resource_version, is_change=kind != "BOOKMARK")
+            return
+        match event:
             case Bookmark(resource_version=version):
                 self._advance(version, is_change=False)
             case MalformedEvent(type=kind, object=broken):

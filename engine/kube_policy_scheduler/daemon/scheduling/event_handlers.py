@@ -135,9 +135,10 @@ class EventHandlers:
         for pod in pods:
             uid = (pod if isinstance(pod, objects.ListedPod) else pod.metadata).uid
             if uid in uids or uid in counted or (some_pending and self._is_pending(uid)):
-                self._assign_many(placed)
-                self._wait_many(waiting)
-                placed, waiting = [], []
+                if placed or waiting:
+                    self._assign_many(placed)
+                    self._wait_many(waiting)
+                    placed, waiting = [], []
                 uids.add(uid)  # it may be pending from now on
                 take_one(self.pod_changed, pod)
                 continue
@@ -304,11 +305,13 @@ class EventHandlers:
 
     def _pod_assigned(self, info: PodInfo) -> None:
         self._on_assigned(info)
-        self._leave(info.uid)
-        self.passes.drop(info.uid)
-        self._returns.pop(info.uid, None)
-        self._queue.remove(info.uid)
-        self._cluster.nominate(info, "")
+        uid = info.uid
+        if uid not in self._cluster.pods or uid in self._cluster.assumed or self._queue.get(uid) is not None:
+            self._leave(uid)  # else it left when it was first shown on its node
+            self.passes.drop(uid)
+            self._returns.pop(uid, None)
+            self._queue.remove(uid)
+            self._cluster.nominate(info, "")
         added, changed, state_changed = self._cluster.confirm(info, info.node_name)
         if changed:
             self._mark(info.node_name)

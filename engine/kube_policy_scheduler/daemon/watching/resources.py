@@ -48,12 +48,14 @@ class Handler(msgspec.Struct, Generic[T], frozen=True):
             together: list[T] = []
             for change in changes:
                 if isinstance(change, Deleted):
-                    self.upsert_many(together)
-                    together = []
+                    if together:
+                        self.upsert_many(together)
+                        together = []
                     self.deleted(change.last)
                 else:
                     together.append(change.new)
-            self.upsert_many(together)
+            if together:
+                self.upsert_many(together)
             return
         for change in changes:
             if isinstance(change, Deleted):
