@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class Watch:
     def __init__(self, resource: Resource[Any], *, is_optional: bool = False) -> None:
         self.resource = resource
         self.is_optional = is_optional
+        self.on_status: list[Callable[[], None]] = []
         self.status = Status(Phase.WATCHING)
         self.losses = 0
         self.late_since: float | None = None
@@ -28,6 +30,16 @@ class Watch:
     @property
     def is_current(self) -> bool:
         return self.status.phase is Phase.WATCHING or self.is_connecting
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @status.setter
+    def status(self, status: Status) -> None:
+        self._status = status
+        for tell in self.on_status:
+            tell()
 
     def enters(self, phase: Phase, problem: str = "") -> None:
         self.losses += self.is_current

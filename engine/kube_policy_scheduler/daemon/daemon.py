@@ -159,6 +159,8 @@ class Daemon:
             fence=fence,
         )
         self._accelerator = Accelerator()
+        self._server = "", ""
+        """The API server's URL and its `host:port`, for the metrics of requests."""
         self._kernels_text = (
             f"not in use: the cluster has fewer than {NODES_FOR_KERNELS:,} nodes"
             if settings.scheduling.compiled_kernels
@@ -598,8 +600,10 @@ class Daemon:
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         credentials = self._api_server.credentials.current
-        host = urlsplit(credentials.server).netloc if credentials is not None else ""
-        self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=host, seconds=seconds)
+        server = credentials.server if credentials is not None else ""
+        if server != self._server[0]:
+            self._server = server, urlsplit(server).netloc
+        self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=self._server[1], seconds=seconds)
 
     def _live_state(self) -> LiveState:
         """Return what the metrics of a scrape are made of."""

@@ -219,6 +219,31 @@ async def test_one_connection_serves_many_exchanges() -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(("before", "limit"), [(0.05, 0.15), (5.0, 0.05)], ids=["longer", "shorter"])
+async def test_the_limit_of_an_exchange_counts_from_its_own_request(before: float, limit: float) -> None:
+    def script(_: Request, peer: Peer) -> None:
+        if len(server.requests) == 1:
+            peer.answer(200, b"one")
+
+    async with ScriptedServer(script) as server:
+        connection = await connect(server)
+        await connection.exchange(REQUEST, timeout_seconds=before)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(AnswerTimeout, match=f"within {limit} s"):
+            await connection.exchange(REQUEST, timeout_seconds=limit)
+        assert asyncio.get_running_loop().time() - began >= limit
+
+
+async def test_a_connection_at_rest_outlives_the_limit_of_its_last_exchange() -> None:
+    async with ScriptedServer(lambda request, peer: peer.answer(200, b"one")) as server:
+        connection = await connect(server)
+        await connection.exchange(REQUEST, timeout_seconds=0.03)
+        await asyncio.sleep(0.1)
+        assert connection.is_open
+        assert (await connection.exchange(REQUEST, timeout_seconds=5)).body == b"one"
+        connection.close()
+
+
 async def open_stream(server: ScriptedServer, *, idle_seconds: float = 5.0) -> Stream:
     stream = await (await connect(server)).open_stream(REQUEST, timeout_seconds=5, idle_seconds=idle_seconds)
     assert isinstance(stream, Stream)

@@ -39,6 +39,7 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline = self._timeout_seconds = 0.0
         self._stream: Stream | None = None
         self._wants_stream = False
         self._body: list[bytes] = []
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._inflater = None
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
-        self._timer = self._loop.call_later(timeout_seconds, self._expire, timeout_seconds)
+        self._limit(timeout_seconds)
         transport.write(request)
         try:
             return await waiter
@@ -102,11 +103,26 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            self._timer.cancel()
             self._waiter = None
 
-    def _expire(self, seconds: float) -> None:
-        self._fail(AnswerTimeout(f"no answer within {seconds:g} s"))
+    def _limit(self, seconds: float) -> None:
+        """Have the exchange fail after so long. The timer of an earlier one serves, too, if it fires before that."""
+        self._deadline, self._timeout_seconds = self._loop.time() + seconds, seconds
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+
+    def _expire(self) -> None:
+        """End an exchange that takes too long; if that is a later one than the timer was for, look again then."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+        else:
+            self._fail(AnswerTimeout(f"no answer within {self._timeout_seconds:g} s"))
 
     def _fail(self, error: KubeError, cause: BaseException | None = None) -> None:
         error.__cause__ = cause
@@ -174,6 +190,9 @@ class Connection(asyncio.Protocol):
                 self._waiter.set_exception(lost)
         self._parser = None  # the parser holds us: without this the pair waits for the cyclic collector
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self.closed.done():
             self.closed.set_result(None)
 

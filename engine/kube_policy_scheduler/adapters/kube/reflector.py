@@ -142,6 +142,8 @@ class Reflector(Generic[T]):
         self.late_since: float | None = None
         """Event loop's time at which the last time began in which it is not known to be current; None while it is."""
         self.is_optional = optional
+        self.on_status: list[Callable[[], None]] = []
+        """Called when it has another status."""
         self._transport = transport
         self._handler: Handler[T] | None = None
         self._attached = asyncio.Event()
@@ -244,6 +246,8 @@ class Reflector(Generic[T]):
         elif self.late_since is None:
             self.late_since = now
         self.status = Status(phase, problem, self.status.since if phase is before else now)
+        for tell in self.on_status:
+            tell()
 
     def attach(self, handler: Handler[T], on_unavailable: Callable[[str], None] | None = None) -> None:
         """Send all changes to this handler from now on, and first the list that was read meanwhile.

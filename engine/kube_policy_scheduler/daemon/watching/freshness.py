@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import Any, Protocol
 
 from kube_policy_scheduler.adapters.kube.changes import Phase, Status
@@ -36,6 +35,8 @@ class View(Protocol):
     losses: int
     late_since: float | None
     is_optional: bool
+    on_status: list[Callable[[], None]]
+    """Called when it has another status."""
 
     @property
     def is_current(self) -> bool:
@@ -90,32 +91,33 @@ class Freshness:
         self._late_seconds = 0.0
         self._stuck_seconds = 0.0
         self._logged: set[str] = set()
-        self._current: list[Status] = []
-        """The statuses with which all views were current: each change makes a new one. Empty if time can end that."""
-        self._current_losses = 0
+        self._is_settled = False
+        """Whether all views were current, and will be until one of them has another status."""
+        self._settled_losses = 0
+        for view in views:
+            view.on_status.append(self._unsettle)
         self.is_stale = False
         """Whether decisions go on though it is not current, as nothing better can be had."""
 
     @property
     def losses(self) -> int:
         """How often any view has ceased to be current: while it stays the same, so does what decisions rest on."""
-        return self._current_losses if self._is_unchanged() else sum(view.losses for view in self._views)
+        return self._settled_losses if self._is_settled else sum(view.losses for view in self._views)
 
-    def _is_unchanged(self) -> bool:
-        """Return whether all views are known to be current, as none has another status than when they last were."""
-        return bool(self._current) and all(map(is_, self._current, [view.status for view in self._views]))
+    def _unsettle(self) -> None:
+        self._is_settled = False
 
     def __call__(self) -> bool:
         """Return whether to decide now; cheap, and to be asked again soon if not."""
-        if self._is_unchanged():
+        if self._is_settled:
             return True
         late = [view for view in self._views if not view.is_current]
         if not late:
             if self._late_since is not None:
                 self._recover()
-            statuses = [view.status for view in self._views]
-            self._current = statuses if all(each.phase is not Phase.CONNECTING for each in statuses) else []
-            self._current_losses = sum(view.losses for view in self._views)
+            # time alone ends that a view is current whose watch has ended
+            self._is_settled = all(view.status.phase is not Phase.CONNECTING for view in self._views)
+            self._settled_losses = sum(view.losses for view in self._views)
             return True
         now = self._clock()
         if self._late_since is None:
