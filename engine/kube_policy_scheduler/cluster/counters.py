@@ -79,7 +79,7 @@ class _Known:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: other labels may match differently."""
-        terms = carried_terms(template)
+        terms = carried_terms(template) if template.spec.affinity is not None else ()
         self.carries = tuple([owner.carriers(term) for term in terms]) if terms else ()
         """The terms that its pods carry."""
         self.counters: list[tuple[Counter, float]] | None = None
@@ -497,7 +497,8 @@ class PodCounters:
         yield Label(template.namespace)
         for key, value in template.labels.items():
             yield Label(None, key, value)
-        yield from self._values_of(template)
+        if self._families:
+            yield from self._values_of(template)
 
     def _values_of(self, template: PodTemplate) -> Iterator[Value]:
         for family in self._families:

@@ -46,7 +46,7 @@ class PriorityTable:
         level.update(row, requests, step)
         if not level.pods:
             del self._levels[priority]
-        else:
+        elif level._columns is None or step < 0:  # columns with more pods stay columns
             level.fit(self._capacity)
 
     def update_many(

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import Active, as_refusals, blocked_by_nominated
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, Ready
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -63,7 +63,7 @@ def pre_filter(frame: Frame, plugins: Sequence[FilterPlugin]) -> PreFiltered:
     rejection: Status | None = None
     for plugin in plugins:
         result = plugin.pre_filter(frame)
-        if isinstance(result, Skip):
+        if result is SKIP:
             continue
         if isinstance(result, Status):
             rejection = rejection or result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -62,7 +62,7 @@ class Skip(Enum):
     SKIP = "skip"
 
 
-SKIP = Skip.SKIP
+SKIP: Final = Skip.SKIP
 PreFilterResult: TypeAlias = Ready | Skip | Status
 
 

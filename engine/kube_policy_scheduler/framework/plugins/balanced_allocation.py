@@ -33,6 +33,9 @@ class NodeResourcesBalancedAllocation(Score):
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Skip pods that request none of the resources: they would all be placed on the same node."""
         requests = frame.pod.template.demand.requests
+        if self.resources == CPU_AND_MEMORY:
+            both = ("cpu", requests.get("cpu", 0)), ("memory", requests.get("memory", 0))
+            return Ready(both, key=both) if both[0][1] or both[1][1] else SKIP
         amounts = [(name, requests.get(name, 0)) for name, _ in self.resources]
         if not [amount for _, amount in amounts if amount]:
             return SKIP

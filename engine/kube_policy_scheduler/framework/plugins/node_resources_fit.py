@@ -82,8 +82,13 @@ class NodeResourcesFit(Filter):
     def _amounts(self, template: PodTemplate) -> Amounts:
         known: Amounts | None = template.memo.get(self.name)
         if known is None:
-            found = [item for item in template.demand.requests.items() if item[0] != "pods"]
-            known = template.memo[self.name] = tuple(sorted(found, key=_native_first))
+            requests = template.demand.requests
+            if len(requests) == 2 and "cpu" in requests and "memory" in requests:  # most pods
+                known = ("cpu", requests["cpu"]), ("memory", requests["memory"])
+            else:
+                found = [item for item in requests.items() if item[0] != "pods"]
+                known = tuple(sorted(found, key=_native_first))
+            template.memo[self.name] = known
         return known
 
     def filter(self, frame: Frame, state: Wanted) -> BoolArray:

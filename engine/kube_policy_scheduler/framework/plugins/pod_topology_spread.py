@@ -27,6 +27,7 @@ from kube_policy_scheduler.framework.plugins.spread_constraints import (
     default_constraints,
     has_all_keys,
     own_constraints,
+    selects_everything,
     state_of,
 )
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -120,6 +121,9 @@ class PodTopologySpread(msgspec.Struct, frozen=True):
 
         kube-scheduler ends the attempt if a selector does not parse; the API server rejects it.
         """
+        template = frame.pod.template
+        if not template.spec.topology_spread_constraints and selects_everything(template, frame.cluster):
+            return SKIP
         try:
             constraints = self._constraints(frame, SOFT)
         except SelectorError:

@@ -52,6 +52,13 @@ class ResourceScore(Score):
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Compute what the pod adds; a scalar resource that it does not request is ignored."""
         template = frame.pod.template
+        if self.resources == CPU_AND_MEMORY:
+            cpu, memory = template.demand.nonzero_cpu_millis, template.demand.nonzero_memory_bytes
+            both = (
+                ScoredResource("cpu", 1, min(cpu, MOST_NONZERO)),
+                ScoredResource("memory", 1, min(memory, MOST_NONZERO)),
+            )
+            return Ready(both, key=both)
         chosen = [ScoredResource(name, weight, _amount(template, name)) for name, weight in self.resources]
         added = tuple([r for r in chosen if r[2] or not is_scalar(r[0])])
         return Ready(added, key=added)

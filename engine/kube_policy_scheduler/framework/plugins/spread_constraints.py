@@ -148,14 +148,19 @@ def default_constraints(
     return known[2]
 
 
+def selects_everything(template: PodTemplate, cluster: Cluster) -> bool:
+    """Return whether `default_selector` is known to select everything: no controller, and there never was a service."""
+    return template.controller is None and not cluster.store.group_version(objects.Service, template.namespace)
+
+
 def default_selector(template: PodTemplate, cluster: Cluster) -> Selector:
     """Return what the services that select the pod, and its controller, select together.
 
     Kept in the template until a service of its namespace, or the controller's selector, changes.
     """
+    if selects_everything(template, cluster):
+        return EVERYTHING
     services_version = cluster.store.group_version(objects.Service, template.namespace)
-    if not services_version and template.controller is None:
-        return EVERYTHING  # there never was a service
     controller = _controller(template, cluster)
     declared = None if controller is None else controller.spec.selector
     known: tuple[Cluster, int, object, Selector] | None = template.memo.get("default-selector")
