@@ -519,7 +519,8 @@ class NodeTable:
             requested[resource].add(row, sign * amount)
         self._nonzero_cpu.add(row, sign * demand.nonzero_cpu_millis)
         self._nonzero_memory.add(row, sign * demand.nonzero_memory_bytes)
-        self._pod_count[row] += sign
+        pods = self._pod_count
+        pods[row] = pods.item(row) + sign  # faster than `+=`
         self.dynamic_changes.note(row)
 
     def hold_many(self, rows: NDArray[np.intp], kinds: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:

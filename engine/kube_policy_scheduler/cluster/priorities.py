@@ -150,7 +150,8 @@ class _Level:
             if not held["pods"]:
                 del self._rows[row]
             return
-        columns["pods"][row] += step
+        pods = columns["pods"]
+        pods[row] = pods.item(row) + step  # faster than `+=`
         for resource, amount in requests:
             column = columns.get(resource)
             if column is None:

@@ -122,18 +122,20 @@ class BlockMaxima:
 
     def write_one(self, row: int, total: float) -> None:
         """Set the total of a row; its block is only searched if no other row has what was the highest total there."""
-        before, self._totals[row] = self._totals.item(row), total
-        block = row // self._rows
+        # items are read and written one by one: `+=` on an array takes longer
+        totals = self._totals
+        before, block = totals.item(row), row // self._rows
+        totals[row] = total
         if before == total or block in self._stale:
             return
-        highest = self._maxima.item(block)
+        highest, counts = self._maxima.item(block), self._counts
         if total > highest:
-            self._maxima[block], self._counts[block] = total, 1
+            self._maxima[block], counts[block] = total, 1
         elif total == highest:
-            self._counts[block] += 1
+            counts[block] = counts.item(block) + 1
         elif not (before < highest and total < highest):  # also where one of them is NaN
-            if total < highest and self._counts.item(block) > 1:
-                self._counts[block] -= 1
+            if total < highest and (count := counts.item(block)) > 1:
+                counts[block] = count - 1
             else:
                 self._stale.add(block)
 

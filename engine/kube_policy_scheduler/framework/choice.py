@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
@@ -41,7 +41,7 @@ def best(totals: FloatArray) -> IntArray:
     return positions
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True):
     """One of the rows with the highest total."""
 
     row: int

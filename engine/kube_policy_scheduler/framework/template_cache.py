@@ -909,8 +909,10 @@ class TemplateCache:
     def _update_row(self, row: int) -> bool:
         ok, total = True, 0.0
         for part in self._parts:
-            ok = ok and part.ok.item(row)
-            total += part.base.item(row)
+            if part.filters:
+                ok = ok and part.ok.item(row)
+            if part.scores:
+                total += part.base.item(row)
         for scaled in self._scaled:
             total += scaled.final.item(row)
         turned: bool = ok is not self._ok.item(row)
@@ -971,7 +973,9 @@ class _AddedUp:
 
     def of(self, parts: list[_Answers], *, size: int) -> OtherTotals:
         """Return `_added` of all rows, read-only; `size` is their number."""
-        versions = [part.version for part in parts]
+        versions: list[int] = []
+        for part in parts:
+            versions.append(part.version)
         if parts != self._parts or versions != self._versions or len(self._sums.ok) != size:
             ok, totals = _added(parts, ALL_ROWS) if parts else (np.ones(size, np.bool_), np.zeros(size))
             self._parts, self._versions, self._sums = parts, versions, OtherTotals(ok, totals)
@@ -1275,7 +1279,11 @@ class TemplateCaches:
     def _bounded_in_full(self, frame: Frame, fused: FusedResources, others: list[_Answers]) -> BoundedTotals | None:
         """Return bounds for totals with the normalized scores; None where these are the same for all, or not known."""
         assert self._bounds is not None
-        if all(kept.constant is not None for part in others for kept in part.normalizing):
+        differ = False
+        for part in others:
+            for kept in part.normalizing:
+                differ = differ or kept.constant is None
+        if not differ:
             return None
         found = self._added_up.in_full(others, size=frame.cluster.nodes.size)
         bounded = self._bounds.look(frame, fused, found[0]) if found is not None else None
