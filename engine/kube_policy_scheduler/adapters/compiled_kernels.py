@@ -74,6 +74,7 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     combine: Callable[..., int]
     write: Callable[..., None]
     add_up: Callable[..., tuple[int, int]]
+    follow: Callable[..., tuple[int, int]]
     rank: Callable[..., None]
     recount: Callable[..., tuple[int, int]]
     choose: Callable[..., tuple[int, float, int]]
@@ -205,6 +206,10 @@ def _check(kernels: CompiledKernels) -> None:
         columns_of_one = *[ok, ok[::-1].copy(), *[np.zeros(0, dtype=bool)] * 4], *[totals, sums, *[np.zeros(0)] * 4]
         results[-1].append(run.add_up(np.array([7, 1]), both, sums, maxima, counts, *columns_of_one))
         results[-1] += [array.tolist() for array in (both, sums, maxima, counts)]
+        of_others = *[both.copy(), np.zeros(0, dtype=bool), ok.copy()], *[totals.copy(), np.ones(8), np.zeros(0)]
+        follows = *columns, amounts, weights, both, sums, maxima, counts, *of_others
+        results[-1].append(run.follow(np.array([1, 6, 3]), some_ok, some_totals, *follows))
+        results[-1] += [array.tolist() for array in (some_ok, some_totals, both, sums, maxima, counts)]
         pods, held, numbers = np.arange(8, dtype=np.int32), np.full(8, -1, np.int32), np.zeros(9, np.int64)
         results[-1].append(run.recount(np.arange(8), ok, pods, held, numbers))
         results[-1].append(run.recount(np.array([6, 3]), both, pods, held, numbers))
@@ -244,6 +249,11 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     add_up = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {written}, {columns})", **kernel)(
         _calling(_add_up, _write=write)
     )
+    resources = f"{ints}, {bools}, {floats}, {', '.join([ints] * 8)}, {ints}, {floats}"
+    columns = ", ".join([*[bools] * 3, *[floats] * 3])
+    follow = numba.njit(f"UniTuple(int64, 2)({resources}, {bools}, {written}, {columns})", **kernel)(
+        _calling(_follow, _score_resources=score_resources, _add_up=add_up)
+    )
     small = "int32[::1]"
     columns = ", ".join([*[floats] * 7, small, *[floats] * 2])
     rank = numba.njit(f"void({ints}, {ints}, {bools}, float64, {written}, {columns})", **kernel)(
@@ -271,6 +281,7 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
         combine,
         write,
         add_up,
+        follow,
         rank,
         recount,
         choose,
@@ -525,6 +536,69 @@ def _add_up(
     if len(totals) > 0:
         _write(rows, sums, totals, maxima, counts)
     return more, turned
+
+
+def _follow(
+    rows: Ints,
+    fits: Bools,
+    fit_scores: Floats,
+    pod_counts: Ints,
+    offered_pods: Ints,
+    offered_cpus: Ints,
+    offered_memories: Ints,
+    requested_cpus: Ints,
+    requested_memories: Ints,
+    nonzero_cpus: Ints,
+    nonzero_memories: Ints,
+    amounts: Ints,
+    weights: Floats,
+    ok: Bools,
+    totals: Floats,
+    maxima: Floats,
+    counts: Ints,
+    first_ok: Bools,
+    second_ok: Bools,
+    third_ok: Bools,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+) -> tuple[int, int]:
+    """See `Kernels.follow`."""
+    _score_resources(
+        rows,
+        fits,
+        fit_scores,
+        pod_counts,
+        offered_pods,
+        offered_cpus,
+        offered_memories,
+        requested_cpus,
+        requested_memories,
+        nonzero_cpus,
+        nonzero_memories,
+        amounts,
+        weights,
+    )
+    nowhere, none = fits[:0], fit_scores[:0]
+    return _add_up(
+        rows,
+        ok,
+        totals,
+        maxima,
+        counts,
+        first_ok,
+        second_ok,
+        third_ok,
+        fits,
+        nowhere,
+        nowhere,
+        first,
+        second,
+        third,
+        fit_scores,
+        none,
+        none,
+    )
 
 
 def _rank(
@@ -827,6 +901,7 @@ _FUNCTIONS = (
     _combine,
     _write,
     _add_up,
+    _follow,
     _rank,
     _recount,
     _choose,

@@ -113,6 +113,51 @@ class Kernels(Protocol):
                 are added up in this order; of length 0 where there are fewer.
         """
 
+    def follow(
+        self,
+        rows: IntArray,
+        fits: BoolArray,
+        scores: FloatArray,
+        pod_count: IntArray,
+        offered_pods: IntArray,
+        offered_cpu: IntArray,
+        offered_memory: IntArray,
+        requested_cpu: IntArray,
+        requested_memory: IntArray,
+        nonzero_cpu: IntArray,
+        nonzero_memory: IntArray,
+        amounts: IntArray,
+        weights: FloatArray,
+        ok: BoolArray,
+        totals: FloatArray,
+        maxima: FloatArray,
+        counts: IntArray,
+        /,
+        *columns: BoolArray | FloatArray,
+    ) -> tuple[int, int]:
+        """Do what `score_resources` does for some rows, and then what `add_up` does.
+
+        Args:
+            rows: `int64[rows]`, each once, at least one.
+            fits: `score_resources` writes it, and the next one; `add_up` reads both after the columns.
+            scores: see above.
+            pod_count: as for `score_resources`, and the next nine.
+            offered_pods: see above.
+            offered_cpu: see above.
+            offered_memory: see above.
+            requested_cpu: see above.
+            requested_memory: see above.
+            nonzero_cpu: see above.
+            nonzero_memory: see above.
+            amounts: see above.
+            weights: see above.
+            ok: is written, as by `add_up`, and the next three.
+            totals: see above.
+            maxima: see above.
+            counts: see above.
+            columns: as for `add_up`, three of each kind.
+        """
+
     def rank(
         self,
         rows: IntArray,

@@ -57,6 +57,16 @@ class ChangedRows:
         self._positions = positions
         return rows
 
+    def take_beside(self, other: ChangedRows) -> bool:
+        """Take what another reader of the same journals took a moment ago, if `take` would return it; return whether.
+
+        If not, nothing is taken.
+        """
+        if self._positions != other._taken[0]:
+            return False
+        self._taken, self._positions = other._taken, other._positions
+        return True
+
     def _read(self) -> Changed | None:
         size, rows = self.nodes.size, _NO_ROWS
         for journal, position in zip(self._journals, self._positions, strict=True):

@@ -126,6 +126,19 @@ class FusedResources(msgspec.Struct, frozen=True):
         for resource, amount in self.others:
             ok[rows] &= fits(frame.at(rows), self.wanted, resource, amount)
 
+    def follow(
+        self,
+        nodes: NodeTable,
+        kernels: Kernels,
+        rows: IntArray,
+        own: tuple[BoolArray, FloatArray],
+        written: Sequence[BoolArray | FloatArray | IntArray],
+        others: Sequence[BoolArray | FloatArray],
+    ) -> tuple[int, int]:
+        """Evaluate some rows where there are no `others`, and add up: see `Kernels.follow`."""
+        columns: Any = (*nodes.cpu_and_memory, self.amounts, self.weights, *written, *others)
+        return kernels.follow(rows, *own, *columns)
+
     def evaluate_row(self, nodes: NodeTable, row: int) -> tuple[bool, float] | None:
         """Return the same for one row with Python's numbers; None where the plugins have special cases.
 

@@ -96,6 +96,8 @@ _MAX_HIGHEST = 8
 """So many columns of final scores of one plugin are kept: templates may differ in the nodes that they fit on."""
 _MOST_ADDED = 6
 """Columns that the compiled loop adds up."""
+_MOST_STATIC = 3
+"""Kinds of results of scope TEMPLATE."""
 _NO_VERDICTS: BoolArray = np.zeros(0, np.bool_)
 _NO_SUMS: FloatArray = np.zeros(0)
 _NO_TOTALS: tuple[FloatArray, FloatArray, IntArray] = _NO_SUMS, _NO_SUMS, np.zeros(0, np.int64)
@@ -391,6 +393,33 @@ class _Answers:
         self.version += 1
         return True
 
+    def refresh_and_add(
+        self,
+        frame: Frame,
+        kernels: Kernels,
+        beside: ChangedRows,
+        rows: Sequence[int],
+        written: Sequence[BoolArray | FloatArray | IntArray],
+        others: Sequence[BoolArray | FloatArray],
+    ) -> tuple[int, int] | None:
+        """Do what `refresh` does, and add up, by one compiled loop; None: nothing was done, as it can't.
+
+        Args:
+            frame: of the pod.
+            kernels: the loops.
+            beside: a reader of the same journals.
+            rows: what it took, at least one.
+            written: what is written besides, see `Kernels.follow`.
+            others: what is added, before what is evaluated here.
+        """
+        fused = self._fused
+        if not self._is_fused or fused is None or fused.others or len(self.ok) != frame.cluster.nodes.size:
+            return None
+        if not self._changes.take_beside(beside):
+            return None
+        self.version += 1
+        return fused.follow(frame.cluster.nodes, kernels, beside.array(rows), (self.ok, self.base), written, others)
+
     def _resize(self, size: int) -> None:
         self.ok = _resized(self.ok, size) if self.filters else self._neutral.passing(size)
         self.base = _resized(self.base, size) if self.scores else self._neutral.zeros(size)
@@ -625,6 +654,8 @@ class TemplateCache:
         self._reads_metrics = any(part.scope in _BY_READING for part in parts)
         self._statics = -1
         """The number of static changes that all parts have read."""
+        self._static_columns: list[BoolArray | FloatArray] | None = None
+        """What `Kernels.follow` adds to the only part that is not of scope TEMPLATE, until the next static change."""
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images, self._identities = nodes.image_changes.end, nodes.identity_changes.end
@@ -749,6 +780,9 @@ class TemplateCache:
             return True
         statics = nodes.static_changes.end + nodes.image_changes.end  # both only grow
         are_static = statics == self._statics
+        if are_static and not isinstance(rows, slice) and rows and self._follow_resources(frame, rows):
+            return True
+        self._static_columns = None
         for part in self._live_parts if are_static else self._parts:
             if not part.refresh(frame, beside=self._changes):
                 return False
@@ -763,6 +797,32 @@ class TemplateCache:
             turned = self._update(rows, size=nodes.size)
             if self._scaled and (turned or not are_static):
                 self._follow_highest(rows)
+        return True
+
+    def _follow_resources(self, frame: Frame, rows: Sequence[int]) -> bool:
+        """Take over changed rows by one compiled loop where only resources depend on them; return whether it could."""
+        kernels, maxima, live = self._accelerator.kernels, self._maxima, self._live_parts
+        if kernels is None or maxima is None or len(live) != 1 or self._scaled:
+            return False
+        if len(self._ok) != frame.cluster.nodes.size or self._renewals != self._count_renewals():
+            return False
+        others = self._static_columns
+        if others is None:
+            static = [part for part in self._parts if part.scope is Scope.TEMPLATE]
+            passing = [part.ok for part in static if part.filters]
+            sums = [part.base for part in static if part.scores]
+            others = [*passing, *[_NO_VERDICTS] * (_MOST_STATIC - len(passing))]
+            others += [*sums, *[_NO_SUMS] * (_MOST_STATIC - len(sums))]
+            self._static_columns = others
+        written = self._ok, *maxima.written
+        added = live[0].refresh_and_add(frame, kernels, self._changes, rows, written, others)
+        if added is None:
+            return False
+        self.changes.note_many(rows)
+        more, turned = added
+        if turned:
+            self.count += more
+            self._passing = None
         return True
 
     def _has_the_key_of(self, frame: Frame, profile: Profile) -> bool:
