@@ -202,10 +202,13 @@ class AwaitingNodes:
             self._counters.displace(unit.pod, 0)
         unit.number = number
 
+    @property
+    def knows_any(self) -> bool:
+        """Return whether there is any pod to withdraw; there is none while the first pods are listed."""
+        return bool(self._without or self._unit_of)
+
     def withdraw(self, uid: str) -> bool:
         """Forget a pod that has a node, is gone or waits for something else; return whether new nodes were wanted."""
-        if not self._without and not self._unit_of:  # as while the first pods are listed
-            return False
         self._forget_refusal(uid)
         key = self._unit_of.pop(uid, None)
         if key is None:

@@ -18,6 +18,7 @@ LONGEST_ELEMENTS = 64 << 10
 MOST_DIGITS = 15
 BEGINNING = b'{"metadata":{"name":"'
 """Of each item as the API server writes it."""
+_BLOCK = 64
 _PRIME = 1099511628211
 _OFFSET = 1469598103934665603
 SIGNATURE = (
@@ -127,13 +128,24 @@ def scan(
                         break
                 elif hole == ELEMENTS:
                     theirs = body[begin : min(begin + LONGEST_ELEMENTS, size)]
-                    after_brace, length = False, -1
-                    for i in range(len(theirs)):
-                        byte = theirs[i]
-                        if byte < 32 or (byte == 93 and (after_brace or i == 0)):
-                            length = i if byte == 93 else -1
+                    length, i = -1, 1
+                    if theirs[0] == 93:
+                        length, i = 0, len(theirs)
+                    elif theirs[0] < 32:
+                        i = len(theirs)
+                    while i < len(theirs):
+                        # most blocks have neither the end nor a byte that JSON does not allow
+                        now, before = theirs[i : i + _BLOCK], theirs[i - 1 : i - 1 + _BLOCK]
+                        is_here = np.uint8(0)
+                        for j in range(len(now)):
+                            is_end = np.uint8(now[j] == 93) & np.uint8(before[j] == 125)
+                            is_here = np.uint8(is_here | is_end | np.uint8(now[j] < 32))
+                        if is_here != 0:
+                            while theirs[i] >= 32 and not (theirs[i] == 93 and theirs[i - 1] == 125):
+                                i += 1
+                            length = i if theirs[i] == 93 else -1
                             break
-                        after_brace = byte == 125
+                        i += _BLOCK
                     if length < 0:
                         end = -1
                         break

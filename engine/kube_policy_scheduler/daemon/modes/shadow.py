@@ -8,7 +8,7 @@ other's placement is what counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -126,7 +126,11 @@ class ShadowScheduler(Scheduler):
 
     # --- what happens to it --------------------------------------------------------------------------
 
-    def _on_assigned(self, pod: PodInfo) -> None:
+    def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
+        for pod in pods:
+            self._compare(pod)
+
+    def _compare(self, pod: PodInfo) -> None:
         queued = self.queue.get(pod.uid)
         note = self._notes.pop(pod.uid, None)
         if queued is None or self.algorithm.policies is None:
@@ -137,10 +141,11 @@ class ShadowScheduler(Scheduler):
         except Exception:
             logger.exception("unexpected error in a comparison", extra={"pod": pod.key})
 
-    def _on_left(self, uid: str) -> None:
-        note = self._notes.pop(uid, None)
-        if note is not None and note.decision.host is not None and not note.given_up:
-            self._report(_unplaced(note, ShadowOutcome.GONE, self._clock()))
+    def _on_left(self, uids: Sequence[str]) -> None:
+        for uid in uids:
+            note = self._notes.pop(uid, None)
+            if note is not None and note.decision.host is not None and not note.given_up:
+                self._report(_unplaced(note, ShadowOutcome.GONE, self._clock()))
 
     def _report(self, compared: Compared) -> None:
         self._observer.on_compared(compared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
@@ -54,10 +55,14 @@ class DeferredResizes:
         """Return how many pods are known to wait."""
         return len(self._waiting)
 
-    def note(self, pod: PodInfo) -> None:
-        """Take note of a pod on a node, as the watch shows it."""
-        if not self._context.preempts_for_resizes or not is_deferred(pod) or len(self._waiting) >= MOST_KNOWN:
-            return
+    def note(self, pods: Iterable[PodInfo]) -> None:
+        """Take note of pods on nodes, as the watch shows them."""
+        if self._context.preempts_for_resizes:
+            for pod in pods:
+                if pod.conditions and is_deferred(pod) and len(self._waiting) < MOST_KNOWN:
+                    self._note(pod)
+
+    def _note(self, pod: PodInfo) -> None:
         wait = self._waiting.setdefault(pod.uid, _Wait())
         if wait.demand != pod.demand.requests:
             self._waiting[pod.uid] = _Wait(demand=pod.demand.requests)

@@ -55,8 +55,8 @@ class EventHandlers:
         algorithm: Algorithm,
         waiting_pods: WaitingPods[AssumedPod],
         *,
-        on_assigned: Callable[[PodInfo], None] = lambda pod: None,
-        on_left: Callable[[str], None] = lambda uid: None,
+        on_assigned: Callable[[Sequence[PodInfo]], None] = lambda pods: None,
+        on_left: Callable[[Sequence[str]], None] = lambda uids: None,
     ) -> None:
         """Make one.
 
@@ -64,8 +64,8 @@ class EventHandlers:
             context: of the scheduler.
             algorithm: knows which pods are ours.
             waiting_pods: gets pods that were removed, and nodes that changed.
-            on_assigned: called with a pod that is on a node, before the cluster knows and before `on_left`.
-            on_left: called with the uid of a pod that is gone or on a node, before the cluster knows.
+            on_assigned: called with pods that are on nodes, before the cluster knows and before `on_left`.
+            on_left: called with the uids of pods that are gone or on nodes, before the cluster knows.
         """
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
         self._wakeups, self._claims = context.wakeups, context.claims
@@ -206,10 +206,8 @@ class EventHandlers:
         if not infos:
             return
         self.pods_seen = max(self.pods_seen, *map(version_number, {info.resource_version for info in infos}))
-        on_assigned, on_left = self._on_assigned, self._on_left
-        for info in infos:
-            on_assigned(info)
-            on_left(info.uid)  # nothing waits with a place: it would be known
+        self._on_assigned(infos)
+        self._on_left([info.uid for info in infos])  # nothing waits with a place: it would be known
         self._cluster.place_many(infos)
         rows, made = self._cluster.nodes.rows, self._marks_made
         marked = [name for name in [info.node_name for info in infos] if name in rows]
@@ -304,7 +302,7 @@ class EventHandlers:
         self._pod_gone(pod.metadata.uid)
 
     def _pod_assigned(self, info: PodInfo) -> None:
-        self._on_assigned(info)
+        self._on_assigned((info,))
         uid = info.uid
         if uid not in self._cluster.pods or uid in self._cluster.assumed or self._queue.get(uid) is not None:
             self._leave(uid)  # else it left when it was first shown on its node
@@ -322,7 +320,7 @@ class EventHandlers:
 
     def _leave(self, uid: str) -> None:
         self._waiting_pods.forget(uid)
-        self._on_left(uid)
+        self._on_left((uid,))
 
     def _pod_gone(self, uid: str) -> None:
         self._leave(uid)

@@ -156,22 +156,23 @@ class Scheduler:
                 self.queue.resume_attempt(queued, self._clock())
         self.context.wakeups.requested.set()
 
-    def _on_assigned(self, pod: PodInfo) -> None:
-        """A pod is on a node, before the cluster knows; a shadow compares."""
-        self.deferred_resizes.note(pod)
+    def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
+        """Pods are on nodes, before the cluster knows; a shadow compares."""
+        self.deferred_resizes.note(pods)
 
-    def _on_left(self, uid: str) -> None:
-        """A pod is gone or on a node, before the cluster knows; a shadow compares."""
+    def _on_left(self, uids: Sequence[str]) -> None:
+        """Pods are gone or on nodes, before the cluster knows; a shadow compares."""
 
-    def _left(self, uid: str) -> None:
-        """A pod is gone or on a node: if it waited for new nodes, another one may ask for them now."""
-        if self.algorithm.awaiting_nodes.withdraw(uid):
-            follower = self.algorithm.awaiting_nodes.next_for_others()
+    def _left(self, uids: Sequence[str]) -> None:
+        """Pods are gone or on nodes: if one waited for new nodes, another one may ask for them now."""
+        awaiting = self.algorithm.awaiting_nodes
+        for _ in filter(awaiting.withdraw, uids if awaiting.knows_any else ()):
+            follower = awaiting.next_for_others()
             queued = self.queue.get(follower) if follower is not None else None
             if queued is not None and queued.place is Place.UNSCHEDULABLE:
                 self.queue.activate(queued, self._clock())
                 self.context.wakeups.requested.set()
-        self._on_left(uid)
+        self._on_left(uids)
 
     # --- the loop ------------------------------------------------------------------------------------
 
