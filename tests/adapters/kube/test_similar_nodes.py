@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import psutil
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -94,6 +95,19 @@ CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), st.one_of(SCALARS, IMAGES)
 def test_both_ways_make_the_same_of_any_nodes(pages: list[bytes]) -> None:
     _, plain, fast = both(pages)
     assert fast == plain
+
+
+def test_the_end_of_the_images_is_found_wherever_it_is() -> None:
+    for spoil in ("", "}]", "]", "\x1f", "}", "}]}"):
+        items: list[bytes] = []
+        for number in range(150):
+            node = small(number)
+            node["status"]["images"] = [{"names": ["n" * (number // 2)], "sizeBytes": 5}] if number else []
+            items += [msgspec.json.encode(node).replace(b'"sizeBytes"', b'\n"sizeBytes"')] if number % 9 == 8 else []
+            items += [msgspec.json.encode(node), msgspec.json.encode(node).replace(b'nn"', spoil.encode() + b'nn"')]
+        shared, plain, fast = both([page_of(items)])
+        assert fast == plain
+        assert spoil in ("}]", "\x1f", "}]}") or shared > 50
 
 
 def test_room_for_what_differs_takes_memory_once_something_does() -> None:
