@@ -26,6 +26,7 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.queued_pod import QueuedPod
 from tests.benchmarks.manifests import node, pod, pod_info
 from tests.benchmarks.policies import signals
 from tests.fakes.configmap_volume import ConfigMapVolume
@@ -143,10 +144,16 @@ def test_new_policies_leave_nothing_of_the_old_ones_behind() -> None:
         profile = algorithm.profile(found)
         assert profile is not None
         algorithm.cycle.decide(Frame(found, scheduler.cluster, 0.0), profile)
+        too_large = pod_info(scheduler.cluster, pod("large", schedulerName="policy-scheduler", cpu="1000"))
+        diagnosis = algorithm.decide(QueuedPod(too_large, 0.0, 0.0)).diagnosis
+        assert diagnosis is not None
+        refused = ref(diagnosis.first)
+        del diagnosis
         kept = algorithm.cycle.kept_bytes
 
         scheduler.use_policies(first)
         assert algorithm.cycle.kept_bytes == kept > 0
+        assert refused() is None
         scheduler.use_policies(second)
         assert algorithm.cycle.kept_bytes == 0
 

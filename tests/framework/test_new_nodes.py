@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -131,6 +132,28 @@ def test_a_queue_that_only_lacks_nodes_gets_some(limit: str, together: int, help
 
     assert (found.help, found.reason) == (helps, UNSCHEDULABLE if helps else SKIPPED)
     assert helps or "has no quota for cpu" in found.why
+
+
+def test_pods_that_waited_under_other_policies_leave_nothing() -> None:
+    """Templates stay when policies change, again and again, and what they know of queues would stay with them."""
+    stage, others = (Stage(policies(QUEUES.format(limit=f"max cpu {most}")), nodes=1) for most in (20, 30))
+    pod, awaiting = stage.pod(cpu="5"), AwaitingNodes()
+    policy, other = stage.policy_set.governing(pod), others.policy_set.governing(pod)
+    assert policy is not None
+    assert other is not None
+    assert other.profile.queues is not None
+    frame = Frame(pod, stage.cluster, NOW)
+    known: list[set[object]] = []
+    for _ in range(3):
+        diagnosis = stage.cycle.decide(frame, policy.profile).diagnosis
+        assert awaiting.judge(frame, policy.profile, diagnosis).help
+        usage = ref(stage.cluster.queue_usage)
+        awaiting.clear()
+        known.append(set(pod.template.memo))
+    stage.cluster.usage_of(other.profile.queues.tree)
+
+    assert known[0] == known[1] == known[2]
+    assert usage() is None
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["refuse", "gone", "place"]), st.integers(0, 11)), max_size=40)

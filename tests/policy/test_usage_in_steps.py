@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
+from weakref import ref
 
 import msgspec
 import pytest
@@ -104,3 +106,20 @@ def test_others_that_are_used_meanwhile_end_it() -> None:
     assert list(steps) == []
     assert usage.miscounted(world.cluster.pods.values()) == []
     assert world.used("a") == [10]
+
+
+def test_queues_that_others_replace_are_gone_without_garbage_collection() -> None:
+    """The garbage collector does not look at what has been there for long, and each knows the pods that use it."""
+    world, others = World.of(RULES, 100, 100), World.of(RULES, 100).rules.queues
+    world.runs("a", 1, 2)
+    world.runs("team-x", 1, name="other")
+    assert others is not None
+    queues = [ref(queue) for queue in (world.usage.top, *world.usage.queues())]
+    gc.disable()
+    try:
+        world.cluster.usage_of(others.tree)
+        left = [queue() for queue in queues]
+    finally:
+        gc.enable()
+
+    assert left == [None] * len(queues)

@@ -415,7 +415,7 @@ class Cluster:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
         usage = self.queue_usage
         if usage is None or usage.tree is not tree:
-            pasts = usage.pasts() if usage is not None else self._pasts
+            pasts, before = usage.pasts() if usage is not None else self._pasts, usage
             known = self._usage_to_come
             if known is not None and known.is_ready and known.usage.tree is tree:
                 usage = known.usage
@@ -424,6 +424,8 @@ class Cluster:
             self.queue_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
                 usage.recall(past)
+            if before is not None:
+                before.end()
         return usage
 
     def usage_in_steps(self, tree: QueueTree) -> Iterator[None]:

@@ -269,6 +269,12 @@ class PodCounters:
             group_of, group, self.placed_templates, lambda template: sum(self.pods_by_row(template).values())
         )
 
+    def forget(self, templates: Iterable[PodTemplate]) -> None:
+        """Forget all counters, and leave nothing in these templates: they may outlive this."""
+        self._drop(list(self._counters))
+        for template in templates:
+            template.memo.pop(self._memo_key, None)
+
     def forget_unused(self) -> None:
         """Drop the counters that nobody used since the last call; each takes up to 8 bytes for each node."""
         self._drop([key for key, counter in self._counters.items() if not counter.used])

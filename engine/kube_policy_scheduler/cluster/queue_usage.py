@@ -295,6 +295,15 @@ class QueueUsage:
 
     # --- queues ------------------------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """Let queues no longer know those below them: nobody asks for them, and memory in a circle may stay for good.
+
+        The garbage collector does not look at what has been there for long.
+        """
+        for queue in list(self.queues()):
+            queue.children.clear()
+        self.top.children.clear()
+
     def queue_of(self, template: PodTemplate) -> Queue | None:
         """Return the queue that pods of a template belong to; None: no quota applies to them."""
         found = self.tree.find(template)
@@ -912,10 +921,12 @@ class AwaitedPods(PodCounters):
         """By uid, with how many they stand for."""
         self._claims: dict[str, _AwaitedClaim] = {}
         """By `namespace/name`."""
+        self._templates_asked: WeakSet[PodTemplate] = WeakSet()
 
     def place(self, pod: PodInfo, row: int) -> None:
         """Count a pod."""
         super().place(pod, row)
+        self._templates_asked.add(pod.template)
         _, number = self._pods.get(pod.uid, (pod, 0))
         self._pods[pod.uid] = pod, number + 1
         self._tally(pod, 1)
@@ -927,6 +938,11 @@ class AwaitedPods(PodCounters):
         if number > 1:
             self._pods[pod.uid] = before, number - 1
         self._tally(before, -1)
+
+    def end(self) -> None:
+        """Leave nothing of this in templates, which outlive it, and let go of what others keep."""
+        self.forget(self._templates_asked)
+        self._usage = None
 
     def by_queue(self, usage: QueueUsage) -> list[tuple[Queue, Amounts]]:
         """Return what they request together, by queue; costs as much as there are queues with such pods."""

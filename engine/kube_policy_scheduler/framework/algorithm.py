@@ -107,8 +107,9 @@ class ScheduleAlgorithm(ABC):
         self._domains.pop(group, None)
 
     def forget_domains(self) -> None:
-        """Forget where groups are decided: the rules have changed."""
+        """Forget where groups are decided, and who was refused: the rules have changed."""
         self._domains.clear()
+        self._refused.clear()
         self._confined.clear()
         self._run = self._decided_alone = None
 

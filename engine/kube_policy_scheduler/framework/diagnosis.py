@@ -34,6 +34,11 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return len(self.first)
 
     @property
+    def bytes(self) -> int:
+        """Return how many bytes the columns take."""
+        return self.first.nbytes + sum(refusal.where.nbytes for _, refusal in self.refusals)
+
+    @property
     def unresolvable(self) -> BoolArray:
         """Return `bool[nodes]`: refused in a way that preemption cannot change."""
         result = np.zeros(self.size, np.bool_)

@@ -226,6 +226,7 @@ class AwaitingNodes:
 
     def clear(self) -> None:
         """Forget all pods: the policies have changed, and each pod is decided again."""
+        self._counters.end()
         self._counters = AwaitedPods()
         for kept in (self._units, self._unit_of, self._without, self._behind):
             kept.clear()
