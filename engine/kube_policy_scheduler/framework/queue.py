@@ -675,6 +675,8 @@ class UnschedulablePods:
 
     def help(self, event: ClusterEvent, now: float) -> int:
         """Note that the pods are to be moved that an event may help; return how many more these are."""
+        if not self._pods:
+            return 0
         before = len(self._helped)
         if event in ALWAYS:
             self.help_some(self._pods, now)

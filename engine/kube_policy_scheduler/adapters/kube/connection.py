@@ -169,6 +169,8 @@ class Connection(asyncio.Protocol):
             self.close()  # answered with 101, which has failed the exchange
         except httptools.HttpParserError as error:
             self._fail(MalformedAnswer(f"the answer is not valid HTTP: {error}"), error)
+        if self._stream is not None:
+            self._stream.fed()
 
     def eof_received(self) -> None:
         """Let asyncio close the transport; `connection_lost` decides what the end means."""
@@ -313,10 +315,15 @@ class Stream:
         self._connection.close()
 
     def feed(self, data: bytes) -> None:
-        """Take a piece of the body from the connection."""
-        self._last_data = self._loop.time()
+        """Take a piece of the body from the connection; `fed` follows once all that came with it is taken."""
         self._pieces.append(data)
         self._buffered += len(data)
+
+    def fed(self) -> None:
+        """Wake the reader, and stop the sender if it is behind."""
+        if not self._pieces:
+            return
+        self._last_data = self._loop.time()
         if self._buffered > STREAM_BUFFER_BYTES and not self._paused:
             self._paused = True
             self._connection.pause()
