@@ -378,6 +378,10 @@ class Daemon:
                 recount = partial(self._cache_comparer.run, every_seconds=every)
                 background.append(self._loops.start("recount", recount, restarts=True))
             stack.push_async_callback(self._loops.end, *background)
+            looking: asyncio.Task[Rival | None] | None = None
+            if self._settings.mode == "scheduler" and own_namespace() is None:
+                looking = asyncio.create_task(self._coordinator.find_rival(), name="rival")
+                stack.callback(looking.cancel)
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(self._owners)
@@ -394,13 +398,12 @@ class Daemon:
             await self._signals.join_all()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
-            if self._settings.mode == "scheduler":
-                if own_namespace() is None and (rival := await self._coordinator.find_rival()) is not None:
-                    logger.error("not starting: %s", _beside(rival))
-                    return 2
-                if own_namespace() is not None:
-                    rivals = self._loops.start("rivals", self._coordinator.warn_of_rivals, restarts=True)
-                    stack.push_async_callback(self._loops.end, rivals)
+            if looking is not None and (rival := await looking) is not None:
+                logger.error("not starting: %s", _beside(rival))
+                return 2
+            if self._settings.mode == "scheduler" and looking is None:
+                rivals = self._loops.start("rivals", self._coordinator.warn_of_rivals, restarts=True)
+                stack.push_async_callback(self._loops.end, rivals)
             if self._settings.mode == "scheduler" and not self._settings.sharding.enabled:
                 rebalancing = self._loops.start("rebalancing", self._rebalancer.run, restarts=True)
                 stack.push_async_callback(self._loops.end, rebalancing)
