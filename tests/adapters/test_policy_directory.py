@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters import policy_directory, policy_sources
+from kube_policy_scheduler.adapters import folder_watch, policy_directory, policy_sources
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
@@ -341,7 +341,7 @@ async def test_without_inotify_it_polls_and_reports_it_once(
     def exhausted() -> None:
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
-    monkeypatch.setattr(policy_directory, "Observer", exhausted)
+    monkeypatch.setattr(folder_watch, "Observer", exhausted)
     volume = ConfigMapVolume(tmp_path)
     volume.update({"a.policy": "1"})
     delivered = Delivered()

@@ -26,6 +26,7 @@ NOT_AT_THE_START = {
     "numba": "compiled kernels, once the first pods are bound",
     "numpy.ma": "the first `np.unique`, once the first pods are bound",
     "importlib.metadata": "the version, with the first scrape",
+    "watchdog": "changes of the policies' directory, a second after it was read",
     "zoneinfo": "policies that name a time zone",
     "rich": "commands for people",
     "kube_policy_scheduler.daemon.commands.config": "its command",

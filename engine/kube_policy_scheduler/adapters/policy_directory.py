@@ -10,10 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+from typing import TYPE_CHECKING
 
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
@@ -28,6 +25,9 @@ from kube_policy_scheduler.adapters.policy_sources import (
 )
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.folder_watch import FolderWatch
+
 log = logging.getLogger(__name__)
 
 DEBOUNCE_SECONDS = 0.05
@@ -38,21 +38,19 @@ LONGEST_DEBOUNCE_SECONDS = 1.0
 POLL_SECONDS = 5.0
 """Reading without an event: for NFS and overlays, which have none, lost events, and a directory that was replaced."""
 POLL_WITHOUT_EVENTS_SECONDS = 1.0
-"""The same when the system has no watch to give; a reading of 20 files takes under a millisecond."""
+"""The same when the system has no watch to give, and after the first reading; a reading of 20 files takes under a
+millisecond."""
 SLOW_SECONDS = 10.0
 """A read that takes longer is reported as an error: a network file system may never answer."""
 MOUNTINFO = Path("/proc/self/mountinfo")
-
-_READING = frozenset({"opened", "closed_no_write"})
-"""Events that our own reading causes."""
 
 
 class PolicyDirectory:
     """Delivers the policies of a directory, or of one file, at the start and after every change.
 
     `deliver` is called on the event loop with the sources, or with what is wrong, and only when that differs
-    from what it was told last. A change is delivered about 50 ms after it. Nothing that lies in the directory, and no
-    file system that does not answer, ends this.
+    from what it was told last. A change is delivered about 50 ms after it; one that comes within a second of the start,
+    within another second. Nothing that lies in the directory, and no file system that does not answer, ends this.
     """
 
     def __init__(
@@ -91,7 +89,9 @@ class PolicyDirectory:
         self._delivered = asyncio.Event()
         self._logged: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watch = _Watch(self._wake)
+        self._watch: FolderWatch | None = None
+        """Made with the second reading: a start waits for the first, and the import takes 10 ms."""
+        self._has_read = False
         self._worker: WorkerThread | None = None
         self._loops = loops or Loops()
         self._watching: Loop | None = None
@@ -111,7 +111,7 @@ class PolicyDirectory:
             await self._loops.end(self._watching)
             self._watching = None
         if self._worker is not None:
-            self._worker.stop(finally_call=self._watch.disarm)
+            self._worker.stop(finally_call=self._disarm)
             self._worker = None
 
     def _wake(self) -> None:
@@ -132,7 +132,7 @@ class PolicyDirectory:
     async def _wait(self) -> None:
         """Wait for a change and then for quiet, or until it is time to look without one."""
         poll_seconds = self._poll_seconds
-        if not self._watch.armed:
+        if self._watch is None or not self._watch.armed:
             poll_seconds = min(poll_seconds, POLL_WITHOUT_EVENTS_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(poll_seconds):  # not wait_for: see `SignalSource`
@@ -155,7 +155,9 @@ class PolicyDirectory:
         self._tell(found)
 
     def _read(self) -> PolicySources | PolicySourcesError:
-        self._watch.arm(self.path)
+        if self._has_read:
+            self._arm()
+        self._has_read = True
         try:
             return read_policies(self.path, proof=self._proof, limits=self._limits)
         except PolicySourcesError as error:
@@ -164,6 +166,17 @@ class PolicyDirectory:
             shown = shown_name(str(self.path))
             log.exception("unexpected error while reading %s", shown)
             return PolicySourcesError(f"cannot read {shown}: unexpected {type(error).__name__}: {error}")
+
+    def _arm(self) -> None:
+        if self._watch is None:
+            from kube_policy_scheduler.adapters.folder_watch import FolderWatch
+
+            self._watch = FolderWatch(self._wake, poll_seconds=POLL_WITHOUT_EVENTS_SECONDS)
+        self._watch.arm(self.path)
+
+    def _disarm(self) -> None:
+        if self._watch is not None:
+            self._watch.disarm()
 
     def _tell(self, found: PolicySources | PolicySourcesError) -> None:
         state = found.hash if isinstance(found, PolicySources) else f"error: {found}"
@@ -185,66 +198,3 @@ class PolicyDirectory:
             log.warning(
                 "%s is mounted with subPath, which the kubelet never updates; mount the whole volume instead", mount
             )
-
-
-class _Watch(FileSystemEventHandler):
-    """One inotify watch on the directory that holds the policies, made again when that directory is another."""
-
-    def __init__(self, on_event: Callable[[], object]) -> None:
-        self._on_event = on_event
-        self._observer: BaseObserver | None = None
-        self._watched: tuple[int, int] | None = None
-        self._complained = False
-
-    @property
-    def armed(self) -> bool:
-        return self._observer is not None
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type not in _READING:
-            with contextlib.suppress(RuntimeError):  # the event loop has ended
-                self._on_event()
-
-    def arm(self, path: Path) -> None:
-        """Watch the path's directory, unless that is watched already. Never raises."""
-        folder = path if os.path.isdir(path) else path.parent  # noqa: PTH112  (Path.is_dir raises)
-        identity = _identity(folder)
-        if self._observer is not None and identity == self._watched and self._observer.is_alive():
-            return
-        self.disarm()
-        if identity is None:
-            return
-        observer: BaseObserver | None = None
-        try:
-            observer = Observer()  # raises here, not at start, when there are no inotify instances left
-            observer.schedule(self, str(folder), recursive=False)
-            observer.start()
-        except Exception as error:  # also RuntimeError: no more threads
-            if observer is not None and observer.is_alive():
-                observer.stop()
-            if not (self._complained or isinstance(error, FileNotFoundError)):  # that one will be looked for
-                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                log.warning(
-                    "cannot watch %s (%s); polling every %g s instead",
-                    folder,
-                    reason.lower(),
-                    POLL_WITHOUT_EVENTS_SECONDS,
-                )
-                self._complained = True
-            return
-        self._observer, self._watched, self._complained = observer, identity, False
-
-    def disarm(self) -> None:
-        """Watch nothing."""
-        observer, self._observer, self._watched = self._observer, None, None
-        if observer is not None:
-            observer.stop()
-            observer.join()
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        found = folder.stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
