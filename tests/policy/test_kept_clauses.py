@@ -121,6 +121,12 @@ score least_allocated(cpu, mem) weight 2
 score balanced(mem, cpu) weight 3
 score 100 * (1 - node.used_fraction.cpu)
 """,
+    "resources alone": """
+filter not label quarantine
+score least_allocated(cpu, mem)
+score balanced(cpu, mem)
+score 7 if label disk=ssd
+""",
     "by resources": """
 filter not label quarantine and fits(cpu, pods)
 score most_allocated()
