@@ -114,7 +114,7 @@ def test_plugins_that_are_not_asked_about_volumes_have_nothing_to_do(events: lis
     cluster, profile = world_after(events).cluster, kubernetes_profile()
     pod = incoming(cluster, variant)
     pod.volumes = (msgspec.convert({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, objects.Volume),)
-    asked = profile.volume_filters_of(pod.template)
+    _, asked = profile.live_filters_of(pod.template)
     for plugin in kubernetes_filters():
         if plugin.scope.is_live and plugin.name not in {each.name for each in asked}:
             assert plugin.pre_filter(Frame(pod, cluster, NOW)) is SKIP, plugin.name

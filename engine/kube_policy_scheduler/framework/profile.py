@@ -86,7 +86,8 @@ class Profile:
     live_scores: tuple[Weighted, ...] = field(init=False)
     """The scores that run for each pod. Those by domain are last: the order decides how sums are rounded."""
 
-    _may_filter: tuple[tuple[FilterPlugin, MayApply | None], ...] = field(init=False)
+    _may_filter: tuple[tuple[FilterPlugin, MayApply | None, bool], ...] = field(init=False)
+    """The last says whether the filter is about volumes."""
     _may_score: tuple[tuple[Weighted, MayApply | None], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,25 +108,30 @@ class Profile:
             "kept_filters": tuple(plugin for plugin in self.filters if not plugin.scope.is_live),
             "kept_scores": tuple(score for score in self.scores if not score.plugin.scope.is_live),
             "live_scores": tuple(live_scores),
-            "_may_filter": tuple((p, getattr(p, "may_filter", None)) for p in self.filters if p.scope.is_live),
+            "_may_filter": tuple(
+                (p, getattr(p, "may_filter", None), getattr(p, "is_about_volumes", False))
+                for p in self.filters
+                if p.scope.is_live
+            ),
             "_may_score": tuple((score, getattr(score.plugin, "may_score", None)) for score in live_scores),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def live_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
-        """Return the live filters that may apply to pods of a template without volumes, see `MayApply`."""
-        return tuple([plugin for plugin, may in self._may_filter if may is None or may(template)])
+    def live_filters_of(self, template: PodTemplate) -> tuple[tuple[FilterPlugin, ...], tuple[FilterPlugin, ...]]:
+        """Return the live filters that may apply to pods of a template without volumes, and with volumes.
 
-    def volume_filters_of(self, template: PodTemplate) -> tuple[FilterPlugin, ...]:
-        """Return the live filters that may apply to pods of a template with volumes."""
-        return tuple(
-            [
-                plugin
-                for plugin, may in self._may_filter
-                if may is None or getattr(plugin, "is_about_volumes", False) or may(template)
-            ]
-        )
+        See `MayApply`.
+        """
+        without: list[FilterPlugin] = []
+        with_volumes: list[FilterPlugin] = []
+        for plugin, may, is_about_volumes in self._may_filter:
+            if may is None or may(template):
+                without.append(plugin)
+                with_volumes.append(plugin)
+            elif is_about_volumes:
+                with_volumes.append(plugin)
+        return tuple(without), tuple(with_volumes)
 
     def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
         """Return the live scores that may apply to pods of a template, likewise."""

@@ -183,11 +183,12 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
         prepared = score.plugin.pre_score(whole)
         if isinstance(prepared, Ready):
             scores.append((score.plugin, score.weight, prepared))
+    live_filters, volume_filters = profile.live_filters_of(template)
     return Prepared(
         tuple(filters),
         tuple(scores),
-        live_filters=profile.live_filters_of(template),
-        volume_filters=profile.volume_filters_of(template),
+        live_filters=live_filters,
+        volume_filters=volume_filters,
         live_scores=profile.live_scores_of(template),
     )
 
