@@ -123,3 +123,28 @@ def test_queues_that_others_replace_are_gone_without_garbage_collection() -> Non
         gc.enable()
 
     assert left == [None] * len(queues)
+
+
+@pytest.mark.parametrize("are_used", [True, False])
+def test_queues_that_were_prepared_in_vain_are_gone_without_garbage_collection(are_used: bool) -> None:
+    """Others are used, or prepared, before they are."""
+    world, others = World.of(RULES, 100, 100), World.of(RULES, 100).rules.queues
+    world.runs("a", 1, 2)
+    assert world.rules.queues is not None
+    assert others is not None
+    list(world.cluster.usage_in_steps(world.rules.queues.tree))
+    to_come = world.cluster._usage_to_come
+    assert to_come is not None
+    queues = [ref(queue) for queue in (to_come.usage.top, *to_come.usage.queues())]
+    del to_come
+    gc.disable()
+    try:
+        if are_used:
+            world.cluster.usage_of(others.tree)
+        else:
+            list(world.cluster.usage_in_steps(others.tree))
+        left = [queue() for queue in queues]
+    finally:
+        gc.enable()
+
+    assert left == [None] * len(queues)

@@ -424,6 +424,8 @@ class Cluster:
             if known is not None and known.is_ready and known.usage.tree is tree:
                 usage = known.usage
             else:
+                if known is not None:
+                    known.usage.end()
                 usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
             self.queue_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
@@ -437,6 +439,8 @@ class Cluster:
         now = self.queue_usage
         if now is not None and now.tree is tree:
             return
+        if self._usage_to_come is not None:
+            self._usage_to_come.usage.end()
         to_come = UsageToCome(QueueUsage(tree, self.nodes, claims=self.resource_claims.get))
         self._usage_to_come, self._usages = to_come, (*([now] if now is not None else ()), to_come)
         for _ in to_come.steps(self.pods):
