@@ -19,11 +19,11 @@ PROFILE = policy("").profile
 CORES = st.integers(0, 3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     nodes=st.lists(st.integers(0, 4), min_size=1, max_size=5),
-    running=st.lists(st.tuples(CORES, st.integers(0, 4)), max_size=8),
-    nominated=st.lists(st.tuples(CORES, st.integers(0, 2), st.integers(0, 4)), max_size=8),
+    running=st.lists(st.tuples(CORES, st.integers(0, 4)), max_size=4),
+    nominated=st.lists(st.tuples(CORES, st.integers(1, 2), st.integers(0, 4)), min_size=2, max_size=8),
     wanted=CORES,
     selects=st.booleans(),
 )
