@@ -18,7 +18,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -35,6 +35,8 @@ _GONE = (
 _KUBELET_SECONDS = (0.1, 0.2, 0.3)
 """After the binding: when the kubelet reports the pod."""
 _ENDS_SECONDS = 1.0
+_KEPT_LINES = 2_000
+"""Of the watch of pods: one that opens late gets what it missed, as from the real API server."""
 _YIELD = 50
 """Objects made between two turns of the loop, so that watches and other requests are served meanwhile."""
 
@@ -47,6 +49,8 @@ class _Server:
         """The versions from which on a watch can continue."""
         self._watching: set[asyncio.StreamWriter] = set()
         """The watches of pods."""
+        self._lines: deque[tuple[int, bytes]] = deque(maxlen=_KEPT_LINES)
+        """What they were shown last, with its resource version."""
         self._made = pods
         self._counts = {"created": 0, "bound": 0, "ended": 0, "events": 0}
         self._renewed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -133,8 +137,10 @@ class _Server:
         self._versions["Pod"] += 1
         line = recorded.line(kind, recorded.pod(number, node_name=node_name, version=self._versions["Pod"]))
         self._watching = {writer for writer in self._watching if not writer.is_closing()}
+        chunk = b"%x\r\n%b\r\n" % (len(line), line)
+        self._lines.append((self._versions["Pod"], chunk))
         for writer in self._watching:
-            writer.write(b"%x\r\n%b\r\n" % (len(line), line))
+            writer.write(chunk)
 
     def _end(self, number: int, node_name: str) -> None:
         self._show("DELETED", number, node_name)
@@ -145,6 +151,8 @@ class _Server:
         await writer.drain()
         if int(asked["resourceVersion"]) >= self._oldest.get(kind, 0):
             if kind == "Pod":
+                seen = int(asked["resourceVersion"])
+                writer.write(b"".join(chunk for version, chunk in self._lines if version > seen))
                 self._watching.add(writer)
             try:
                 await self._renewed[kind].wait()
