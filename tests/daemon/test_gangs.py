@@ -248,6 +248,32 @@ def test_a_gang_too_large_to_enter_the_queue_at_once_evicts_once_all_of_it_is_th
     story(GANG, tell, cpus=(8,) * 17)
 
 
+def test_members_that_wake_before_the_watch_shows_that_their_victims_end_evict_no_others() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(80):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "high", 40, priority=10)
+        await calm.after(60)
+        assert len([name for name in calm.on_nodes() if name.startswith("high")]) == 40
+        assert sum(is_going(calm, f"low{number}") for number in range(80)) == 40
+
+    story(GANG, tell, cpus=(8,) * 10)
+
+
+def test_members_smaller_than_their_victims_share_the_room_of_one() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"low{number}", millis=4000)
+        await calm.after(5)
+        gang(calm, "high", 6, priority=10)
+        await calm.after(60)
+        assert len([name for name in calm.on_nodes() if name.startswith("high")]) == 6
+        assert sum(is_going(calm, f"low{number}") for number in range(4)) == 2
+
+    story(GANG, tell, cpus=(4,) * 4)
+
+
 def test_room_that_others_evicted_for_is_left_to_them_by_a_gang_that_would_hold_it_in_vain() -> None:
     async def tell(calm: Calm) -> None:
         for number in range(2):

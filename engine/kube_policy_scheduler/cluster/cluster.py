@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -38,6 +38,8 @@ from kube_policy_scheduler.cluster.workload import Workload
 __all__ = ["Cluster", "DryRunChange", "object_key"]
 
 ObjectT = TypeVar("ObjectT")
+UNSEEN_SECONDS = 30.0
+"""For so long a pod counts as going that is being evicted, though the watch does not show that it ends."""
 
 
 class DryRunChange(NamedTuple):
@@ -99,6 +101,8 @@ class Cluster:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Nominated pods, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
+        self._evicted: dict[str, float] = {}
+        """Since when pods are being evicted, Unix seconds, by uid; the oldest first."""
         self.keeps_nominated = False
         """Whether nominated pods keep their nodes from pods of higher priority too."""
         self.on_unknown_nodes: dict[str, PodInfo] = {}
@@ -564,6 +568,31 @@ class Cluster:
     def is_nominated(self, uid: str) -> bool:
         """Return whether a pod is nominated to a node."""
         return uid in self._nominated_to
+
+    # --- evictions -----------------------------------------------------------------------------------
+
+    def note_evictions(self, uids: Iterable[str], now: float) -> None:
+        """Take note that pods are being evicted from now on: the watch shows only later that they end."""
+        evicted = self._evicted
+        for uid in list(takewhile(lambda uid: not self._counts(evicted[uid], now), evicted)):
+            del evicted[uid]
+        for uid in uids:
+            evicted.pop(uid, None)
+            evicted[uid] = now
+
+    def forget_evictions(self, uids: Iterable[str]) -> None:
+        """Take note that pods stay after all."""
+        for uid in uids:
+            self._evicted.pop(uid, None)
+
+    def is_going(self, pod: PodInfo, now: float) -> bool:
+        """Return whether a pod ends, or is being evicted. now: Unix seconds."""
+        at = self._evicted.get(pod.uid)
+        return pod.terminating or (at is not None and self._counts(at, now))
+
+    @staticmethod
+    def _counts(evicted_at: float, now: float) -> bool:
+        return abs(now - evicted_at) < UNSEEN_SECONDS
 
     # --- other objects -------------------------------------------------------------------------------
 

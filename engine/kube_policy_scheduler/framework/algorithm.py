@@ -28,6 +28,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
+from kube_policy_scheduler.framework.trial import VERDICT_WORK
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
@@ -35,6 +36,9 @@ _MOST_DOMAINS = 10_000
 """Groups whose domain is kept; of others it follows from where their members are."""
 _MOST_PROFILES = 256
 """Narrowed profiles that are kept."""
+REMEMBERED_WORK, RUN_WORK = 1, 8
+"""What it costs to return a refusal again, and to decide a member of a gang together with those before it. Another
+decision costs as much as asking the filters once."""
 
 
 class ClusterEvents(Protocol):
@@ -65,6 +69,8 @@ class ScheduleAlgorithm(ABC):
         self._cluster, self._events, self._clock = cluster, events, clock
         self._refused = RefusalMemo()
         self._placements = 0
+        self.work = 0
+        """Of all decisions so far, see `trial.NODE_WORK`."""
         self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
         self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...]], Profile] = OrderedDict()
         self._run: MemberRun | None = None
@@ -168,12 +174,15 @@ class ScheduleAlgorithm(ABC):
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
         known = memo.get(pod, profile, self._events.changes, preempts=preempts)
         if known is not None:
+            self.work += REMEMBERED_WORK
             return msgspec.structs.replace(known, pod=pod)
         is_tried_out = memo is not self._refused
         in_run = self._decide_in_run(queued, profile) if queued.groups and not is_tried_out else None
         if in_run is not None:
+            self.work += RUN_WORK
             return in_run
         decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
+        self.work += VERDICT_WORK + (decision.preemption.work if decision.preemption is not None else 0)
         if not decision.is_unfinished:
             memo.note(decision, profile, self._events.changes, preempts=preempts)
         return decision
@@ -269,4 +278,5 @@ class ScheduleAlgorithm(ABC):
     def passes(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a node passes every filter for a pod, as the cluster stands."""
         row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
+        self.work += VERDICT_WORK
         return row is not None and profile is not None and passes(self.frame(queued), profile, row)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -23,7 +24,7 @@ from kube_policy_scheduler.framework.extender_verdict import EXTENDER, ExtenderV
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.member_run import MemberRun, can_run
 from kube_policy_scheduler.framework.new_nodes import NewNodes
-from kube_policy_scheduler.framework.nominations import blocked_by_nominated
+from kube_policy_scheduler.framework.nominations import taken_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
@@ -364,6 +365,14 @@ class Cycle:
         rows = cache.passing() if ok is None else ok.nonzero()[0]
         return rows, _totals(frame.at(rows), cache, all_passing=ok is None) if len(rows) else np.zeros(0)
 
+    def take_in_changes(self, cluster: Cluster) -> None:
+        """Let searches for victims that are under way forget what they found on nodes that have changed."""
+        self._victims.take_in_changes(cluster.nodes)
+
+    def pass_over_changes(self) -> None:
+        """Let these keep what they found: nodes are again as they were when they were last asked about them."""
+        self._victims.pass_over_changes()
+
     def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
         """Return which devices of a node the pod gets, by resource."""
         if not frame.cluster.devices.tables:
@@ -478,10 +487,10 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray |
                 return np.zeros(frame.size, np.bool_)
     if frame.cluster.nominated:
         before = cache.ok if ok is None else ok
-        taken = blocked_by_nominated(frame, (*cache.row_filters, *live.active), before)
+        taken = taken_by_nominated(frame, (*cache.row_filters, *live.active), before)
         if taken:
             ok = before.copy()
-            ok[list(taken)] = False
+            ok[taken] = False
     return ok
 
 

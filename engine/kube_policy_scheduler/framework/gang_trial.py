@@ -2,63 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from operator import is_
+from typing import NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_room import claimed_kinds
-from kube_policy_scheduler.framework.frame import DeviceOrder
+from kube_policy_scheduler.framework.gang_attempt import AssumedPod, Attempt
 from kube_policy_scheduler.framework.gang_domains import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
-from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.victims import Budgets, Victims
 
-MOST_FREE_SECONDS = 0.1
-"""For so long at a time it is tried whether a gang finds free nodes, or places that others give back."""
-MOST_EVICTING_SECONDS = 1.0
-"""Time limit for a search for the victims of a gang: enough for a few hundred members on 5,000 nodes."""
+MOST_FREE_WORK = 50_000
+"""So much is tried at a time whether a gang finds free nodes, or places that others give back: 0.1 s of work."""
+MOST_EVICTING_WORK = 500_000
+"""Limit of a search for the victims of a gang, 1 s of work: enough for a few hundred members that each must search on
+5,000 nodes, or for many thousands that are alike."""
+_MOST_UNDER_WAY = 8
+_MOST_RESTARTS = 8
+"""A trial that changes in the cluster set back so often is finished in one turn."""
 
 
-class AssumedPod(Protocol):
-    """A pod that counts on its node and is not bound yet."""
+class Unfinished(Enum):
+    """A trial goes on in another turn of the event loop."""
 
-    @property
-    def queued(self) -> QueuedPod:
-        """Return the pod."""
-        ...
+    UNFINISHED = "unfinished"
 
-    @property
-    def host(self) -> str:
-        """Return the name of its node."""
-        ...
 
-    @property
-    def requirements(self) -> tuple[GangRequirement, ...]:
-        """Return what its groups require."""
-        ...
+UNFINISHED = Unfinished.UNFINISHED
+Evictions: TypeAlias = dict[str, Decision]
+"""Decisions with victims, by the uid of the member that they are for."""
 
-    @property
-    def has_devices(self) -> bool:
-        """Return whether devices are reserved for its claims."""
-        ...
 
-    def unreserve(self, cluster: Cluster) -> None:
-        """Undo the reservations in memory; nothing was written yet."""
-        ...
+class _Basis(NamedTuple):
+    """What a trial rests on besides nodes and the pods on them: if that is another one, it begins anew."""
 
-    def free_devices(self, cluster: Cluster) -> Callable[[], None]:
-        """Free the devices of its claims, to try something; return what reserves them again."""
-        ...
+    facts: tuple[object, ...]
+    members: Sequence[QueuedPod]
+    pods: Sequence[PodInfo]
+    """Of the members."""
+    signals: Signals
+
+    def is_same(self, other: _Basis) -> bool:
+        """Return whether both are the same."""
+        return (
+            self.facts == other.facts
+            and self.signals is other.signals
+            and len(self.members) == len(other.members)
+            and all(map(is_, self.members, other.members))
+            and all(map(is_, self.pods, other.pods))
+        )
+
+
+class _UnderWay(NamedTuple):
+    """A trial with evictions that goes on in another turn."""
+
+    queued: QueuedPod
+    """The member that it was begun for."""
+    basis: _Basis
+    attempt: Attempt
+    steps: Generator[None, None, Evictions | None]
 
 
 class GangTrial:
@@ -70,7 +85,6 @@ class GangTrial:
         queue: SchedulingQueue,
         algorithm: ScheduleAlgorithm,
         *,
-        stopwatch: Callable[[], float],
         permit: Permit,
         waiting: Mapping[str, AssumedPod],
     ) -> None:
@@ -80,11 +94,10 @@ class GangTrial:
             cluster: where places are tried.
             queue: of the pending pods.
             algorithm: decides.
-            stopwatch: seconds, for how long a try takes.
             permit: the pods that wait for their gang.
             waiting: by uid, their places.
         """
-        self._cluster, self._queue, self._stopwatch = cluster, queue, stopwatch
+        self._cluster, self._queue = cluster, queue
         self._permit = permit
         self._waiting = waiting
         self._algorithm = algorithm
@@ -92,15 +105,24 @@ class GangTrial:
         """Of members that found no node beside nominated pods."""
         self._beside_at: Hashable = None
         """The state of everything for which that is so."""
+        self._under_way: dict[Group, _UnderWay] = {}
+        self._restarts: dict[Group, int] = {}
+        """How often changes set a trial back that is under way."""
+        self._attempt: Attempt | None = None
+        """What is tried out at this moment."""
 
     def placed(self, requirement: GangRequirement) -> int:
         """Return how many members of a group have a place, as far as it needs them, those that wait included."""
-        return requirement.filled(self._cluster.counters.group_size)
+        return requirement.filled(self._number_of)
 
     def is_surplus(self, requirement: GangRequirement) -> bool:
         """Return whether a pod would fill no place that its group needs, which is not complete."""
         placed = self.placed(requirement)
-        return placed < requirement.size and placed == requirement.filled(self._cluster.counters.group_size, joining=1)
+        return placed < requirement.size and placed == requirement.filled(self._number_of, joining=1)
+
+    def _number_of(self, group_of: GroupOf, group: Group) -> int:
+        noted = self._attempt.number_of(group) if self._attempt is not None else 0
+        return self._cluster.counters.group_size(group_of, group) + noted
 
     def _is_surplus(self, member: QueuedPod, group: Group) -> bool:
         """Return whether a member would fill no place that a group needs."""
@@ -129,11 +151,11 @@ class GangTrial:
         others = [group for group in self._permit.groups() if not requirement.encloses(group)]
         later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
         gone: dict[str, GangRequirement] = {}
-        end = self._stopwatch() + MOST_FREE_SECONDS
+        end = self._algorithm.work + MOST_FREE_WORK
         for group in reversed(later):
             for uid in self._permit.members(group):
                 gone[uid] = next(c for c in self._waiting[uid].requirements if c.group == group)
-            fits = self._fits_without(gone, queued, requirement, end=end)
+            fits = self._fits_without(gone, queued, requirement, most_work=end - self._algorithm.work)
             if fits is None:
                 break
             if fits:
@@ -147,17 +169,17 @@ class GangTrial:
         return (-priority, since if since is not None else float("inf"))
 
     def fits(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
-        """Return whether the group would be complete on free nodes, as far as that is known in a short time."""
-        return self._fits_without((), queued, requirement, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
+        """Return whether the group would be complete on free nodes, as far as that is known after `MOST_FREE_WORK`."""
+        return self._fits_without((), queued, requirement, most_work=MOST_FREE_WORK) is not False
 
     def places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
         """Return free nodes by uid for all members that a group still needs, the pod first; None: it does not fit."""
         members = self._members(queued, requirement)
-        with self._attempt(self._stopwatch() + MOST_FREE_SECONDS) as attempt:
+        with self._trying(MOST_FREE_WORK) as attempt:
             if not self._has_room(members, requirement, priority=None):
                 return None
             most_left = len(members) + self.placed(requirement) - requirement.size
-            self._place_free(attempt, members, requirement, most_left=most_left)
+            self._place_all(attempt, members, requirement, most_left=most_left)
             if self.placed(requirement) < requirement.size:
                 return None
             hosts = {uid: self._cluster.node_of(uid) for uid in attempt.placed}
@@ -168,16 +190,16 @@ class GangTrial:
         return self._members(queued, requirement)[: max(1, requirement.size - self.placed(requirement))]
 
     def _fits_without(
-        self, gone: Iterable[str], queued: QueuedPod, requirement: GangRequirement, *, end: float
+        self, gone: Iterable[str], queued: QueuedPod, requirement: GangRequirement, *, most_work: int
     ) -> bool | None:
-        """Try it out once some have given their places back; None where the time is up before it is known."""
+        """Try it out once some have given their places back; None where that is not known after so much work."""
         members = self._members(queued, requirement)
-        with self._attempt(end) as attempt:
+        with self._trying(most_work) as attempt:
             for uid in gone:
                 attempt.displace(uid)
             if not self._has_room(members, requirement, priority=None):
                 return False
-            self._place_free(
+            self._place_all(
                 attempt, members, requirement, most_left=len(members) + self.placed(requirement) - requirement.size
             )
             return self.placed(requirement) >= requirement.size or (None if attempt.is_over else False)
@@ -185,12 +207,19 @@ class GangTrial:
     def _members(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
         return [queued, *(other for other in self.siblings((requirement,)) if other is not queued)]
 
+    def _place_all(
+        self, attempt: Attempt, members: Sequence[QueuedPod], requirement: GangRequirement, *, most_left: int
+    ) -> None:
+        """Place members while the group is not complete, as `_place_free`, in one turn."""
+        for _ in self._place_free(attempt, members, requirement, most_left=most_left):
+            pass
+
     def _place_free(
-        self, attempt: _Attempt, members: Sequence[QueuedPod], requirement: GangRequirement, *, most_left: int
-    ) -> list[QueuedPod]:
+        self, attempt: Attempt, members: Sequence[QueuedPod], requirement: GangRequirement, *, most_left: int
+    ) -> Generator[None, None, list[QueuedPod]]:
         """Place members while the group is not complete; return those for whom there is no free node.
 
-        most_left: with more of these it is of no use to go on.
+        Yields where a turn ends. most_left: with more of these it is of no use to go on.
         """
         left: list[QueuedPod] = []
         for member in members:
@@ -205,6 +234,8 @@ class GangTrial:
                 attempt.place(member, decision.host, order=decision.device_order)
             else:
                 left.append(member)
+            if attempt.ends_turn:
+                yield
         return left
 
     def beside_nominated(self, queued: QueuedPod) -> Decision:
@@ -217,47 +248,149 @@ class GangTrial:
 
     # --- evictions -----------------------------------------------------------------------------------
 
+    def is_under_way(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether the last `preempt` for a pod goes on."""
+        trial = self._under_way.get(requirement.group)
+        return trial is not None and trial.queued is queued
+
     def preempt(
-        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False
-    ) -> dict[str, Decision] | None:
+        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False, most_work: int | None = None
+    ) -> Evictions | Unfinished | None:
         """Return for whom others must be evicted so that the pod's group is complete, by uid; None: it would not be.
 
-        Members take free nodes first, and only as many evict as the group needs. A member that waits for its victims
-        to end counts as placed. With nobody in the answer there is nobody to evict: the group will be complete.
+        Members take free nodes first, then the room that evictions for others leave, and only as many evict as the
+        group needs. A member that waits for its victims to end counts as placed. With nobody in the answer there is
+        nobody to evict: the group will be complete.
 
-        last: whether the pod itself leaves free nodes to the others that the group needs.
+        Args:
+            queued: a member.
+            requirement: of its group.
+            last: whether the pod itself leaves free nodes to the others that the group needs.
+            most_work: after which the trial pauses, see `trial.NODE_WORK`; the next call goes on from there, and begins
+                anew if something changed that the trial rests on. None: it is finished now.
         """
-        found: dict[str, Decision] = {}
         members = self._members(queued, requirement)
         if last:
             before = max(0, requirement.size - self.placed(requirement) - 1)
             members = [*members[1 : 1 + before], queued, *members[1 + before :]]
-        with self._attempt(self._stopwatch() + MOST_EVICTING_SECONDS) as attempt:
-            for member in self._awaiting_victims(requirement):
-                if member is not queued:
-                    self._place_nominated(attempt, member)
-            if not self._has_room(members, requirement, priority=queued.pod.priority):
-                return None
-            left = self._place_free(attempt, members, requirement, most_left=len(members))
-            for number, member in enumerate(left):
-                if requirement.roles and self._is_surplus(member, requirement.group):
-                    continue
-                placed = self.placed(requirement)
-                if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
-                    break
+        awaiting = [member for member in self._awaiting_victims(requirement) if member is not queued]
+        basis = _Basis(
+            (
+                self._algorithm.profile(queued.pod),
+                requirement,
+                self.placed(requirement),
+                self._cluster.store.version(PodDisruptionBudget),
+            ),
+            [*members, *awaiting],
+            [member.pod for member in (*members, *awaiting)],
+            self._algorithm.signals,
+        )
+        group = requirement.group
+        trial = self._resumed(group, basis) or self._begun(queued, basis, members, awaiting, requirement)
+        if self._restarts.get(group, 0) >= _MOST_RESTARTS:
+            most_work = None
+        attempt = self._attempt = trial.attempt
+        attempt.begin_turn(most_work)
+        try:
+            next(trial.steps)
+        except StopIteration as end:
+            attempt.undo()
+            self._restarts.pop(group, None)
+            found: Evictions | None = end.value
+            return found
+        except BaseException:
+            attempt.undo()
+            raise
+        finally:
+            self._attempt = None
+        attempt.pause()
+        while len(self._under_way) >= _MOST_UNDER_WAY:
+            del self._under_way[next(iter(self._under_way))]
+        self._under_way[group] = trial
+        return UNFINISHED
+
+    def _begun(
+        self,
+        queued: QueuedPod,
+        basis: _Basis,
+        members: Sequence[QueuedPod],
+        awaiting: Sequence[QueuedPod],
+        requirement: GangRequirement,
+    ) -> _UnderWay:
+        attempt = self._new_attempt(MOST_EVICTING_WORK)
+        steps = self._evicting(attempt, members, awaiting, requirement, priority=queued.pod.priority)
+        return _UnderWay(queued, basis, attempt, steps)
+
+    def _resumed(self, group: Group, basis: _Basis) -> _UnderWay | None:
+        """Return a trial that goes on, as far as it was tried before; None: there is none, or it must begin anew.
+
+        A group has one: if its members took turns to begin their own, none of these would come to its end.
+        """
+        trial = self._under_way.pop(group, None)
+        if trial is None:
+            while len(self._restarts) >= _MOST_UNDER_WAY:
+                del self._restarts[next(iter(self._restarts))]
+            return None
+        if trial.basis.is_same(basis) and trial.attempt.resume():
+            return trial
+        trial.steps.close()
+        self._restarts[group] = self._restarts.get(group, 0) + 1
+        return None
+
+    def _evicting(
+        self,
+        attempt: Attempt,
+        members: Sequence[QueuedPod],
+        awaiting: Sequence[QueuedPod],
+        requirement: GangRequirement,
+        *,
+        priority: int,
+    ) -> Generator[None, None, Evictions | None]:
+        """Try evictions; see `preempt`. Yields where a turn ends."""
+        for member in awaiting:
+            self._place_nominated(attempt, member)
+            if attempt.ends_turn:
+                yield
+        if not self._has_room(members, requirement, priority=priority):
+            return None
+        left = yield from self._place_free(attempt, members, requirement, most_left=len(members))
+        found: Evictions = {}
+        for number, member in enumerate(left):
+            if requirement.roles and self._is_surplus(member, requirement.group):
+                continue
+            placed = self.placed(requirement)
+            if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
+                break
+            decision = attempt.free_again(member)
+            if decision is not None and decision.host is not None:
+                attempt.place(member, decision.host, order=decision.device_order)
+            elif (opened := attempt.opened_node(member)) is not None:
+                attempt.place_beside(member, opened)
+            else:
                 decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
-                preemption = decision.preemption
-                if decision.host is not None:
-                    attempt.place(member, decision.host, order=decision.device_order)
-                elif preemption is None:
-                    continue
-                elif preemption.keeps_nomination and member.pod.nominated_node:
-                    self._place_nominated(attempt, member)
-                elif preemption.nominated_node and not any(v.uid in attempt.placed for v in preemption.victims):
-                    attempt.evict(member, preemption)
+                while decision.is_unfinished and not attempt.is_over:
+                    yield
+                    decision = attempt.decide(member, preempts=True)
+                if self._evict(attempt, member, decision):
                     found[member.pod.uid] = decision
-                    attempt.keep_candidates(member, decision)
-            return found if self.placed(requirement) >= requirement.size else None
+            if attempt.ends_turn:
+                yield
+        return found if self.placed(requirement) >= requirement.size else None
+
+    def _evict(self, attempt: Attempt, member: QueuedPod, decision: Decision) -> bool:
+        """Try what was decided about a member; return whether others are evicted for it."""
+        preemption = decision.preemption
+        if decision.host is not None:
+            attempt.place(member, decision.host, order=decision.device_order)
+        elif preemption is None or preemption.is_unfinished:
+            return False
+        elif preemption.keeps_nomination and member.pod.nominated_node:
+            self._place_nominated(attempt, member)
+        elif preemption.nominated_node and not any(v.uid in attempt.placed for v in preemption.victims):
+            attempt.keep_candidates(member, decision)
+            attempt.evict(member, preemption)
+            return True
+        return False
 
     def _awaiting_victims(self, requirement: GangRequirement) -> list[QueuedPod]:
         """Return the members without a place whose victims are being evicted, or are on their way out."""
@@ -267,10 +400,10 @@ class GangTrial:
             if member.pod.nominated_node and not member.errors and uid not in self._cluster.pods
         ]
 
-    def _place_nominated(self, attempt: _Attempt, member: QueuedPod) -> None:
-        node_name = member.pod.nominated_node
+    def _place_nominated(self, attempt: Attempt, member: QueuedPod) -> None:
+        node_name, now = member.pod.nominated_node, self._algorithm.frame(member).now
         for other in list(self._cluster.pods_on(node_name).values()):
-            if other.terminating and other.priority < member.pod.priority:
+            if self._cluster.is_going(other, now) and other.priority < member.pod.priority:
                 attempt.displace(other.uid)
         attempt.place(member, node_name)
 
@@ -299,139 +432,14 @@ class GangTrial:
                 return True
         return room >= needed
 
-    def _attempt(self, end: float) -> _Attempt:
-        return _Attempt(self._cluster, self._algorithm, waiting=self._waiting, stopwatch=self._stopwatch, end=end)
+    def _new_attempt(self, most_work: int) -> Attempt:
+        return Attempt(self._cluster, self._algorithm, waiting=self._waiting, most_work=most_work)
 
-
-class _Attempt:
-    """Placements that are taken back at the end."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        algorithm: ScheduleAlgorithm,
-        *,
-        waiting: Mapping[str, AssumedPod],
-        stopwatch: Callable[[], float],
-        end: float,
-    ) -> None:
-        """waiting: by uid, who waits at Permit: they hold devices that are not written yet."""
-        self._cluster = cluster
-        self._algorithm = algorithm
-        self._waiting = waiting
-        self._stopwatch = stopwatch
-        self._end = end
-        self._refused = RefusalMemo()
-        """Since the last placement: of pods alike one is looked at."""
-        self._candidates: dict[PodTemplate, tuple[Decision, list[tuple[str, Victims]]]] = {}
-        """Other nodes with victims that a search found for a pod of a template, the best last."""
-        self._frees_others = False
-        """Whether evictions made room on other nodes than those they were for."""
-        self._budgets: Budgets | None = None
-        self.placed: set[str] = set()
-        self._displaced: list[tuple[PodInfo, str]] = []
-        self._reserved: list[ClaimReservation] = []
-        self._freed: dict[str, Callable[[], None]] = {}
-        """By uid of those displaced: what reserves their devices again."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        return self._stopwatch() > self._end
-
-    def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
-        """Decide a member on the changed cluster."""
-        return self._algorithm.decide(queued, preempts=preempts, memo=self._refused)
-
-    def keep_candidates(self, queued: QueuedPod, decision: Decision) -> None:
-        """Keep what a search for victims found beside the node that was taken, for the next member that is alike."""
-        found, template = decision.preemption, queued.pod.template
-        if (
-            found is None
-            or not found.candidates
-            or self._frees_others
-            or template in self._candidates
-            or not self._algorithm.is_alike(queued)
-        ):
-            return
-        now, name = self._algorithm.frame(queued).now, found.nominated_node
-        others = [(node, victims) for node, victims in found.candidates.items() if node != name]
-        others.sort(key=lambda other: (other[1].order(now), other[0]), reverse=True)
-        self._candidates[template] = msgspec.structs.replace(decision, preemption=None), others
-
-    def next_candidate(self, queued: QueuedPod) -> Decision | None:
-        """Return the next of these that would still do; None where a search is needed.
-
-        A search looks at every node, and a gang has many members that are alike. What it found for one of them holds
-        for another one, unless budgets, or others who wait for the same node, have a say: then it is searched again.
-        """
-        decision, others = self._candidates.get(queued.pod.template, (None, []))
-        if decision is None or not self._algorithm.is_alike(queued):
-            return None
-        self._budgets = self._budgets or Budgets(self._cluster)
-        while others:
-            name, victims = others.pop()
-            there = self._cluster.pods_on(name)
-            if name in self._cluster.nominated or not all(victim.uid in there for victim in victims.pods):
-                continue
-            if self._budgets.covers(victims.pods):
-                break
-            mark = len(self._displaced)
-            for victim in victims.pods:
-                self.displace(victim.uid)
-            does = self._algorithm.passes(queued, name)
-            self._put_back(mark)
-            if does:
-                return msgspec.structs.replace(decision, pod=queued.pod, preemption=Preemption(name, victims.pods))
-        del self._candidates[queued.pod.template]
-        return None
-
-    def evict(self, member: QueuedPod, preemption: Preemption) -> None:
-        """Place a pod where victims make room for it."""
-        there = self._cluster.pods_on(preemption.nominated_node or "")
-        if any(victim.uid not in there for victim in preemption.victims):
-            self._frees_others = True  # a whole gang: the next member may find free nodes where its members were
-            self._candidates.clear()
-        for victim in preemption.victims:
-            self.displace(victim.uid)
-        self.place(member, preemption.nominated_node or "")
-
-    def place(self, member: QueuedPod, node_name: str, *, order: DeviceOrder | None = None) -> None:
-        """Place a pod that had no place, with the devices that it claims. order: what selects among them."""
-        pod, row = member.pod, self._cluster.nodes.rows.get(node_name)
-        if row is not None and has_claims(pod.template, self._cluster):
-            reserved = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
-            if isinstance(reserved, ClaimReservation):
-                self._reserved.append(reserved)
-        self._cluster.place(pod, node_name)
-        self.placed.add(pod.uid)
-        self._refused.clear()
-
-    def displace(self, uid: str) -> None:
-        """Displace a pod that had one."""
-        node_name = self._cluster.node_of(uid)
-        pod = self._cluster.displace(uid)
-        if pod is not None and node_name is not None:
-            self._displaced.append((pod, node_name))
-            assumed = self._waiting.get(uid)
-            if assumed is not None and assumed.has_devices:
-                self._freed[uid] = assumed.free_devices(self._cluster)
-            self._refused.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for reserved in reversed(self._reserved):
-            undo(reserved, self._cluster)
-        for uid in self.placed:
-            self._cluster.displace(uid)
-        self._put_back(0)
-
-    def _put_back(self, mark: int) -> None:
-        """Take back what was displaced since there were so many."""
-        for pod, node_name in reversed(self._displaced[mark:]):
-            self._cluster.place(pod, node_name)
-            if (reserve_again := self._freed.pop(pod.uid, None)) is not None:
-                reserve_again()
-        del self._displaced[mark:]
+    @contextmanager
+    def _trying(self, most_work: int) -> Iterator[Attempt]:
+        """Take everything back at the end."""
+        attempt = self._new_attempt(most_work)
+        try:
+            yield attempt
+        finally:
+            attempt.undo()

@@ -15,11 +15,13 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
 from kube_policy_scheduler.framework.queue_quota import has_precedence
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -134,12 +136,56 @@ def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None =
             if status.code is not Code.SUCCESS:
                 refused[row] = status
         return refused
+    if (wanted := _only_resources(active)) is not None:
+        rows = sorted(relevant)
+        beside = _beside(cluster, [(row, relevant[row]) for row in rows], wanted)
+        return _refused_rows(frame.at(np.array(rows)), active, beside)
     # No plugin reads other rows: all nominated pods may be counted at the same time.
     with cluster.dry_run():
         for row, others in relevant.items():
             for other in others:
                 cluster.place(other, cluster.nodes.infos[row].name)
         return _refused_rows(frame.at(np.array(sorted(relevant))), active)
+
+
+def taken_by_nominated(frame: Frame, active: Active, passing: BoolArray) -> list[int]:
+    """Return the rows of `blocked_by_nominated` alone, among those that pass every filter, `bool[nodes]`."""
+    if (wanted := _only_resources(active)) is None:
+        return list(blocked_by_nominated(frame, active, passing))
+    relevant = _relevant(frame, passing)
+    if not relevant:
+        return []
+    full = np.zeros(len(relevant), np.bool_)
+    for refusal in _beside(frame.cluster, list(relevant.items()), wanted):
+        full |= refusal.where
+    return [row for row, is_full in zip(relevant, full.tolist(), strict=True) if is_full]
+
+
+def _only_resources(active: Active) -> Wanted | None:
+    """Return what a pod requests if no filter but NodeResourcesFit looks at pods; None: others do."""
+    found = [(plugin, state) for plugin, state in active if plugin.scope is not Scope.TEMPLATE]
+    if len(found) != 1 or not isinstance(found[0][0], NodeResourcesFit) or not isinstance(found[0][1], Wanted):
+        return None
+    wanted = found[0][1]
+    return None if wanted.unoffered or wanted.devices else wanted
+
+
+def _beside(cluster: Cluster, others: Sequence[tuple[int, list[PodInfo]]], wanted: Wanted) -> list[Refusal]:
+    """Return what is insufficient for a pod on rows once others have come there, without placing them."""
+    nodes, rows = cluster.nodes, np.array([row for row, _ in others], np.int64)
+
+    def requested(resource: str) -> IntArray:
+        coming = [sum([pod.demand.requests.get(resource, 0) for pod in there]) for _, there in others]
+        more = np.array([min(amount, MAX_INT64) for amount in coming], np.int64)
+        held = nodes.requested(resource)[rows]
+        return np.where(held > MAX_INT64 - more, MAX_INT64, held + more)
+
+    return shortages(
+        wanted,
+        allocatable=lambda resource: nodes.allocatable(resource)[rows],
+        requested=requested,
+        pod_count=nodes.pod_count[rows] + np.array([len(there) for _, there in others], np.int64),
+    )
 
 
 def _relevant(frame: Frame, among: BoolArray | None) -> dict[int, list[PodInfo]]:
@@ -154,19 +200,31 @@ def _relevant(frame: Frame, among: BoolArray | None) -> dict[int, list[PodInfo]]
     return found
 
 
-def _refused_rows(frame: Frame, active: Active) -> dict[int, Status]:
+def _refused_rows(frame: Frame, active: Active, short: Sequence[Refusal] | None = None) -> dict[int, Status]:
+    """Return the first refusals by row. short: those of NodeResourcesFit; None: it is asked."""
     rows = frame.index()
     refused: dict[int, Status] = {}
     for plugin, state in active:
-        passing = plugin.filter(frame, state)
+        if short is not None and isinstance(plugin, NodeResourcesFit):
+            passing, refusals = np.ones(len(rows), np.bool_), short
+            for refusal in short:
+                passing &= ~refusal.where
+        else:
+            passing = plugin.filter(frame, state)
+            refusals = () if passing.all() else plugin.refusals(frame, state)
         if passing.all():
             continue
-        refusals = plugin.refusals(frame, state)
-        for position in np.flatnonzero(~passing):
-            row = int(rows[position])
-            if row not in refused:
+        kinds: dict[bytes, Status] = {}
+        where = np.array([refusal.where for refusal in refusals])
+        for position in np.flatnonzero(~passing).tolist():
+            row = rows.item(position)
+            if row in refused:
+                continue
+            kind = where[:, position].tobytes()
+            if kind not in kinds:
                 here = [Refusal(r.code, r.reason, r.where[position : position + 1]) for r in refusals]
-                refused[row] = first_status(plugin.name, here)
+                kinds[kind] = first_status(plugin.name, here)
+            refused[row] = kinds[kind]
     return refused
 
 

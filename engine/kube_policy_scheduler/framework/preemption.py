@@ -7,7 +7,7 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -69,11 +69,20 @@ class Preemption:
     """Which claims must be deallocated, if that may help."""
     is_unfinished: bool = False
     """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
+    only_resources: bool = False
+    """Whether nothing but free resources, and facts that no pod changes, says where the pod fits."""
+    work: int = field(default=0, compare=False)
+    """Of the search in this turn, see `trial.NODE_WORK`."""
 
     @property
     def nomination(self) -> str | None:
         """Return to which node the pod is nominated now: "" to none any more, None as before."""
         return None if self.keeps_nomination else self.nominated_node or ""
+
+    def in_order(self, now: float) -> Iterator[tuple[str, Victims]]:
+        """Return the candidates but for the nominated node, the best first; `Candidates` only."""
+        assert isinstance(self.candidates, Candidates)
+        return (each for each in self.candidates.in_order(now) if each[0] != self.nominated_node)
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -141,6 +150,7 @@ def post_filter(
         candidates=found.candidates,
         keeps_nomination=found.keeps_nomination,
         claims=claims,
+        work=found.work,
     )
 
 
@@ -214,14 +224,16 @@ def preempt(
     if found is None:
         assert search is not None
         search.pause()
-        return Preemption(is_unfinished=True)
+        return Preemption(is_unfinished=True, work=trial.work)
     if kept is not None:
         kept.end_search(key)
     candidates, why_not = found
     if candidates is None:
-        return Preemption(message=_nobody(why_not, possible=size, nodes=frame.cluster.nodes.size))
+        message = _nobody(why_not, possible=size, nodes=frame.cluster.nodes.size)
+        return Preemption(message=message, work=trial.work)
     name, victims = candidates.first()
-    return Preemption(name, victims.pods, candidates=candidates)
+    only_resources = trial.only_resources and not victims.has_gangs
+    return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
 
 
 def _nobody(why_not: Counter[str], *, possible: int, nodes: int) -> str:
@@ -331,7 +343,8 @@ def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis)
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return ""
     for other in cluster.pods_on(pod.nominated_node).values():
-        if other.priority < pod.priority and _evicted_by_scheduler(other):
+        ends = _evicted_by_scheduler(other) if other.terminating else cluster.is_going(other, frame.now)
+        if ends and other.priority < pod.priority:
             return TERMINATING
     return ""
 

@@ -43,7 +43,9 @@ from kube_policy_scheduler.framework.victims import (
 
 NODE_WORK, VERDICT_WORK = 4, 64
 """What a trial on a node costs besides its pods, and what it costs to ask the filters once: in pods that come back by
-arithmetic, 2 µs each."""
+arithmetic, `WORK_SECONDS` each."""
+WORK_SECONDS = 2e-6
+"""What a unit of work takes. Limits and pauses count work, not time: they are the same on every machine."""
 MOST_DISPLACED_ELSEWHERE = 4096
 """Members of gangs on other nodes that one search takes away at most, about 0.1 s; then they count as still there."""
 _LOOKED_AT_TOGETHER = 256
@@ -93,7 +95,8 @@ class Trial:
         """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._room = self._make_room()
-        self._work, self._most_work = 0, most_work
+        self.work, self._most_work = 0, most_work
+        """Of this turn, see `NODE_WORK`."""
         self._search = search if search is not None else Search(frame.cluster.nodes)
         if self._nominated:
             self._search.forget(np.array(list(self._nominated), np.int64))  # other pods may be nominated by now
@@ -107,6 +110,11 @@ class Trial:
         self._columns = self._kept
         if self._kept is None and search is not None:
             self._columns = search.columns()
+
+    @property
+    def only_resources(self) -> bool:
+        """Return whether of the filters whose result can change when pods leave, NodeResourcesFit is the only one."""
+        return self._room is not None
 
     def name_at(self, row: int) -> str:
         """Return the name of a node."""
@@ -125,7 +133,7 @@ class Trial:
     @property
     def is_over(self) -> bool:
         """Return whether the trials took all the work that they may take."""
-        return self._most_work is not None and self._work >= self._most_work
+        return self._most_work is not None and self.work >= self._most_work
 
     def try_all(self, rows: IntArray) -> bool:
         """Find the victims on each of the nodes, or the refusal that remains there without all of them.
@@ -143,12 +151,12 @@ class Trial:
             if self._room is not None and not count % _LOOKED_AT_TOGETHER:
                 self._room.look_at(rows[count : count + _LOOKED_AT_TOGETHER], self._spared)
             count += 1
-            before = self._work
+            before = self.work
             tried = self._try(row)
             self._now.add(row)
             is_kept = row not in self._nominated
             if not is_kept:
-                self._work = before  # each turn tries it again, so that others would never have theirs
+                self.work = before  # each turn tries it again, so that others would never have theirs
             by_columns = self._columns is not None and is_kept
             if by_columns and isinstance(tried, Victims) and not (self._kept is not None and tried.has_gangs):
                 unknown.append(row)
@@ -234,7 +242,7 @@ class Trial:
         if self._spared is not None:
             stay = {other.uid for other in self._spared.on(row)}
             pool = [other for other in pool if other.uid not in stay]
-        self._work += NODE_WORK + len(pool)
+        self.work += NODE_WORK + len(pool)
         if not pool:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
         if self._gangs is not None:
@@ -295,7 +303,7 @@ class Trial:
             ),
         )
         gone: list[tuple[PodInfo, ...]] = []
-        self._work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
+        self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
             leaving = [(unit, self._leaving(unit, name)) for unit in ordered]
             for _, there in leaving:
@@ -340,7 +348,7 @@ class Trial:
     ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
         """Return which pods of both groups cannot stay, or the refusal if the pod does not fit without all of them."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
-        self._work += VERDICT_WORK * (1 + len(violating) + len(others))
+        self.work += VERDICT_WORK * (1 + len(violating) + len(others))
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         with cluster.dry_run():
             for pod in (*violating, *others):

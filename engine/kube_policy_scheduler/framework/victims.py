@@ -345,7 +345,16 @@ class FoundVictims:
         self._lent = [each for each in self._lent if each() is not None]
         self._lent.append(ref(victims))
         first = int(name_order(nodes)[rows[tied]].argmin()) if len(tied) > 1 else 0
-        return Candidates(nodes.names, rows, victims, tied, first=first)
+
+        def order(now: float) -> IntArray | None:
+            if not others and victims.is_settled:
+                return None  # the columns have changed since
+            on = slice(None) if others else rows
+            youngest = starts[on]
+            youngest = -np.where(np.isnan(youngest), now, youngest)
+            return np.lexsort((name_order(nodes)[rows], youngest, *(part[on] for part in reversed(ranks))))
+
+        return Candidates(nodes.names, rows, victims, tied, first=first, order=order)
 
     def _settle(self) -> None:
         """Let those keep what they look at who still look at it, before it changes."""
@@ -367,6 +376,11 @@ class _OnRows:
         found: Victims = self._whole[self._rows[place]] if self._settled is None else self._settled[place]
         return found
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether they may be those of an earlier moment."""
+        return self._settled is not None
+
     def settled(self) -> NDArray[np.object_]:
         """Return `object[rows]`."""
         if self._settled is None:
@@ -383,7 +397,14 @@ class Candidates(Mapping[str, Victims]):
     """Nodes where evictions make room, with the victims; put together by name when somebody looks."""
 
     def __init__(
-        self, names: Sequence[str], rows: IntArray, victims: Sequence[Victims] | _OnRows, best: IntArray, *, first: int
+        self,
+        names: Sequence[str],
+        rows: IntArray,
+        victims: Sequence[Victims] | _OnRows,
+        best: IntArray,
+        *,
+        first: int,
+        order: Callable[[float], IntArray | None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -393,8 +414,10 @@ class Candidates(Mapping[str, Victims]):
             victims: on each of these rows.
             best: positions among the rows: the candidates of which none is better.
             first: which of the best is the first by name.
+            order: returns the positions among the rows, the best first, for a time in Unix seconds; None: it is not
+                known faster than by comparing victims.
         """
-        self._names = names
+        self._names, self._order = names, order
         self._rows = rows
         self._victims = victims
         self._best = best
@@ -427,7 +450,17 @@ class Candidates(Mapping[str, Victims]):
 
     def first(self) -> tuple[str, Victims]:
         """Return the best candidate, of several the first by name, with its victims."""
-        victims, place = self._victims, self._first
+        return self._at(self._first)
+
+    def in_order(self, now: float) -> Iterator[tuple[str, Victims]]:
+        """Return the candidates, the best first, equal ones by name. now: Unix seconds."""
+        places = self._order(now)
+        if places is None:
+            return iter(sorted(self.items(), key=lambda each: (each[1].order(now), each[0])))
+        return map(self._at, places.tolist())
+
+    def _at(self, place: int) -> tuple[str, Victims]:
+        victims = self._victims
         found = victims.at(place) if isinstance(victims, _OnRows) else victims[place]
         return self._names[self._rows.item(place)], found
 
@@ -519,6 +552,15 @@ class KeptVictims:
             del self._searches[next(iter(self._searches))]
         self._searches[key] = known
         return known
+
+    def take_in_changes(self, nodes: NodeTable) -> None:
+        """Let searches forget what they found on nodes that have changed."""
+        self._searches = {key: search for key, search in self._searches.items() if search.refresh(nodes)}
+
+    def pass_over_changes(self) -> None:
+        """Let searches keep what they found: nodes are again as they were when they were last asked about them."""
+        for search in self._searches.values():
+            search.pause()
 
     def end_search(self, key: Hashable) -> None:
         """Forget a search that has ended."""

@@ -22,6 +22,7 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_room import claimed_kinds
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.gang_attempt import AssumedPod
 from kube_policy_scheduler.framework.gang_domains import (
     MOST_TOPOLOGIES,
     OTHER_TOPOLOGY,
@@ -40,7 +41,7 @@ from kube_policy_scheduler.framework.gang_domains import (
 )
 from kube_policy_scheduler.framework.gang_pacing import GangPacing
 from kube_policy_scheduler.framework.gang_state import GangState, gang_state
-from kube_policy_scheduler.framework.gang_trial import AssumedPod, GangTrial
+from kube_policy_scheduler.framework.gang_trial import Evictions, GangTrial, Unfinished
 from kube_policy_scheduler.framework.nominations import is_kept_for_others
 from kube_policy_scheduler.framework.permit import (
     GangRequirement,
@@ -54,6 +55,7 @@ from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import NO_GROUPS, Membership, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, RETRY_SECONDS, reclaim, request_of
+from kube_policy_scheduler.framework.trial import WORK_SECONDS
 
 AssumedT = TypeVar("AssumedT", bound=AssumedPod)
 HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
@@ -107,7 +109,6 @@ class WaitingPods(Generic[AssumedT]):
         events: ClusterEvents,
         observer: PermitObserver[AssumedT],
         clock: Callable[[], float],
-        stopwatch: Callable[[], float],
         look_seconds: float = REST_LOOK_SECONDS,
     ) -> None:
         """Make one for a scheduler.
@@ -119,11 +120,10 @@ class WaitingPods(Generic[AssumedT]):
             events: wakes the pods that free places may help.
             observer: hears of places that are given back.
             clock: Unix seconds.
-            stopwatch: seconds, for how long tries take.
             look_seconds: how often it is looked whether a group that rests would fit.
         """
         self._cluster, self._queue = cluster, queue
-        self._clock, self._stopwatch = clock, stopwatch
+        self._clock = clock
         self._observer, self._events = observer, events
         self._algorithm = algorithm
         self._look_seconds = look_seconds
@@ -135,9 +135,7 @@ class WaitingPods(Generic[AssumedT]):
         """Since when the unreported ones wait, by UID, longest first."""
         self._unnominated: dict[str, float] = {}
         """Likewise, those whose node is not written as their nominated node."""
-        self.trial = GangTrial(
-            cluster, queue, algorithm, stopwatch=stopwatch, permit=self.permit, waiting=self._waiting
-        )
+        self.trial = GangTrial(cluster, queue, algorithm, permit=self.permit, waiting=self._waiting)
         self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()
         self._failed_domains: dict[Group, dict[Domain, float]] = {}
@@ -231,10 +229,10 @@ class WaitingPods(Generic[AssumedT]):
         state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
         if not self._may_try(requirement.group, state, now):
             return False
-        began = self._stopwatch()
+        began = self._algorithm.work
         if not self._confine(queued, (requirement,)) if requirement.levels else self.trial.fits(queued, requirement):
             return True
-        self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict="")
+        self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict="")
         return False
 
     def decide(
@@ -282,22 +280,27 @@ class WaitingPods(Generic[AssumedT]):
         state, now = self._algorithm.state, self._clock()
         if not self._may_try(requirement.group, state, now):
             return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
-        began = self._stopwatch()
-        if gone := self.trial.make_way(queued, requirement):
-            self.pacing.succeeded(requirement.group)
-            self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
-            return self._algorithm.decide(queued, preempts=False), ()
-        one = self._algorithm.decide(queued, most_work=most_work)
-        if one.is_unfinished:
-            self.pacing.went_on(requirement.group, now, seconds=self._stopwatch() - began)
-            return one, ()
-        found, verdict = self._preempt(queued, requirement, one.preemption)
+        began, alone = self._algorithm.work, None
+        if not self.trial.is_under_way(queued, requirement):
+            if gone := self.trial.make_way(queued, requirement):
+                self.pacing.succeeded(requirement.group)
+                self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
+                return self._algorithm.decide(queued, preempts=False), ()
+            alone = self._algorithm.decide(queued, most_work=most_work)
+            if alone.is_unfinished:
+                self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
+                return alone, ()
+        found, verdict = self._preempt(queued, requirement, alone, most_work)
+        if isinstance(found, Unfinished):
+            self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a trial of its own
+            self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
+            return Decision(queued.pod, None, preemption=Preemption(is_unfinished=True)), ()
         if found is not None:
             self.pacing.succeeded(requirement.group)
             others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
             taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
             return found[queued.pod.uid], taken
-        self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
+        self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict=verdict)
         return self._with_verdict(decision, verdict), ()
 
     def _beside_nominated(
@@ -326,13 +329,17 @@ class WaitingPods(Generic[AssumedT]):
             return True
         if not self._may_try(group, state, now):
             return False
-        began = self._stopwatch()
+        began = self._algorithm.work
         if self.trial.fits(queued, requirement) or self.trial.preempt(queued, requirement) is not None:
             self.pacing.succeeded(group)
             self._first, self._first_until = group, now + GATHER_EVERY_SECONDS
             return True
-        self.pacing.failed(group, state, now, seconds=self._stopwatch() - began, verdict=NOT_AS_A_WHOLE)
+        self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict=NOT_AS_A_WHOLE)
         return False
+
+    def _seconds_since(self, work: int) -> float:
+        """Return what was decided since so much work was done takes."""
+        return (self._algorithm.work - work) * WORK_SECONDS
 
     def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
         """Return the members of a group that are not decided yet."""
@@ -679,7 +686,7 @@ class WaitingPods(Generic[AssumedT]):
             return refusal, ()
         if not self._may_try(group, state, now):
             return refusal, ()
-        began, tried = self._stopwatch(), set[Domain]()
+        began, tried = self._algorithm.work, set[Domain]()
         rows = rows_of(self._cluster, requirement)
         members = self._unplaced(queued, requirement, anywhere=True)
         for _ in range(MOST_DOMAINS_TRIED):
@@ -698,16 +705,16 @@ class WaitingPods(Generic[AssumedT]):
                 break
             self._algorithm.confine(group, found)
             victims = self.trial.preempt(queued, requirement, last=True)
-            if victims and queued.pod.uid in victims:
+            if isinstance(victims, dict) and victims:
                 self.pacing.succeeded(group)
                 others = ((uid, other) for uid, other in victims.items() if uid != queued.pod.uid)
                 taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
-                return victims[queued.pod.uid], taken
+                return victims.get(queued.pod.uid, refusal), taken
             self._algorithm.release(group)
             if found is None:
                 break
             tried.add(found)
-        self.pacing.failed(group, state, now, seconds=self._stopwatch() - began, verdict="")
+        self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict="")
         return refusal, ()
 
     # --- evictions for a group -----------------------------------------------------------------------
@@ -721,17 +728,23 @@ class WaitingPods(Generic[AssumedT]):
         return None if any(each.levels for each in requirements if each is not found) else found
 
     def _preempt(
-        self, queued: QueuedPod, requirement: GangRequirement, preemption: Preemption | None
-    ) -> tuple[dict[str, Decision] | None, str]:
+        self, queued: QueuedPod, requirement: GangRequirement, alone: Decision | None, most_work: int | None
+    ) -> tuple[Evictions | Unfinished | None, str]:
         """Return for whom others must be evicted, or None and why nobody is.
 
-        preemption: whom the pod alone would evict.
+        Args:
+            queued: a member.
+            requirement: of its group.
+            alone: what is decided about the pod alone; None: it would evict others, and the trial for all goes on.
+            most_work: see `GangTrial.preempt`.
         """
-        if preemption is None or not preemption.victims:
-            return None, preemption.message.rstrip(".") if preemption is not None else ""
-        found = self.trial.preempt(queued, requirement)
+        if alone is not None and (alone.preemption is None or not alone.preemption.victims):
+            return None, alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
+        found = self.trial.preempt(queued, requirement, most_work=most_work)
         if found is None:
             return None, NOT_AS_A_WHOLE
+        if isinstance(found, Unfinished):
+            return found, ""
         return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
 
     def _with_verdict(self, decision: Decision, verdict: str) -> Decision:

@@ -16,7 +16,7 @@ from kube_policy_scheduler.builtins.metrics import missing_nodes
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import blocked_by_nominated
+from kube_policy_scheduler.framework.nominations import taken_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
@@ -123,7 +123,7 @@ def _filtered(
             if refuses:
                 ok[:] = False
     if frame.cluster.nominated:
-        ok[list(blocked_by_nominated(frame, active, ok))] = False
+        ok[taken_by_nominated(frame, active, ok)] = False
     rows: IntArray = ok.nonzero()[0]
     return rows
 

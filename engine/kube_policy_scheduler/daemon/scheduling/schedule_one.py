@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn, assert_never
+from typing import NamedTuple, NoReturn, assert_never
 from uuid import uuid4
 
 import msgspec
@@ -109,6 +109,8 @@ class Scheduler:
         """By queue: pods that were evicted for pods of other queues."""
         self._reclaimed_pods: dict[str, None] = {}
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
+        self._refusals: deque[_Refusal] = deque()
+        """Of members of gangs for which others are evicted at the same time: a few of them in a turn."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
         self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight)
         self.extenders = context.extenders
@@ -152,8 +154,9 @@ class Scheduler:
         self.leading = leading
         if not leading:
             self.waiting_pods.withdraw_all(keeps_nominations=True)
-            for queued in self.extender_turns.withdraw_all():
+            for queued in (*self.extender_turns.withdraw_all(), *(each.queued for each in self._refusals)):
                 self.queue.resume_attempt(queued, self._clock())
+            self._refusals.clear()
         self.context.wakeups.requested.set()
 
     def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
@@ -197,7 +200,10 @@ class Scheduler:
         if self.queue.has_to_move(self._clock()):
             return True
         return self._may_schedule() and (
-            self.waiting_pods.has_next() or self.extender_turns.has_next() or self.queue.has_active()
+            bool(self._refusals)
+            or self.waiting_pods.has_next()
+            or self.extender_turns.has_next()
+            or self.queue.has_active()
         )
 
     async def _wait(self) -> None:
@@ -239,6 +245,11 @@ class Scheduler:
                 return 0
         scheduled = 0
         while self._may_schedule():
+            if self._refusals:
+                self._handle_next_refusal()
+                if self._stopwatch() > end:
+                    break
+                continue
             queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
             if queued is None:
                 break
@@ -250,7 +261,11 @@ class Scheduler:
 
     def is_under_way(self, uid: str) -> bool:
         """Return whether a task works on a pod that is in flight."""
-        return self.in_flight.has(uid) or self.extender_turns.has(uid)
+        return (
+            self.in_flight.has(uid)
+            or self.extender_turns.has(uid)
+            or any(each.queued.pod.uid == uid for each in self._refusals)
+        )
 
     def columns_in_steps(self) -> Iterator[None]:
         """Make in steps what the first decision would make in one turn: 150 ms with 130,000 nodes."""
@@ -339,7 +354,8 @@ class Scheduler:
             self.algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         if decision.host is None:
             for member, refusal in others:
-                self._guard(member, began, partial(self.handle_failure, member, requirements, refusal, began))
+                self._keep_room(member, refusal.preemption)
+                self._refusals.append(_Refusal(member, requirements, refusal, began))
             self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
             self._report_decided(
@@ -708,6 +724,20 @@ class Scheduler:
 
     # --- failure handling ----------------------------------------------------------------------------
 
+    def _handle_next_refusal(self) -> None:
+        """Handle the refusal of a member of a gang for which others are evicted."""
+        queued, requirements, decision, began = self._refusals.popleft()
+        if self._is_in_flight(queued):
+            self._guard(queued, began, partial(self.handle_failure, queued, requirements, decision, began))
+
+    def _keep_room(self, queued: QueuedPod, found: Preemption | None) -> None:
+        """Keep the room of victims for a pod before they are evicted: whoever is decided meanwhile must know."""
+        if found is None or not found.nominated_node or self.extenders is not None:
+            return
+        self.context.nominate(queued, found.nominated_node)
+        self.algorithm.forget_refusals()
+        self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
+
     def handle_failure(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, began: float
     ) -> None:
@@ -750,6 +780,7 @@ class Scheduler:
             self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
+            self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
         given_up = found.claims if found is not None else None
         if found is not None and (found.victims or (given_up is not None and given_up.acts)):
             self._start(queued, partial(self._preempt, queued, rejectors, found))
@@ -785,6 +816,7 @@ class Scheduler:
         if await self._evict_all(queued.pod, found):
             self._requeue(queued, rejectors)
         else:
+            self.cluster.forget_evictions(victim.uid for victim in found.victims)
             self.queue.failed(queued, self._clock())
 
     async def _evict_all(self, pod: PodInfo, found: Preemption) -> bool:
@@ -886,6 +918,15 @@ class Scheduler:
             logger.exception("unexpected error in a report", extra={"pod": queued.pod.key})
 
 
+class _Refusal(NamedTuple):
+    """The refusal of a member of a gang, with whom others are evicted for it."""
+
+    queued: QueuedPod
+    requirements: tuple[GangRequirement, ...]
+    decision: Decision
+    began: float
+
+
 def _in_doubt(why: str) -> Unknown:
     return Unknown(why, since=asyncio.get_running_loop().time())
 
@@ -933,5 +974,4 @@ def waiting_pods(context: SchedulerContext, algorithm: Algorithm) -> WaitingPods
         events=context.wakeups,
         observer=PermitReports(context, algorithm),
         clock=context.clock,
-        stopwatch=context.stopwatch,
     )

@@ -271,10 +271,6 @@ class AssumedPod:
         return give_claims_back(cluster, self.queued.pod, ends=False)
 
 
-DECISION_SECONDS = 1e-4
-"""What a decision counts as where a scheduler bounds its own work: the same on every machine."""
-
-
 class SimulatedAlgorithm(ScheduleAlgorithm):
     """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
 
@@ -305,10 +301,6 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         """Return the pod's node, or why there is none."""
         self.decisions += 1
         return super().decide(queued, preempts=preempts, memo=memo, most_work=most_work)
-
-    def work_seconds(self) -> float:
-        """Return how long all decisions would have taken so far."""
-        return self.decisions * DECISION_SECONDS
 
 
 class SimulatedCluster:
@@ -515,7 +507,6 @@ class Waiting:
             events=simulated,
             observer=self,
             clock=simulated.clock,
-            stopwatch=simulated.algorithm.work_seconds,
             look_seconds=GANG_LOOK_SECONDS,
         )
         rules, algorithm = simulated.algorithm.rules, simulated.algorithm
