@@ -30,6 +30,7 @@ class Told:
         self.times: Counter[str] = Counter()
         self.texts: dict[str, list[str]] = defaultdict(list)
         """By pod, every report."""
+        self.has_evicted = asyncio.Event()
 
     def unschedulable(self, decision: Any) -> None:
         self._note("unschedulable", decision.pod, decision.message)
@@ -45,6 +46,7 @@ class Told:
 
     def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
         self.times["preempted"] += 1
+        self.has_evicted.set()
 
     def nominated(self, pod: Any, node_name: str) -> None:
         self.times["nominated"] += 1
@@ -68,9 +70,9 @@ class Told:
 
 
 class GangStage:
-    """A scheduler, its nodes, and pods that the watch brings."""
+    """A scheduler, its nodes, and pods that the watch brings; tick: seconds that a look at its stopwatch takes."""
 
-    def __init__(self, *, nodes: int, cpus: int, policy: str = GANG) -> None:
+    def __init__(self, *, nodes: int, cpus: int, policy: str = GANG, tick: float = 1e-5) -> None:
         self.told = Told()
         told: Any = self.told
         steady, ticks = asyncio.get_running_loop().time, itertools.count()
@@ -79,7 +81,7 @@ class GangStage:
                 told,
                 observer=Observer(),
                 clock=lambda: START + steady(),
-                stopwatch=lambda: next(ticks) * 1e-5,
+                stopwatch=lambda: next(ticks) * tick,
             )
         )
         self.scheduler.use_policies(policies_of(policy))
@@ -87,6 +89,8 @@ class GangStage:
             status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
             node = {"metadata": {"name": f"n{number}"}, "status": status}
             self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
+        self.pods: dict[str, objects.Pod] = {}
+        """By name, the last that the watch has shown."""
         self._task = asyncio.create_task(self.scheduler.run())
 
     def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:
@@ -99,9 +103,12 @@ class GangStage:
         }
         labels = {"job": job, "size": str(size)} if job else {}
         metadata = objects.ObjectMeta(name=name, namespace="default", uid=name, labels=labels, resource_version="1")
-        self.scheduler.event_handlers.pod_changed(
-            objects.Pod(metadata=metadata, spec=msgspec.convert(spec, objects.PodSpec))
-        )
+        self.pods[name] = objects.Pod(metadata=metadata, spec=msgspec.convert(spec, objects.PodSpec))
+        self.scheduler.event_handlers.pod_changed(self.pods[name])
+
+    def delete(self, name: str) -> None:
+        """Let the watch show that a pod is gone."""
+        self.scheduler.event_handlers.pod_deleted(self.pods.pop(name))
 
 
 def calls_of(story: Callable[[int], Awaitable[object]], size: int) -> int:

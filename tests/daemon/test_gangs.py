@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
+from tests.simulation.virtual_time import run
 
 GANG = "gang by pod.label.job size number(pod.label.size) ?? 1 within 60s if pod.label.job\n"
 
@@ -259,6 +264,36 @@ def test_members_that_wake_before_the_watch_shows_that_their_victims_end_evict_n
         assert sum(is_going(calm, f"low{number}") for number in range(80)) == 40
 
     story(GANG, tell, cpus=(8,) * 10)
+
+
+def lose_the_lead(stage: GangStage) -> None:
+    stage.scheduler.lead(False)
+
+
+def delete_the_gang(stage: GangStage) -> None:
+    for name in [name for name in stage.pods if name.startswith("high")]:
+        stage.delete(name)
+
+
+@pytest.mark.parametrize("stop", [lose_the_lead, delete_the_gang])
+def test_victims_that_were_not_evicted_yet_do_not_count_as_terminating(stop: Callable[[GangStage], None]) -> None:
+    size = 256
+
+    async def tell() -> None:
+        stage = GangStage(nodes=size, cpus=1, tick=1e-3)
+        for number in range(size):
+            stage.pod(f"low{number}", node=f"n{number}")
+        for number in range(size):
+            stage.pod(f"high{number}", job="high", size=size, priority=10)
+        await stage.told.has_evicted.wait()
+        stop(stage)
+        await asyncio.sleep(1)
+        cluster, now = stage.scheduler.cluster, START + asyncio.get_running_loop().time()
+        terminating = sum(cluster.is_going(cluster.pods[f"low{number}"], now) for number in range(size))
+        assert 0 < stage.told.times["preempted"] < size
+        assert terminating == stage.told.times["preempted"]
+
+    run(tell())
 
 
 def test_members_smaller_than_their_victims_share_the_room_of_one() -> None:

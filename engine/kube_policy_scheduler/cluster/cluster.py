@@ -39,7 +39,7 @@ __all__ = ["Cluster", "DryRunChange", "object_key"]
 
 ObjectT = TypeVar("ObjectT")
 UNSEEN_SECONDS = 30.0
-"""For so long a pod counts as going that is being evicted, though the watch does not show that it ends."""
+"""A pod that is evicted counts as terminating for so long, even if the watch does not show it yet."""
 
 
 class DryRunChange(NamedTuple):
@@ -574,7 +574,7 @@ class Cluster:
     def note_evictions(self, uids: Iterable[str], now: float) -> None:
         """Take note that pods are being evicted from now on: the watch shows only later that they end."""
         evicted = self._evicted
-        for uid in list(takewhile(lambda uid: not self._counts(evicted[uid], now), evicted)):
+        for uid in list(takewhile(lambda uid: not self._is_recent(evicted[uid], now), evicted)):
             del evicted[uid]
         for uid in uids:
             evicted.pop(uid, None)
@@ -586,12 +586,12 @@ class Cluster:
             self._evicted.pop(uid, None)
 
     def is_going(self, pod: PodInfo, now: float) -> bool:
-        """Return whether a pod ends, or is being evicted. now: Unix seconds."""
+        """Return whether a pod is terminating, or is being evicted. now: Unix seconds."""
         at = self._evicted.get(pod.uid)
-        return pod.terminating or (at is not None and self._counts(at, now))
+        return pod.terminating or (at is not None and self._is_recent(at, now))
 
     @staticmethod
-    def _counts(evicted_at: float, now: float) -> bool:
+    def _is_recent(evicted_at: float, now: float) -> bool:
         return abs(now - evicted_at) < UNSEEN_SECONDS
 
     # --- other objects -------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ from kube_policy_scheduler.framework.victims import Budgets, Victims
 NOTE_WORK = 16
 """To note evictions on a node, see `trial.NODE_WORK`."""
 _FEW = 8
-"""Where something is tried on more than one node in so many, a search has one turn: another one would begin anew."""
+"""If placements are tried on more than 1/8 of the nodes, a search for victims ends in one turn: the next turn would
+search all these nodes again."""
 _LARGE = 2**61
 """From such sums on, columns may show less than what is requested."""
 

@@ -47,7 +47,7 @@ Evictions: TypeAlias = dict[str, Decision]
 
 
 class _Basis(NamedTuple):
-    """What a trial rests on besides nodes and the pods on them: if that is another one, it begins anew."""
+    """What a trial depends on besides nodes and the pods on them. If it changes, the trial starts over."""
 
     facts: tuple[object, ...]
     members: Sequence[QueuedPod]
@@ -266,8 +266,8 @@ class GangTrial:
             queued: a member.
             requirement: of its group.
             last: whether the pod itself leaves free nodes to the others that the group needs.
-            most_work: after which the trial pauses, see `trial.NODE_WORK`; the next call goes on from there, and begins
-                anew if something changed that the trial rests on. None: it is finished now.
+            most_work: after which the trial pauses, see `trial.NODE_WORK`. The next call continues it, or starts over
+                if something has changed that the trial depends on. None: the trial does not pause.
         """
         members = self._members(queued, requirement)
         if last:
@@ -322,7 +322,7 @@ class GangTrial:
         return _UnderWay(queued, basis, attempt, steps)
 
     def _resumed(self, group: Group, basis: _Basis) -> _UnderWay | None:
-        """Return a trial that goes on, as far as it was tried before; None: there is none, or it must begin anew.
+        """Return the trial that this call continues, with its placements tried again; None: it starts over.
 
         A group has one: if its members took turns to begin their own, none of these would come to its end.
         """

@@ -250,6 +250,13 @@ async def open_stream(server: ScriptedServer, *, idle_seconds: float = 5.0) -> S
     return stream
 
 
+async def everything_of(stream: Stream) -> bytes:
+    received = b""
+    while data := await stream.read():
+        received += data
+    return received
+
+
 async def test_a_stream_gives_what_has_come_and_then_its_end() -> None:
     async def script(_: Request, peer: Peer) -> None:
         peer.begin_stream()
@@ -260,11 +267,7 @@ async def test_a_stream_gives_what_has_come_and_then_its_end() -> None:
         peer.end_stream()
 
     async with ScriptedServer(script) as server:
-        stream = await open_stream(server)
-        received = b""
-        while data := await stream.read():
-            received += data
-        assert received == b"onetwothree"
+        assert await everything_of(await open_stream(server)) == b"onetwothree"
 
 
 async def test_a_stream_may_come_compressed() -> None:
@@ -275,11 +278,7 @@ async def test_a_stream_may_come_compressed() -> None:
         peer.end_stream()
 
     async with ScriptedServer(script) as server:
-        stream = await open_stream(server)
-        received = b""
-        while data := await stream.read():
-            received += data
-        assert received == b"hello "
+        assert await everything_of(await open_stream(server)) == b"hello "
 
 
 async def test_a_stream_that_is_cut_gives_what_came_before_the_error() -> None:
