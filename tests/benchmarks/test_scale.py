@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +52,19 @@ def test_a_heartbeat_changes_nothing_and_every_other_state_of_a_node_does() -> N
         ["conditions", "taints"],
         ["conditions", "images"],
     ]
+
+
+@pytest.mark.parametrize(("accepted", "encoding"), [("gzip", "gzip"), ("identity", "")])
+def test_lists_come_in_chunks_and_compressed_where_that_is_accepted(accepted: str, encoding: str) -> None:
+    with synthetic_api(nodes=NODES, pods=PODS) as url:
+        asked = urllib.request.Request(f"{url}/api/v1/nodes", headers={"Accept-Encoding": accepted})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            body = answer.read()
+
+    assert answer.headers.get("Content-Encoding", "") == encoding
+    assert answer.headers["Transfer-Encoding"] == "chunked"
+    content = gzip.decompress(body) if encoding else body
+    assert [node["metadata"]["name"] for node in json.loads(content)["items"]] == [f"node-{n}" for n in range(NODES)]
 
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)

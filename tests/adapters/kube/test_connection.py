@@ -151,6 +151,14 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("raw", [compressed(ZEROS), COMPLETE["content length"][0]], ids=["compressed", "plain"])
+async def test_an_answer_that_is_too_long_is_an_error(raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kube_policy_scheduler.adapters.kube.connection.MAX_BODY_BYTES", 4)
+    async with ScriptedServer(lambda _, peer: peer.raw(raw)) as server:
+        with pytest.raises(MalformedAnswer, match="answer longer than 0 MiB"):
+            await (await connect(server)).exchange(REQUEST, timeout_seconds=5)
+
+
 @pytest.mark.parametrize("name", list(BROKEN))
 async def test_a_broken_answer_is_an_error_and_ends_the_connection(name: str) -> None:
     raw, error = BROKEN[name]

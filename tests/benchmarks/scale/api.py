@@ -2,7 +2,8 @@
 
 `python -m tests.benchmarks.scale.api NODES PODS` prints its port, and ends when its standard input does. It serves
 lists of nodes and pods in pages, watches that stay open, empty lists of everything else, and instant queries. The lists
-are made while they are asked for: they would take gigabytes.
+are made while they are asked for: they would take gigabytes. They come as from kube-apiserver: in chunks, and with gzip
+where the client accepts it.
 
 `POST /renew/nodes` or `/renew/pods`: the list has a new resource version, and watches of older ones end with
 "410 Gone", so that it is read again; as after most outages, the objects are the same.
@@ -18,6 +19,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -26,7 +28,12 @@ from tests.benchmarks.scale import recorded
 from tests.children import child
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%bTransfer-Encoding: chunked\r\n\r\n"
+_GZIP = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+_GZIP_LEVEL, _GZIP_FROM_BYTES, _CHUNK_BYTES = 1, 128 << 10, 2048
+"""As in kube-apiserver; shorter lists are not compressed. Go's HTTP server makes chunks of so many bytes."""
 _SUCCESS = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+_ITEM = b'{"metadata":{"name":'
 _KINDS = {"/api/v1/nodes": "Node", "/api/v1/pods": "Pod"}
 _GONE = (
     b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,'
@@ -71,10 +78,24 @@ class _Server:
                     answer = self._written(url.path, body, asked) if verb == "POST" else None
                     if answer is None:
                         answer = await self._answer(verb, url.path, asked)
-                    writer.write(_HEAD % len(answer))
-                    writer.write(answer)
+                    if url.path in _KINDS:
+                        accepts_gzip = "gzip" in headers.get("accept-encoding", "")
+                        await self._list(answer, writer, accepts_gzip=accepts_gzip)
+                    else:
+                        writer.write(_HEAD % len(answer))
+                        writer.write(answer)
                     await writer.drain()
         writer.close()
+
+    async def _list(self, body: bytes, writer: asyncio.StreamWriter, *, accepts_gzip: bool) -> None:
+        """Send a list as kube-apiserver does: compressed, or each item in two chunks."""
+        is_gzip = accepts_gzip and len(body) >= _GZIP_FROM_BYTES
+        if is_gzip:
+            body = await asyncio.to_thread(zlib.compress, body, _GZIP_LEVEL, 16 + zlib.MAX_WBITS)
+        size = _CHUNK_BYTES if is_gzip else max(_CHUNK_BYTES, len(body) // (2 * body.count(_ITEM) + 1))
+        writer.write(_CHUNKED % (_GZIP if is_gzip else b""))
+        pieces = (body[at : at + size] for at in range(0, len(body), size))
+        writer.write(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n")
 
     async def _answer(self, verb: str, path: str, asked: dict[str, str]) -> bytes:
         if path.startswith("/renew/"):
