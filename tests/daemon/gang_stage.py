@@ -31,8 +31,14 @@ class Told:
         self.texts: dict[str, list[str]] = defaultdict(list)
         """By pod, every report."""
         self.has_evicted = asyncio.Event()
+        self.given_back: list[str] = []
+        """Names of pods that gave their places back."""
+        self.has_given_back = asyncio.Event()
 
     def unschedulable(self, decision: Any) -> None:
+        if "rejected due to timeout" in decision.message:
+            self.given_back.append(decision.pod.name)
+            self.has_given_back.set()
         self._note("unschedulable", decision.pod, decision.message)
 
     def held(self, pod: Any, why: str) -> None:

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.schedule_one import waiting_pods
+from kube_policy_scheduler.daemon.scheduling.schedule_one import PermitReports, waiting_pods
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
@@ -46,7 +46,9 @@ class World:
         algorithm.policies = cast(
             Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served, reads_pod_states=False)
         )
-        self.event_handlers = EventHandlers(context, algorithm, waiting_pods(context, algorithm))
+        self.event_handlers = EventHandlers(
+            context, algorithm, waiting_pods(context, algorithm, PermitReports(context, algorithm))
+        )
 
     def problems(self) -> list[str]:
         return violations(self.cluster, self.queue, self.cluster.assumed)

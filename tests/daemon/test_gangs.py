@@ -296,6 +296,46 @@ def test_victims_that_were_not_evicted_yet_do_not_count_as_terminating(stop: Cal
     run(tell())
 
 
+async def all_but_one_have_a_place(size: int) -> GangStage:
+    """Return a stage where the time of a gang is over, and the first of its members is reported."""
+    stage = GangStage(nodes=size, cpus=1, tick=1e-3)
+    for number in range(size):
+        stage.pod(f"a{number}", job="a", size=size + 1)
+    stage.pod("last", job="a", size=size + 1, priority=-1)
+    await stage.told.has_given_back.wait()
+    return stage
+
+
+def test_members_that_give_their_places_back_are_reported_a_few_in_a_turn_and_free_them_at_once() -> None:
+    size = 64
+
+    async def tell() -> None:
+        stage = await all_but_one_have_a_place(size)
+        assert len(stage.told.given_back) < size / 8
+        assert not stage.scheduler.cluster.assumed
+        stage.delete(f"a{size - 1}")
+        await asyncio.sleep(0.5)
+        assert sorted(stage.told.given_back) == sorted(f"a{number}" for number in range(size - 1))
+        assert not stage.scheduler.algorithm.awaiting_nodes.withdraw(f"a{size - 1}")
+
+    run(tell())
+
+
+def test_a_replica_that_loses_the_lead_reports_no_more_members_that_gave_their_places_back() -> None:
+    size = 64
+
+    async def tell() -> None:
+        stage = await all_but_one_have_a_place(size)
+        lose_the_lead(stage)
+        before = len(stage.told.given_back)
+        await asyncio.sleep(5)
+        assert len(stage.told.given_back) == before < size
+        held = [name for name in stage.pods if stage.scheduler.cluster.is_nominated(name)]
+        assert len(held) == size - before  # whoever leads now tries these nodes first
+
+    run(tell())
+
+
 def test_members_smaller_than_their_victims_share_the_room_of_one() -> None:
     async def tell(calm: Calm) -> None:
         for number in range(4):

@@ -98,7 +98,8 @@ class Scheduler:
         self._broken_gangs = 0
         """By gang: how many members were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
-        self.waiting_pods = waiting_pods(context, self.algorithm)
+        self._permit_reports = PermitReports(context, self.algorithm)
+        self.waiting_pods = waiting_pods(context, self.algorithm, self._permit_reports)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
         self.event_handlers = EventHandlers(
             context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._left
@@ -159,6 +160,7 @@ class Scheduler:
             for queued in (*self.extender_turns.withdraw_all(), *(each.queued for each in self._refusals.values())):
                 self.queue.resume_attempt(queued, self._clock())
             self._refusals.clear()
+            self._permit_reports.drop_all()
         self.context.wakeups.requested.set()
 
     def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
@@ -202,7 +204,8 @@ class Scheduler:
         if self.queue.has_to_move(self._clock()):
             return True
         return self._may_schedule() and (
-            bool(self._refusals)
+            self._permit_reports.has_next()
+            or bool(self._refusals)
             or self.waiting_pods.has_next()
             or self.extender_turns.has_next()
             or self.queue.has_active()
@@ -247,8 +250,11 @@ class Scheduler:
                 return 0
         scheduled = 0
         while self._may_schedule():
-            if self._refusals:
-                self._handle_next_refusal()
+            if self._permit_reports.has_next() or self._refusals:
+                if self._permit_reports.has_next():  # first all of them: the next pod may be one of these
+                    self._permit_reports.report_next()
+                else:
+                    self._handle_next_refusal()
                 if self._stopwatch() > end:
                     break
                 continue
@@ -937,12 +943,17 @@ def _in_doubt(why: str) -> Unknown:
 
 
 class PermitReports:
-    """Logs which pods at Permit give their places back, and reports each as a decision."""
+    """Logs which pods at Permit give their places back, and reports each as a decision.
+
+    A gang gives very many back at once, so each turn of the loop reports a few of them.
+    """
 
     def __init__(self, context: SchedulerContext, algorithm: Algorithm) -> None:
         self._stopwatch, self._observer, self._reporter = context.stopwatch, context.observer, context.reporter
         self._context = context
         self._algorithm = algorithm
+        self._rejected: dict[str, tuple[AssumedPod, str]] = {}
+        """By uid, with the reason; they are not reported yet."""
 
     def withdrawn(self, assumed: AssumedPod) -> None:
         """A waiting pod is decided again: its node may be another one."""
@@ -951,12 +962,31 @@ class PermitReports:
 
     def rejected(self, assumed: AssumedPod, why: str) -> None:
         """A waiting pod gave its place back."""
+        self._rejected[assumed.queued.pod.uid] = assumed, why
+
+    def has_next(self) -> bool:
+        """Return whether pods that gave their places back are still to be reported."""
+        return bool(self._rejected)
+
+    def report_next(self) -> None:
+        """Report the one that has waited longest, unless it is gone."""
+        assumed, why = self._rejected.pop(next(iter(self._rejected)))
         queued = assumed.queued
+        if self._context.queue.get(queued.pod.uid) is not queued:
+            return
         refusal = Decision(queued.pod, None, message=why)
         decision = self._algorithm.with_new_nodes(queued, refusal, assumed.requirements)
         self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
         self._reporter.unschedulable(decision)
         self.withdrawn(assumed)
+
+    def drop_all(self) -> None:
+        """Report nobody: another replica leads, and tries the nodes that it reads from the pods first."""
+        for assumed, _ in self._rejected.values():
+            queued = assumed.queued
+            if self._context.queue.get(queued.pod.uid) is queued:
+                self._context.cluster.nominate(queued.pod, queued.pod.nominated_node)
+        self._rejected.clear()
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
         """Pods of a gang gave their places back."""
@@ -970,13 +1000,13 @@ class PermitReports:
         )
 
 
-def waiting_pods(context: SchedulerContext, algorithm: Algorithm) -> WaitingPods[AssumedPod]:
+def waiting_pods(context: SchedulerContext, algorithm: Algorithm, observer: PermitReports) -> WaitingPods[AssumedPod]:
     """Return the pods that wait at Permit, in the daemon."""
     return WaitingPods(
         context.cluster,
         context.queue,
         algorithm,
         events=context.wakeups,
-        observer=PermitReports(context, algorithm),
+        observer=observer,
         clock=context.clock,
     )
