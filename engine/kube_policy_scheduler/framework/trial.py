@@ -513,11 +513,12 @@ class _Room:
                 if of is None:
                     amounts = [demand.requests.get(name, 0) for name in self._names[:-1]]
                     of = known[id(demand)] = (demand, (*amounts, 1))
-                left = list(map(sub, free, of[1]))
-                if min(left) < 0:
-                    gone.append(pod)
+                for there, needed in zip(free, of[1], strict=True):
+                    if there < needed:
+                        gone.append(pod)
+                        break
                 else:
-                    free = left
+                    free = list(map(sub, free, of[1]))
         return leaving
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 from weakref import ref
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,8 +40,7 @@ _MOST_NAMESPACES = 1024
 """Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
 
 
-@dataclass(frozen=True)
-class Victims:
+class Victims(msgspec.Struct, frozen=True, gc=False):
     """The pods to evict from one node, with the other members of their gangs."""
 
     pods: tuple[PodInfo, ...]
@@ -272,7 +271,8 @@ class FoundVictims:
         """
         ranks = [victims.rank for victims in found]
         kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
-        left = [(rows[place], found[place]) for place, rank in enumerate(ranks) if not _fits_columns(rank)]
+        others = () if len(kept) == len(ranks) else sorted(set(range(len(ranks))).difference(kept))
+        left = [(rows[place], found[place]) for place in others]
         if not kept:
             return left
         self._settle()
@@ -390,7 +390,7 @@ class _OnRows:
 
 def _fits_columns(rank: tuple[int, int, int, int]) -> bool:
     _, highest, total, _ = rank
-    return abs(highest) <= MAX_INT64 and abs(total) <= MAX_INT64
+    return -MAX_INT64 <= highest <= MAX_INT64 and -MAX_INT64 <= total <= MAX_INT64
 
 
 class Candidates(Mapping[str, Victims]):
@@ -674,7 +674,12 @@ class Budgets:
 
     def covers(self, pods: Iterable[PodInfo]) -> bool:
         """Return whether any budget protects any of some pods."""
-        return any(self._of(pod.template) for pod in pods)
+        protecting = self._protecting
+        for pod in pods:
+            budgets = protecting.get(pod.template)
+            if budgets or (budgets is None and self._of(pod.template)):
+                return True
+        return False
 
     def forbid(self, pod: PodInfo) -> bool:
         """Return whether a budget does not allow the eviction of one pod alone."""
