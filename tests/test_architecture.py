@@ -132,7 +132,7 @@ MAY_USE: dict[str, set[str]] = {
     "adapters": {
         "aiohttp", "cryptography", "distributed", "highspy", "httptools", "joblib", "kubernetes", "msgspec", "numba",
         "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser",
-        "ray", "requests", "urllib3", "watchdog", "yaml",
+        "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
@@ -192,11 +192,12 @@ OPTIONAL = {
     "pygls": "cli/language_server.py",
     "ray": "adapters/parallel.py",
     "pygments": "editor/pygments_lexer.py",
+    "zlib_ng": "adapters/inflating.py",
 }
 """Imported inside functions by the one module that works without it for all but what it needs it for, or by a module
 that is itself imported only then."""
 
-DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk"}
+DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk", "zlib_ng": "zlib-ng"}
 """Packages on the index whose name is not that of the import."""
 
 

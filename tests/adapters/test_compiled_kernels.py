@@ -111,4 +111,4 @@ def test_the_variable_of_numba_turns_them_off(installed: Callable[..., None], mo
 def test_the_least_version_is_that_of_the_extra() -> None:
     least = ".".join(map(str, LEAST_NUMBA))
     wanted = [each for each in metadata.requires("kube-policy-scheduler") or () if 'extra == "fast"' in each]
-    assert [each.partition(";")[0].replace(" ", "") for each in wanted] == [f"numba>={least}"]
+    assert f"numba>={least}" in [each.partition(";")[0].replace(" ", "") for each in wanted]

@@ -24,6 +24,7 @@ NOT_AT_THE_START = {
     "kube_policy_scheduler.daemon.modes.extender": "the mode extender",
     "kube_policy_scheduler.daemon.modes.shadow": "the mode shadow",
     "numba": "compiled kernels, once the first pods are bound",
+    "zlib_ng": "the first compressed answer",
     "numpy.ma": "the first `np.unique`, once the first pods are bound",
     "importlib.metadata": "the version, with the first scrape",
     "watchdog": "changes of the policies' directory, a second after it was read",

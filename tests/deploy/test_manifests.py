@@ -217,7 +217,7 @@ class TestTheImage:
         assert text.count("pip install") == 2
         assert not re.search(r"apt-get|gcc|curl|wget|ADD ", text), "no compiler, and nothing from anywhere else"
 
-    @pytest.mark.parametrize(("extra", "package"), [("onnx", "onnxruntime"), ("fast", "numba")])
+    @pytest.mark.parametrize(("extra", "package"), [("onnx", "onnxruntime"), ("fast", "numba"), ("fast", "zlib-ng")])
     def test_an_extra_adds_packages_and_changes_no_other(self, extra: str, package: str) -> None:
         locks = (ROOT / "requirements.lock", ROOT / f"requirements-{extra}.lock")
         plain, more = (

@@ -8,17 +8,14 @@ be compressed with gzip: a page of a list is 20 times smaller then, and takes a 
 from __future__ import annotations
 
 import asyncio
-import zlib
 
 import httptools
 import msgspec
 
+from kube_policy_scheduler.adapters.inflating import GZIP, Inflater, InvalidGzip
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError, MalformedAnswer
 
 MAX_BODY_BYTES = 1 << 30  # a page of 500 objects at the API's own 1.5 MiB limit stays below this
-GZIP = "gzip"
-"""The only `Content-Encoding` that is understood."""
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 STREAM_BUFFER_BYTES = 4 << 20  # reading pauses above this until the consumer has caught up
 
 
@@ -47,7 +44,7 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._retry_after: str | None = None
         self._encoding = ""
-        self._inflater: zlib._Decompress | None = None
+        self._inflater: Inflater | None = None
         self._framed = False
         self._answer_began = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -215,7 +212,7 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         self._status = self._parser.get_status_code()
         if self._encoding == GZIP:
-            self._inflater = zlib.decompressobj(_GZIP_WINDOW)
+            self._inflater = Inflater()
         elif self._encoding not in ("", "identity"):
             self._fail(MalformedAnswer(f"the answer is encoded as {self._encoding}, which was not asked for"))
             return
@@ -240,8 +237,8 @@ class Connection(asyncio.Protocol):
         """Return what was compressed; None where it is not valid, which fails the exchange."""
         assert self._inflater is not None
         try:
-            return self._inflater.decompress(data, MAX_BODY_BYTES + 1)
-        except zlib.error as error:
+            return self._inflater.inflate(data, most_bytes=MAX_BODY_BYTES + 1)
+        except InvalidGzip as error:
             self._fail(MalformedAnswer(f"the answer is not valid gzip: {error}"), error)
             return None
 
@@ -272,7 +269,7 @@ class Connection(asyncio.Protocol):
             if len(body) > MAX_BODY_BYTES:
                 self._fail(_too_long())
                 return
-            if not self._inflater.eof or self._inflater.unused_data:
+            if not self._inflater.is_whole:
                 self._fail(MalformedAnswer("the answer is not valid gzip: it does not end where its content does"))
                 return
         self._body = []

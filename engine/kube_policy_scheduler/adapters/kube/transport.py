@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from kube_policy_scheduler.adapters.kube.connection import GZIP, Answer, Stream
+from kube_policy_scheduler.adapters.inflating import GZIP
+from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
