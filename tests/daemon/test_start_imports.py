@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_of
+
 START = (
     "import sys, kube_policy_scheduler.daemon.main as main; __import__(main.IMPORTED_MEANWHILE); print(*sys.modules)"
 )
+BEFORE_THE_FIRST_REQUEST = """
+import sys
+import kube_policy_scheduler.daemon.main
+import kube_policy_scheduler.daemon.watching.api_server
+from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_of
+credentials_of("https://127.0.0.1", source="a test", headers=(), tls=TlsFiles(), files=())
+print(*sys.modules)
+"""
+ONLY_THEN = ("numpy", "urllib.request", "prometheus_client", "kube_policy_scheduler.lang.syntax")
+"""Modules that take 10 to 100 ms in which the API server could answer already."""
+FORK = """
+import asyncio, os, threading
+from kube_policy_scheduler.daemon import main
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+os.register_at_fork(before=lambda: print("threads:", threading.active_count()))
+asyncio.run(main.begin_checker(Settings())).stop()
+"""
 NOT_AT_THE_START = {
     "aiohttp": "the port, which is served after the first decisions",
     "kubernetes": "exec plugins and auth providers of a kubeconfig",
@@ -38,10 +58,16 @@ NOT_AT_THE_START = {
 """Modules, and what they are for."""
 
 
+def printed(program: str) -> str:
+    bare = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def imported() -> set[str]:
-    run = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=60)
-    return set(run.stdout.split())
+    return set(printed(START).split())
 
 
 def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
@@ -55,3 +81,20 @@ def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
 @pytest.mark.parametrize("module", NOT_AT_THE_START)
 def test_a_start_does_without(module: str, imported: set[str]) -> None:
     assert module not in imported, f"only for {NOT_AT_THE_START[module]}: import it where that is done"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have proxies of their own")
+def test_the_first_request_is_sent_before_what_decides_is_imported() -> None:
+    assert not set(printed(BEFORE_THE_FIRST_REQUEST).split()) & set(ONLY_THEN)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems begin a process from nothing")
+def test_the_checker_is_forked_where_no_thread_can_hold_a_lock() -> None:
+    assert printed(FORK) == "threads: 1\n"
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "all_proxy"])
+def test_proxies_of_the_environment_are_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "http://proxy.example:3128")
+    found = credentials_of("https://127.0.0.1", source="a test", headers=(), tls=TlsFiles(), files=())
+    assert found.proxy == "http://proxy.example:3128"

@@ -18,7 +18,8 @@ class WorkerThread:
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run the function after those asked for before; the future belongs to the running event loop."""
@@ -46,6 +47,10 @@ class WorkerThread:
         """End the thread after what it still has to do; `finally_call` runs in it, last. Returns at once."""
         self._calls.put(finally_call)
         self._calls.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended, after `stop`."""
+        self._thread.join()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

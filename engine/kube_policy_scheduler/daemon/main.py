@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
@@ -199,23 +200,38 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from kube_policy_scheduler.adapters.kube.errors import CredentialsError
     from kube_policy_scheduler.adapters.loops import Loops
-    from kube_policy_scheduler.adapters.worker_process import WorkerLost
-    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
     random, loops = Random(), Loops()
-    checker = PolicyChecker(extensions=settings.policies.extensions)
     try:
-        async with ApiServer(settings, random=random, loops=loops) as api_server:
-            imported = await asyncio.to_thread(import_module, IMPORTED_FIRST)
-            with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
-                checker.start(imported.prepare)  # it goes on on another core
+        async with contextlib.AsyncExitStack() as stack:
+            api_server = await stack.enter_async_context(ApiServer(settings, random=random, loops=loops))
+            checker = await begin_checker(settings)
+            stack.callback(checker.stop)
             await asyncio.to_thread(import_module, IMPORTED_MEANWHILE)
             return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
     except CredentialsError as error:
         return _fail(f"policy-scheduler: {error}")
+
+
+async def begin_checker(settings: Settings) -> PolicyChecker:
+    """Return what checks policies; its process has begun, and goes on on another core.
+
+    What it needs is imported in a thread that has ended when the process begins as a copy of ours.
+    """
+    importing = WorkerThread("imports")
+    try:
+        imported = await importing.call(partial(import_module, IMPORTED_FIRST))
     finally:
-        checker.stop()
+        importing.stop()
+        importing.join()
+    from kube_policy_scheduler.adapters.worker_process import WorkerLost
+    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+
+    checker = PolicyChecker(extensions=settings.policies.extensions)
+    with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check
+        checker.start(imported.prepare)
+    return checker
 
 
 async def _decide(

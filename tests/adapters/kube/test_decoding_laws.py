@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.decoding import (
+    EMPTY_LIST_BYTES,
     Bookmark,
     LineBuffer,
     MalformedEvent,
@@ -16,6 +18,7 @@ from kube_policy_scheduler.adapters.kube.decoding import (
     WatchEvent,
     WatchFailure,
 )
+from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.cluster.objects import Pod
 from tests.adapters.kube.scripted_server import pod
 
@@ -79,3 +82,20 @@ def test_a_page_gives_every_sound_object_and_names_every_broken_one(sound: list[
     assert [obj.metadata.name for obj in page.objects] == [f"p{n}" for n, ok in enumerate(sound) if ok]
     assert [bad.metadata.name for bad in page.malformed] == [f"p{n}" for n, ok in enumerate(sound) if not ok]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "x")
+
+
+EMPTY = {"metadata": {"resourceVersion": "7"}, "items": None}
+
+
+@pytest.mark.parametrize(
+    "answer", [EMPTY, EMPTY | {"items": []}, {"metadata": EMPTY["metadata"]}, EMPTY | {"kind": "x" * EMPTY_LIST_BYTES}]
+)
+def test_a_list_without_objects_is_read_at_any_length(answer: dict[str, Any]) -> None:
+    page = ObjectDecoder(Pod).page(msgspec.json.encode(answer))
+    assert (page.objects, page.malformed, page.metadata.resource_version) == ([], [], "7")
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{}", b'{"items": []}', b'{"metadata": {}, "items": 1}', b"\xff", b""])
+def test_what_is_no_list_is_told_from_one_without_objects(answer: bytes) -> None:
+    with pytest.raises(MalformedAnswer, match="the answer is not a list"):
+        ObjectDecoder(Pod).page(answer)
