@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -452,6 +453,65 @@ def test_sums_are_exact_and_nothing_is_left_of_what_was_taken_away(given: list[t
         sums.add(slot, amount, -1)
     assert sums.values(slice(4)).tolist() == [0.0] * 4
     assert [sums.units(slot)[0] for slot in range(4)] == [0] * 4
+
+
+SOME_SUMS = st.lists(st.tuples(st.integers(0, 3), FLOATS | st.sampled_from([0.1, 0.5, -3.0, 2.0**40])), max_size=12)
+
+
+@given(given=SOME_SUMS, others=SOME_SUMS, places=st.lists(st.integers(0, 2), min_size=4, max_size=4))
+def test_sums_that_are_added_by_place_are_as_if_added_one_by_one(
+    given: list[tuple[int, float]], others: list[tuple[int, float]], places: list[int]
+) -> None:
+    added, of_rows, expected = ExactSums(4), ExactSums(4), ExactSums(4)
+    for slot, amount in given:
+        added.add(slot, amount)
+        expected.add(slot, amount)
+    for slot, amount in others:
+        of_rows.add(slot, amount)
+        expected.add(places[slot], amount)
+    added.add_by_place(of_rows, np.array(places, np.intp))
+    assert added.values(slice(4)).tolist() == expected.values(slice(4)).tolist()
+    for slot, amount in others:
+        added.add(places[slot], amount, -1)
+    for slot, amount in given:
+        added.add(slot, amount, -1)
+    assert added.values(slice(4)).tolist() == [0.0] * 4
+
+
+def test_an_amount_that_needs_a_finer_unit_leaves_the_other_sums_as_they_are() -> None:
+    size = 10_000
+    sums = ExactSums(size)
+    sums.add_many(np.arange(size), 0.5, np.arange(size) + 1)
+    sums.settle()
+    before = sys.getallocatedblocks()
+    sums.add(3, 0.1)
+    assert sys.getallocatedblocks() - before < size / 10
+    assert sums.values(slice(4)).tolist() == [0.5, 1.0, 1.5, 2.1]
+
+
+def test_the_first_look_at_sums_by_domain_calls_nothing_for_each_node() -> None:
+    size = 1_000
+    cluster = Cluster()
+    for number in range(size):
+        apply(cluster, ("node", f"n{number}", f"z{number % 3}"))
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    for number in range(size):
+        what = {"namespace": "red", "app": "web", "affinity": None, "terminating": False}
+        cluster.place(make_pod(cluster, number, what), f"n{number}")
+    counter = cluster.counters.counter(Amounts(Weighing.ROW_AMOUNT), terminating=False)
+    zones = topology(cluster.nodes, ZONE)
+    counter.on_rows(slice(None))
+    sys.setprofile(count)
+    try:
+        counter.by_place(ZONE, zones.index, zones.slots)
+    finally:
+        sys.setprofile(None)
+    assert calls < size
 
 
 PREPARED = [Amounts(each) for each in (Weighing.ROW_AMOUNT, Weighing.EXTREMES, Weighing.DISTINCT)]

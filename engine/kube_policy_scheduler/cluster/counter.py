@@ -381,7 +381,9 @@ class RowAmountCounter(AmountCounter):
         known = self._by_topology.get(topology)
         if known is None:
             _make_room(self._by_topology)
-            known = self._by_topology[topology] = PlacesOfRows(ExactSums(0))
+            known = self._by_topology[topology] = PlacesOfRows(ExactSums(slots))
+            known.content.add_by_place(self._by_row, places)
+            known.moved(places)
         sums = known.content
         if slots > sums.size:
             sums.extend(slots)

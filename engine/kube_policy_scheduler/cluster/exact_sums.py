@@ -5,6 +5,7 @@ Ten times 0.1 is 1, and a sum from which everything was subtracted is 0.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ _DENSE_SHARE = 16
 _FEW = 64
 """Slots that are read one by one where no column is kept."""
 _STEP_BITS = 64
-"""By how much the unit becomes finer at a time: all sums are written again then."""
+"""By how much the unit becomes finer at a time."""
 _MOST = 1e308
 _MOST_BITS = 1_000
 """Of a unit that a floating-point number can be divided by without another rounding."""
@@ -37,7 +38,7 @@ class _Some(NamedTuple):
 class ExactSums:
     """One sum of finite numbers per slot, as a whole number of a unit that is a power of 1/2."""
 
-    __slots__ = ("_bits", "_column", "_pending", "_stale", "_totals", "size")
+    __slots__ = ("_bits", "_coarser", "_column", "_pending", "_stale", "_totals", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -45,6 +46,9 @@ class ExactSums:
         """The unit is `1 / 2**bits`."""
         self._totals: dict[int, int] = {}
         """By slot; a sum of 0 is left out."""
+        self._coarser: list[tuple[int, dict[int, int]]] = []
+        """Earlier bits, and by slot the sums that were not added to since the unit became finer: to write all of them
+        again takes 30 ms with 130,000 slots."""
         self._column: NDArray[np.float64] | None = None
         self._stale: set[int] = set()
         """Slots whose sum is not in the column yet."""
@@ -73,20 +77,36 @@ class ExactSums:
             np.add.at(sums, some.slots, some.times * weight)
         where = sums.nonzero()[0]
         slots, added = where.tolist(), sums[where].tolist()
-        if not self._totals:
+        self._add_all(slots, added, bits)
+
+    def _add_all(self, slots: list[int], added: list[int], bits: int) -> None:
+        """Add to each of several slots, of which none is named twice."""
+        if not self._totals and not self._coarser:
             self._totals, self._bits = dict(zip(slots, added, strict=True)), bits
         else:
             if bits > self._bits:
                 self._refine(bits)
             totals, shift = self._totals, self._bits - bits
             for slot, units in zip(slots, added, strict=True):
-                total = totals.get(slot, 0) + (units << shift)
+                total = self._total(slot) + (units << shift)
                 if total:
                     totals[slot] = total
                 else:
-                    del totals[slot]
+                    totals.pop(slot, None)
         if self._column is not None:
             self._stale.update(slots)
+
+    def add_by_place(self, others: ExactSums, places: NDArray[np.intp]) -> None:
+        """Add each of other sums to the slot that `places` names for its own slot."""
+        if others._pending:
+            others.settle()
+        for bits, totals in others._by_bits():
+            slots = np.fromiter(totals, np.int64, len(totals))
+            units = np.fromiter(totals.values(), object, len(totals))
+            sums = np.zeros(self.size, object)  # whole numbers of any size
+            np.add.at(sums, places[slots], units)
+            where = sums.nonzero()[0]
+            self._add_all(where.tolist(), sums[where].tolist(), bits)
 
     def _fit(self, pending: list[_Some], weights: list[int]) -> bool:
         """Return whether whole numbers of 64 bits hold the sum in each slot, and whatever it is added up from."""
@@ -106,7 +126,7 @@ class ExactSums:
         """Return a sum as a whole number of `1 / 2**bits`, and those bits."""
         if self._pending:
             self.settle()
-        return self._totals.get(slot, 0), self._bits
+        return self._total(slot), self._bits
 
     def add_units(self, slot: int, units: int, bits: int) -> None:
         """Add so many times `1 / 2**bits`."""
@@ -114,7 +134,7 @@ class ExactSums:
             self.settle()
         if bits > self._bits:
             self._refine(bits)
-        total = self._totals.get(slot, 0) + (units << (self._bits - bits))
+        total = self._total(slot) + (units << (self._bits - bits))
         if total:
             self._totals[slot] = total
         else:
@@ -126,30 +146,40 @@ class ExactSums:
         """Return a sum, rounded once; at most 1e308."""
         if self._pending:
             self.settle()
-        total = self._totals.get(slot)
-        return 0.0 if total is None else self._rounded(total)
+        return _rounded(self._total(slot), self._bits)
 
-    def _rounded(self, total: int) -> float:
-        try:
-            return max(-_MOST, min(_MOST, total / (1 << self._bits)))
-        except OverflowError:
-            return _MOST if total > 0 else -_MOST
+    def _total(self, slot: int) -> int:
+        """Return a sum in the unit of now."""
+        total = self._totals.get(slot)
+        if total is not None:
+            return total
+        for bits, totals in self._coarser:
+            coarse = totals.pop(slot, None)
+            if coarse is not None:
+                total = self._totals[slot] = coarse << (self._bits - bits)
+                return total
+        return 0
+
+    def _by_bits(self) -> list[tuple[int, dict[int, int]]]:
+        """Return all sums, each once: bits of a unit, and sums in that unit by slot."""
+        return [each for each in (*self._coarser, (self._bits, self._totals)) if each[1]]
 
     def values(self, slots: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         """Return `float64[slots]`. All of them: read-only, `slots` is `slice(None)` or begins at 0."""
         if self._pending:
             self.settle()
         if self._column is None and not isinstance(slots, slice) and len(slots) <= _FEW:
-            totals = map(self._totals.get, slots.tolist())
-            return np.array([0.0 if total is None else self._rounded(total) for total in totals])
+            return np.array([_rounded(self._total(slot), self._bits) for slot in slots.tolist()])
         return self._all()[slots]
 
     def _all(self) -> NDArray[np.float64]:
         if self._column is None:
             made = np.zeros(self.size)
-            if self._totals:
-                made[np.fromiter(self._totals, np.int64, len(self._totals))] = self._all_rounded()
-            if len(self._totals) * _DENSE_SHARE <= self.size:
+            filled = 0
+            for bits, totals in self._by_bits():
+                made[np.fromiter(totals, np.int64, len(totals))] = _all_rounded(totals.values(), bits)
+                filled += len(totals)
+            if filled * _DENSE_SHARE <= self.size:
                 return made
             self._column = made
         for slot in self._stale:
@@ -157,28 +187,13 @@ class ExactSums:
         self._stale.clear()
         return self._column
 
-    def _all_rounded(self) -> NDArray[np.float64] | list[float]:
-        """Return the sums of the slots that have one, rounded once."""
-        totals = self._totals.values()
-        if self._bits <= _MOST_BITS:
-            try:
-                rounded = np.fromiter(map(float, totals), np.float64, len(totals))
-            except OverflowError:
-                pass
-            else:
-                rounded *= 0.5**self._bits  # exact: a power of two
-                least = np.abs(rounded).min()
-                if least >= _LEAST_EXACT:
-                    return rounded.clip(-_MOST, _MOST)
-        return [self._rounded(total) for total in totals]
-
     def move(self, source: int, target: int) -> None:
         """Follow what is in a slot to another one, which is empty."""
         if self._pending:
             self.settle()
-        total = self._totals.pop(source, None)
-        if total is not None:
-            self._totals[target] = total
+        total = self._total(source)
+        if total:
+            self._totals[target] = self._totals.pop(source)
         if self._column is not None:
             self._stale |= {source, target}
 
@@ -191,6 +206,29 @@ class ExactSums:
         self.size = size
 
     def _refine(self, bits: int) -> None:
-        finer = -(-bits // _STEP_BITS) * _STEP_BITS
-        self._totals = {slot: total << (finer - self._bits) for slot, total in self._totals.items()}
-        self._bits = finer
+        if self._totals:
+            self._coarser = [(self._bits, self._totals), *(each for each in self._coarser if each[1])]
+            self._totals = {}
+        self._bits = -(-bits // _STEP_BITS) * _STEP_BITS
+
+
+def _rounded(total: int, bits: int) -> float:
+    try:
+        return max(-_MOST, min(_MOST, total / (1 << bits)))
+    except OverflowError:
+        return _MOST if total > 0 else -_MOST
+
+
+def _all_rounded(totals: Collection[int], bits: int) -> NDArray[np.float64] | list[float]:
+    """Return sums, rounded once."""
+    if bits <= _MOST_BITS:
+        try:
+            rounded = np.fromiter(map(float, totals), np.float64, len(totals))
+        except OverflowError:
+            pass
+        else:
+            rounded *= 0.5**bits  # exact: a power of two
+            least = np.abs(rounded).min()
+            if least >= _LEAST_EXACT:
+                return rounded.clip(-_MOST, _MOST)
+    return [_rounded(total, bits) for total in totals]
