@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -57,14 +58,17 @@ def test_patched_columns_equal_the_nodes(steps: list[tuple[str, str | None, bool
         assert [sets.sets[code][0].key for code in sets.codes] == [f"k{zone}" for zone in zones]
 
 
-@given(STEPS, st.lists(st.integers(0, 3), max_size=40))
-def test_a_column_made_in_steps_equals_the_nodes(steps: list[tuple[str, str | None, bool]], between: list[int]) -> None:
+@given(STEPS, st.lists(st.integers(0, 3), max_size=40), st.booleans())
+def test_a_column_made_in_steps_equals_the_nodes(
+    steps: list[tuple[str, str | None, bool]], between: list[int], is_for_a_pod: bool
+) -> None:
     table = NodeTable()
     for name in (*NAMES, "stays"):
         table.set(node(name, zone="x", cordoned=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nodes, "_ROWS_IN_A_STEP", 1)
-        making = chain(table.label_in_steps("zone"), table.unschedulable_in_steps(), taint_sets_in_steps(table))
+        of_label = iter(partial(table.make_labels, ("zone",)), True) if is_for_a_pod else table.label_in_steps("zone")
+        making = chain(of_label, table.unschedulable_in_steps(), taint_sets_in_steps(table))
         for number, (name, zone, cordoned) in enumerate(steps):
             for _ in range(between[number] if number < len(between) else 0):
                 next(making, None)

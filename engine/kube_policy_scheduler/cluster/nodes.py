@@ -66,6 +66,8 @@ _MAX_STATIC = 512
 """Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
 """Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
+_MOST_MADE = 8
+"""Columns of labels that are made in steps at the same time; beyond it all begin again."""
 _ROWS_IN_A_STEP = 1 << 11
 """Of a column that is made in steps: 2 to 3 ms."""
 _is_cordoned: Callable[[NodeInfo], bool] = attrgetter("node.spec.unschedulable")
@@ -141,6 +143,8 @@ class NodeTable:
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
         self._attached: dict[Hashable, Any] = {}
         """Data of other modules about these nodes, which they update themselves."""
+        self._making: dict[Hashable, Iterator[None]] = {}
+        """Columns of labels that `make_labels` has begun."""
         self._derived_from: dict[Hashable, tuple[object, Any]] = {}
         """By key: the state of the source column, and the derived result."""
 
@@ -277,6 +281,28 @@ class NodeTable:
         making = self.coded_in_steps(("label", key), lambda info: info.labels.get(key))
         while self.known_label(key) is not None and next(making, self) is None:
             yield
+
+    def make_labels(self, keys: Iterable[str]) -> bool:
+        """Make a part of the first column of these labels that is missing; return whether none is.
+
+        A column takes 40 ms with 130,000 nodes. Between two calls anything may happen to nodes.
+        """
+        for known in map(self.known_label, keys):
+            key = "label", known
+            if key in self._static:
+                continue
+            making = self._making.get(key)
+            if making is None:
+                if len(self._making) >= _MOST_MADE:
+                    self._making.clear()
+                steps = (
+                    self.label_in_steps(known) if known is not None else self._in_steps(*_OF_NO_LABEL, CodedColumn(()))
+                )
+                making = self._making[key] = steps
+            if next(making, self) is None:
+                return False
+            del self._making[key]
+        return True
 
     def condition(self, kind: str) -> LabelColumn:
         """Return the column of one condition's status."""
