@@ -163,7 +163,7 @@ def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
         case ("ask", pods, terminating):
             cluster.counters.counter(pods, terminating=terminating)
         case ("other rules",):
-            cluster.forget_rules()
+            cluster.forget_rules(has_queues=False)
 
 
 def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
@@ -323,12 +323,12 @@ def test_what_rules_counted_is_forgotten_with_them() -> None:
     cluster = small_cluster()
     old, used, prepared = (cluster.counters.counter(pods, terminating=True) for pods in SETS[:3])
 
-    cluster.forget_rules()
+    cluster.forget_rules(has_queues=False)
     cluster.counters.counter(SETS[1], terminating=True)
     for _ in cluster.counters.counter_in_steps(SETS[2], terminating=True):
         pass
     assert old.live
-    cluster.forget_rules()
+    cluster.forget_rules(has_queues=False)
 
     assert [counter.live for counter in (old, used, prepared)] == [False, True, True]
     cluster.place(make_pod(cluster, 1, {"namespace": "red", "app": "web", "affinity": None, "terminating": False}), "a")

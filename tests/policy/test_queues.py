@@ -444,6 +444,20 @@ def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
     assert remembered(world, "a") == {"a": 2.0}
 
 
+def test_rules_without_queues_are_in_force_meanwhile_and_the_clock_is_set() -> None:
+    world = World.of(REMEMBERED, 8)
+    world.usage.remember(NOW)
+    running(world, "a", 4, started=NOW)
+    world.usage.remember(NOW + HOUR)
+    for pod in list(world.cluster.pods.values()):
+        world.ends(pod.uid)
+    world.cluster.forget_rules(has_queues=False)
+    assert world.cluster.queue_usage is None
+    world.cluster.clock_was_set(3 * HOUR)
+    world.usage.remember(NOW + 4 * HOUR)
+    assert remembered(world, "a") == {"a": 2.0}
+
+
 def test_new_queues_recall_the_usage_of_those_that_keep_their_names() -> None:
     world = World.of(REMEMBERED, 8)
     world.usage.remember(NOW)

@@ -125,6 +125,32 @@ def test_queues_that_others_replace_are_gone_without_garbage_collection() -> Non
     assert left == [None] * len(queues)
 
 
+def test_queues_that_no_rules_have_any_more_are_gone_without_garbage_collection() -> None:
+    """Also those that were prepared."""
+    world, others = World.of(RULES, 100, 100), World.of(RULES, 100).rules.queues
+    world.runs("a", 1, 2)
+    assert others is not None
+    queues = [ref(queue) for queue in (world.usage.top, *world.usage.queues())]
+    list(world.cluster.usage_in_steps(others.tree))
+    to_come = world.cluster._usage_to_come
+    assert to_come is not None
+    queues += [ref(queue) for queue in (to_come.usage.top, *to_come.usage.queues())]
+    del to_come
+    gc.disable()
+    try:
+        world.cluster.forget_rules(has_queues=True)
+        kept = [queue() is not None for queue in queues]
+        world.cluster.forget_rules(has_queues=False)
+        left = [queue() for queue in queues]
+    finally:
+        gc.enable()
+
+    assert all(kept)
+    assert left == [None] * len(queues)
+    world.runs("a", 4, name="later")
+    assert world.used("a") == [7]
+
+
 @pytest.mark.parametrize("are_used", [True, False])
 def test_queues_that_were_prepared_in_vain_are_gone_without_garbage_collection(are_used: bool) -> None:
     """Others are used, or prepared, before they are."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
@@ -455,6 +456,21 @@ class Cluster:
         else:
             self._pasts = [*self._pasts, past][-MOST_RECALLED:]
 
+    def clock_was_set(self, seconds: float) -> None:
+        """Shift the times of past usage by the change of the clock."""
+        self._pasts = [replace(past, at=past.at + seconds) for past in self._pasts]
+        if self.queue_usage is not None:
+            self.queue_usage.clock_was_set(seconds)
+
+    def _forget_usage(self) -> None:
+        """Count what queues use no longer; what they remember waits for the next ones."""
+        if (now := self.queue_usage) is not None:
+            self._pasts = now.pasts()[-MOST_RECALLED:]
+            now.end()
+        if (known := self._usage_to_come) is not None:
+            known.usage.end()
+        self.queue_usage, self._usage_to_come, self._usages = None, None, ()
+
     def pod_states(self) -> PodStates:
         """Return the pods on nodes by their state; from now on it is kept up to date."""
         rows, there = self.nodes.rows, self.on_node.items()
@@ -533,11 +549,15 @@ class Cluster:
         for pod in there:
             self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
 
-    def forget_rules(self) -> None:
+    def forget_rules(self, *, has_queues: bool) -> None:
         """Note that other rules hold from now on: groups are others, and what nobody counted since the last call goes.
 
         Counters that rules had prepared before they hold, and those that the last ones used, stay.
+
+        has_queues: whether the rules have queues; if not, what was used of the last ones goes.
         """
+        if not has_queues:
+            self._forget_usage()
         for counters in (self.counters, self.counters_on_unknown_nodes):
             counters.forget_unused()
             counters.forget_groups()

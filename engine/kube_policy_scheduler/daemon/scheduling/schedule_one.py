@@ -123,7 +123,7 @@ class Scheduler:
     def use_policies(self, policies: Policies) -> None:
         """Use these policies from the next pod on; pods that wait for their gang are decided again."""
         self.algorithm.use_policies(policies)
-        self.cluster.forget_rules()
+        self.cluster.forget_rules(has_queues=any(profile.queues is not None for profile in policies.profiles))
         frame = self.algorithm.frame
         self.queue.use(
             turn=lambda queued: policies.turn(queued, frame),
@@ -147,8 +147,7 @@ class Scheduler:
         self.cluster.assumed.clock_was_set(seconds)
         self.waiting_pods.clock_was_set(seconds)
         self.deferred_resizes.clock_was_set(seconds)
-        if self.cluster.queue_usage is not None:
-            self.cluster.queue_usage.clock_was_set(seconds)
+        self.cluster.clock_was_set(seconds)
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:
