@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 
 from kube_policy_scheduler.adapters.kube.changes import Phase, Status
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.watching.first_lists import PATIENCE_SECONDS, FirstLists
+from kube_policy_scheduler.daemon.watching.resources import LISTS_AT_A_TIME, Handler, attach, reflectors
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod_list, until
 from tests.simulation.virtual_time import run
 
 
@@ -59,3 +63,41 @@ def test_nothing_is_collected_while_objects_come() -> None:
 
 def test_where_no_more_objects_come_garbage_is_collected_again() -> None:
     assert _collects([1_000, 2_000, 2_000, 2_000, 2_000])[-1] is True
+
+
+async def test_lists_of_few_objects_take_turns_and_hold_up_neither_nodes_nor_pods() -> None:
+    waiting: list[Peer] = []
+    listed: set[str] = set()
+    at_once: list[int] = []
+    nodes_and_pods = {"/api/v1/nodes", "/api/v1/pods"}
+
+    def script(request: Request, peer: Peer) -> None:
+        if "limit" not in request.query:
+            peer.refuse(404)  # discovery, and watches
+            return
+        listed.add(request.path)
+        if request.path in nodes_and_pods:
+            peer.answer(200, pod_list())
+        else:
+            waiting.append(peer)
+            at_once.append(len(waiting))
+
+    async with ScriptedServer(script) as server:
+        transport = Transport(server.credentials(), max_connections=64)
+        mirrors = reflectors(transport, random=Random(0), on_malformed=lambda broken: None)
+        attach(mirrors, lambda _: Handler(whole=_ignore, upsert=_ignore, deleted=_ignore))
+        running = [asyncio.create_task(each.run()) for each in mirrors]
+        await until(lambda: nodes_and_pods < listed and len(waiting) == LISTS_AT_A_TIME)
+        while len(listed) < len([each for each in mirrors if not each.resource.version_differs]):
+            await until(lambda: bool(waiting))
+            waiting.pop().answer(200, pod_list())
+        assert max(at_once) == LISTS_AT_A_TIME
+        assert server.connections < len(listed) / 2
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await transport.close()
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, Page
@@ -30,6 +31,7 @@ async def pages(
     field_selector: str = "",
     label_selector: str = "",
     compare: bool = False,
+    turns: asyncio.Semaphore | None = None,
 ) -> AsyncGenerator[Page[T]]:
     """Yield all pages. Close it with `aclosing`.
 
@@ -42,6 +44,7 @@ async def pages(
         field_selector: of the objects.
         label_selector: of the objects.
         compare: whether pods may come as `ListedPod`, which a long list is faster with.
+        turns: one of which each request takes, shared with other lists; None: there is no limit.
 
     Raises:
         KubeError: a page could not be read; `Gone` where the server forgot its place between two pages.
@@ -59,7 +62,8 @@ async def pages(
     async def ask() -> Page[T]:
         nonlocal listed, similar
         path = resource.collection(query=query)
-        body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
+        async with turns or nullcontext():
+            body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)
         is_long = listed + (page.metadata.remaining_item_count or 0) >= COMPARED_FROM

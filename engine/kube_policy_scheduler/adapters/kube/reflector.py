@@ -107,6 +107,7 @@ class Reflector(Generic[T]):
         after: asyncio.Event | None = None,
         watch_after_seconds: float = 0.0,
         compare: bool = False,
+        turns: asyncio.Semaphore | None = None,
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
         watch_seconds: tuple[float, float] = WATCH_SECONDS,
@@ -125,6 +126,7 @@ class Reflector(Generic[T]):
             optional: absence and lack of permission count as synced with no objects.
             after: what must happen before the first list is handed over, such as the end of another first list.
             compare: whether the handler takes pods also as `ListedPod`; a long list is faster with it.
+            turns: limits how many lists are asked for at a time; None: they are not limited.
             watch_after_seconds: from asking for the first list to the watch after it, less than `GAP_SECONDS`.
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is reopened.
@@ -153,6 +155,7 @@ class Reflector(Generic[T]):
         self._after = after
         self._watch_after_seconds = watch_after_seconds
         self._compare = compare
+        self._turns = turns
         self._field_selector, self._label_selector = field_selector, label_selector
         self._random = random
         self._silence_seconds = silence_seconds
@@ -396,6 +399,7 @@ class Reflector(Generic[T]):
             field_selector=self._field_selector,
             label_selector=self._label_selector,
             compare=self._compare,
+            turns=self._turns,
         )
 
     def _distinct(self, page: Page[T]) -> Sequence[T]:
