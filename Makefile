@@ -7,7 +7,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench record fuzz soak moves faults reference docs vsix lock clean
+.PHONY: help demo test lint format bench record fuzz soak laws moves faults reference docs vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -44,6 +44,9 @@ soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 each with qu
 	@$(BIN)/python -m tests.simulation --queues --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --moving --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --sharded --runs 200 --steps 1000 --workers $(WORKERS) $(ARGS)
+
+laws: $(VENV)/.dev ## try each law of `make test` with 500 examples, not 25 (15 to 30 min); a failure prints its example
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile many --timeout 1800 $(ARGS)
 
 faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs

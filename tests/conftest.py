@@ -10,9 +10,11 @@ import sys
 import hypothesis
 import pytest
 
-# how long an example takes says more about what else runs on the machine than about us
-hypothesis.settings.register_profile("unhurried", deadline=None)
-hypothesis.settings.load_profile("unhurried")
+# Laws that cost little name their own number of examples; the others take that of the profile: few here, many with
+# `make laws`. How long an example takes says more about what else runs on the machine than about us.
+hypothesis.settings.register_profile("few", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("few")
 
 # the tests start our programs some hundred times: compiled once, whatever the environment says
 sys.dont_write_bytecode = False

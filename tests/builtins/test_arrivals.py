@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ events = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(events=events)
 def test_arrivals_are_what_a_recount_gives(events: list[tuple[str, Any, Any]]) -> None:
     cluster, asked = Cluster(), set[float]()

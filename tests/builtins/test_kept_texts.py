@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import static_columns
@@ -30,7 +30,6 @@ def times(text: str, factor: str) -> float:
     return float(text) * float(factor) if text.isdigit() else float("nan")
 
 
-@settings(max_examples=200, deadline=None)
 @given(events=changes, most=st.sampled_from([4, 1000]))
 def test_kept_results_are_those_of_the_texts_as_they_are(events: list[tuple[str, Any, Any]], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

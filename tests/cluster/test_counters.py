@@ -210,7 +210,6 @@ class Watcher:
         assert found.totals[found.topology.nothing] == 0
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     events=events,
     limit=st.sampled_from([2, 4, 4096]),
@@ -259,7 +258,6 @@ def test_counts_equal_a_recount_after_any_events(
                     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(events=events, tried=events)
 def test_a_rehearsal_leaves_no_trace(events: list[tuple[Any, ...]], tried: list[tuple[Any, ...]]) -> None:
     cluster = small_cluster()
@@ -392,7 +390,6 @@ sized = pods.map(lambda event: (*event[:3], event[3] | {"app": ["web", "db", "jo
 changes = st.lists(st.one_of(nodes, gone, sized, sized, sized, displaced), min_size=8, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
 @given(events=changes, asked_at=st.integers(0, 40), journal=st.sampled_from([2, 512]), few=st.sampled_from([0, 16]))
 def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
     events: list[tuple[Any, ...]], asked_at: int, journal: int, few: int

@@ -87,7 +87,6 @@ def told(found: Join) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(events=st.lists(st.one_of(nodes_set, nodes_set, nodes_gone, readings, edits), min_size=4, max_size=30))
 def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple[Any, ...]]) -> None:
     table, columns, known = NodeTable(), SignalColumns(), dict[str, Reading]()

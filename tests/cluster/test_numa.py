@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -116,7 +116,6 @@ events = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(events=events)
 def test_kept_answers_are_those_of_a_look_at_all_pods(events: list[tuple[Any, ...]]) -> None:
     cluster, cycle = made("a", "b", "c"), Cycle()

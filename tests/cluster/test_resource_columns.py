@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -193,7 +193,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_columns_are_what_a_recount_of_the_pods_says(steps: list[Any]) -> None:
     cluster = wide(3)
@@ -224,7 +223,6 @@ def test_columns_are_what_a_recount_of_the_pods_says(steps: list[Any]) -> None:
                 assert cluster.held_from(priority, resource).tolist() == expected, (priority, resource)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 199), st.integers(0, 3), st.booleans()), min_size=100, max_size=300))
 def test_priorities_with_few_pods_and_with_many_are_counted_alike(steps: list[tuple[int, int, bool]]) -> None:
     cluster = wide(200)

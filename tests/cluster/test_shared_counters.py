@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -71,7 +71,6 @@ SLICES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(SLICES, st.booleans()), max_size=14))
 def test_what_nodes_see_is_what_is_there_and_changes_name_every_node_that_sees_them(
     steps: list[tuple[objects.ResourceSlice, bool]],

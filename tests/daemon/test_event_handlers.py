@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated, Updates
@@ -150,7 +150,6 @@ def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_
     assert [queued.pod.name for queued in world.queue] == ["b"]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_after_any_events_the_columns_equal_a_recount(data: st.DataObject) -> None:
     world = World()
@@ -226,7 +225,6 @@ def _changes(steps: list[Any]) -> list[Change[objects.Pod]]:
     return found
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(_CHANGE, min_size=8, max_size=30), min_size=1, max_size=3))
 def test_changes_that_come_together_do_the_same_as_one_by_one(
     chunks: list[list[Any]],
@@ -273,7 +271,6 @@ def _as_columns(steps: list[Any]) -> objects.ListedPods:
     return objects.ListedPods(*columns)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(_LISTED, min_size=8, max_size=12, unique_by=lambda step: step[0]), min_size=1, max_size=3),
     st.lists(_LISTED.map(lambda step: (step[0], "", *step[2:])), max_size=9),
@@ -332,7 +329,6 @@ def _node_changes(steps: list[Any]) -> list[Change[objects.Node]]:
     return found
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(_NODE, max_size=20), max_size=4), st.lists(_CHANGE, max_size=20))
 def test_nodes_that_come_together_do_the_same_as_one_by_one(chunks: list[list[Any]], pods: list[Any]) -> None:
     together, apart = World(), World()

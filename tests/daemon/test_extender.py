@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 import pytest
 import trustme
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -244,7 +244,6 @@ ANY_VALUE = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_message_with_anything_in_it_is_answered_or_refused(data: st.DataObject) -> None:
     verb = data.draw(st.sampled_from(["nodes-filter", "names-filter", "names-prioritize", "nodes-preempt"]))
     message = json.loads(recorded(verb)[0])

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source, apply_fixes
@@ -152,7 +152,6 @@ SEEDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(SEEDS, st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 20), PIECES), max_size=6), st.data())
 def test_no_edit_ends_with_an_exception(text: str, edits: list[tuple[int, int, str]], data: st.DataObject) -> None:
     look = None

@@ -20,7 +20,6 @@ from kube_policy_scheduler.framework.block_maxima import BlockMaxima, DomainBloc
 from kube_policy_scheduler.framework.choice import Choice, TieBreak
 
 
-@settings(max_examples=60)
 @given(
     size=st.integers(1, 700),
     changes=st.lists(
@@ -133,7 +132,6 @@ def test_scores_by_domain_are_added_as_to_each_row(
             assert tied.among(np.arange(len(rows))).tolist() == expected.tolist()
 
 
-@settings(max_examples=100)
 @given(
     size=st.integers(40, 90),
     changes=st.lists(
@@ -208,7 +206,6 @@ def kernels() -> Kernels:
     return compiled
 
 
-@settings(max_examples=40)
 @given(
     size=st.integers(1, 6_000),
     share=st.sampled_from([1.0, 0.5, 0.02, 0.002, 0.0]),

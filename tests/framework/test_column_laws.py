@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -131,7 +131,6 @@ def test_a_cluster_kept_by_events_decides_as_one_built_at_once(events: list[Even
     assert decided(world.cluster, variant, profile) == decided(built, variant, profile)
 
 
-@settings(max_examples=40)
 @given(WIDE, WIDE_EVENTS, VARIANTS)
 def test_nodes_come_and_go_anywhere_among_many(size: int, events: list[Event], variant: int) -> None:
     world = World(size)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -126,7 +126,6 @@ KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_kept_path_decides_as_the_plain_one(data: st.DataObject) -> None:
     """Under random events, `Cycle.decide` gives a best node of `evaluate`, or none where it has none.

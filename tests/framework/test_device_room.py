@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -163,7 +163,6 @@ KINDS = [
 NODE = st.lists(st.sampled_from([*PARTS, device("x", numa=0), device("y", numa=1)]), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     kinds=st.lists(NODE, min_size=1, max_size=2),
     before=st.lists(st.integers(0, 1), max_size=3),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -135,7 +135,6 @@ def expected_fragmentation(
 _WANTED = st.sampled_from([(0, 0), (1, 0), (2, 0), (0, 300), (0, 500), (0, 810), (1, 250)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(_WANTED, st.integers(1, 9)), min_size=1, max_size=6, unique_by=lambda item: item[0]),
     st.lists(_WANTED, max_size=6),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
@@ -96,7 +96,6 @@ def equal_answers(fused: TemplateCache, plain: TemplateCache) -> None:
     assert (len(tied), tied.rows().tolist()) == (len(wanted), wanted.rows().tolist())
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kernels) -> None:
     cluster, profile, incoming = drawn_decision(data, fewest_nodes=1)
@@ -104,7 +103,6 @@ def test_kernels_equal_the_plugins_bit_by_bit(data: st.DataObject, kernels: Kern
     same_answers(cluster, incoming, profile, kernels)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data(), compiled=st.booleans())
 def test_one_changed_row_equals_the_plugins_bit_by_bit(data: st.DataObject, compiled: bool, kernels: Kernels) -> None:
     cluster, profile, incoming = drawn_decision(data, fewest_nodes=4)
@@ -131,7 +129,6 @@ SHAPES: tuple[dict[str, Any], ...] = (
 CHANGES = st.tuples(st.sampled_from(["spot", "ssd", "image", "cordon", "come", "go"]), st.integers(0, 4))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2),
     steps=st.lists(st.tuples(st.integers(0, 1), REQUESTS, st.none() | CHANGES), min_size=4, max_size=20),
@@ -349,7 +346,6 @@ def decided(cycle: Cycle, frame: Frame, profile: Profile) -> tuple[str | None, f
     return decision.host, decision.score, decision.ties, decision.feasible
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_first_look_by_bounds_decides_as_the_plugins(data: st.DataObject, kernels: Kernels) -> None:
     cluster, profile, incoming = drawn_decision(data, fewest_nodes=2)
@@ -367,7 +363,6 @@ def test_a_first_look_by_bounds_decides_as_the_plugins(data: st.DataObject, kern
     assert decided(fused, frame, profile) == decided(Cycle(), frame, profile)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     shapes=st.sampled_from([["8", "8"], ["4", "96"], ["3", "7", "100"]]),

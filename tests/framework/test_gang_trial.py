@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -150,7 +150,6 @@ def stages(draw: st.DrawFn) -> tuple[Callable[[], Stage], list[int], int, dict[s
     return (lambda: Stage(nodes, placed, text=text)), members, draw(st.integers(2, len(members))), spec
 
 
-@settings(max_examples=40, deadline=None)
 @given(stages(), st.sampled_from([1, 40, 200]))
 def test_a_trial_in_turns_comes_to_the_same_as_in_one_go(
     drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int
@@ -169,7 +168,6 @@ def check(holds: bool) -> None:
     assert holds
 
 
-@settings(max_examples=40, deadline=None)
 @given(stages())
 def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out(
     drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]],
@@ -184,7 +182,6 @@ def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out
     assert noted.tried(noted.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     stages(),
     st.sampled_from([1, 100]),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import counters, objects
@@ -275,7 +275,6 @@ events = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(events=events, kept=st.sampled_from([2, 1024]))
 def test_a_cluster_with_a_history_answers_as_one_built_just_now(events: list[tuple[Any, ...]], kept: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

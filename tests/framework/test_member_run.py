@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
@@ -94,7 +94,6 @@ def shown(decision: Decision) -> tuple[Any, ...]:
     return decision.host, decision.score, decision.feasible, decision.ties, decision.total, decision.devices
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_members_get_the_nodes_that_each_would_get_alone(data: st.DataObject) -> None:
     """Whatever happens between them: other pods, placements that fail, nodes that change, another domain."""

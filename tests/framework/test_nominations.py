@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -19,7 +19,6 @@ PROFILE = policy("").profile
 CORES = st.integers(0, 3)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     nodes=st.lists(st.integers(0, 4), min_size=1, max_size=5),
     running=st.lists(st.tuples(CORES, st.integers(0, 4)), max_size=4),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
@@ -72,7 +72,6 @@ def decided(cycle: Cycle, pod: PodInfo, cluster: Cluster, profile: Profile) -> t
     return found.host, found.score, found.ties, found.feasible
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([3, 12, 300]),

@@ -156,7 +156,6 @@ def test_a_rule_that_refuses_the_pod_as_a_whole_is_asked_again_without_the_victi
         assert "2 too many run" in found.message
 
 
-@settings(max_examples=30)
 @given(st.data())
 def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None:
     cluster, kept, profile = Cluster(), KeptVictims(), kubernetes_profile()

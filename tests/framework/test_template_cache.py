@@ -10,7 +10,7 @@ from weakref import ref
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -290,7 +290,6 @@ def test_of_policies_that_are_gone_nothing_is_kept(cluster: Cluster) -> None:
     assert cycle.kept_bytes == 0
 
 
-@settings(max_examples=50)
 @given(st.data())
 def test_with_shared_results_decisions_equal_those_of_the_plain_path(data: st.DataObject) -> None:
     cluster, cycle, profile = Cluster(), Cycle(), kubernetes_profile()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -160,7 +160,6 @@ def one_by_one(
     return chosen
 
 
-@settings(max_examples=300, deadline=None)
 @given(VOLUMES, CLAIMS)
 def test_all_nodes_at_once_are_served_as_one_node_after_another(
     volumes: list[dict[str, Any]], claims: list[dict[str, Any]]

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.builtins.environment import environment
@@ -130,7 +130,6 @@ def sources(lines: list[str], shared: list[str]) -> list[Source]:
     return [Source(NAME, "\n".join(lines) + "\n"), Source(SHARED, "\n".join(shared) + "\n")]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from(TESTS[:-4]), max_size=10).map(lambda tests: [*FIRST, *tests]),
     st.permutations(("let extra = w * 2", "let other = 4", "score other")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.builtins import numbers, texts
@@ -328,7 +328,6 @@ def _tables(draw: st.DrawFn) -> Table:
     return Table(nodes, pod)
 
 
-@settings(max_examples=400)
 @given(st.one_of(_grow("truth", 3), _grow("number", 3)), _tables())
 def test_columns_and_one_node_at_a_time_agree(text: str, table: Table) -> None:
     value, inference = infer(text)
@@ -345,7 +344,6 @@ def test_columns_and_one_node_at_a_time_agree(text: str, table: Table) -> None:
             assert value.info.low <= expected <= value.info.high, "outside its bounds"
 
 
-@settings(max_examples=100)
 @given(_grow("truth", 3), _tables())
 def test_the_number_of_rows_looked_at_does_not_matter(text: str, table: Table) -> None:
     whole = value_of_any(text, table)
@@ -355,7 +353,6 @@ def test_the_number_of_rows_looked_at_does_not_matter(text: str, table: Table) -
         assert value_of_any(text, single) == [whole[row]]
 
 
-@settings(max_examples=400)
 @given(st.one_of(_grow("truth", 3), _grow("number", 3), _grow("text", 3)), _tables())
 def test_one_row_gives_what_columns_give_bit_by_bit(text: str, table: Table) -> None:
     assume(not infer(text)[1].found)
@@ -370,7 +367,6 @@ def test_one_row_gives_what_columns_give(text: str) -> None:
 LARGE = [1.7976931348623157e308, -1.75e308, 5e-324, 0.1, -0.0, 1e200, 2.0**53 + 2, 3.0]
 
 
-@settings(max_examples=300)
 @given(
     st.sampled_from(["node.m + node.a", "node.a - node.m", "node.a * node.b", "node.a / node.b", "node.a % node.b"]),
     st.lists(st.tuples(*[st.sampled_from(LARGE)] * 3), min_size=1, max_size=4),

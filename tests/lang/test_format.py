@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
@@ -42,7 +42,6 @@ def assert_tidy(after: str) -> None:
     assert [line for line in lines if line != line.rstrip(" ")] == []
 
 
-@settings(max_examples=150)
 @given(programs())
 def test_a_policy_keeps_its_tree_and_its_comments_and_is_tidy_and_formatted_once(text: str) -> None:
     before, problems = parse(Source("test.policy", text))
@@ -56,14 +55,12 @@ def test_a_policy_keeps_its_tree_and_its_comments_and_is_tidy_and_formatted_once
     assert formatted(after) == after
 
 
-@settings(max_examples=100)
 @given(statements().flatmap(lambda tokens: st.tuples(st.just(plain(tokens)), laid_out(tokens, comments=False))))
 def test_every_layout_of_a_statement_has_one_canonical_text(texts: tuple[str, str]) -> None:
     tidy, untidy = texts
     assert formatted(tidy) == formatted(untidy)
 
 
-@settings(max_examples=150)
 @given(st.one_of(soups(), mutated(), st.text()))
 def test_a_text_that_is_not_a_policy_is_refused(text: str) -> None:
     assert isinstance(format_source(Source("test.policy", text)), Formatted | Unreadable)

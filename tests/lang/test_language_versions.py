@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -55,7 +55,6 @@ def clusters(draw: DrawFn) -> Cluster:
     return made
 
 
-@settings(max_examples=60)
 @given(clusters(), st.sampled_from(OLD))
 def test_a_policy_decides_the_same_in_its_own_version_and_upgraded(nodes: Cluster, text: str) -> None:
     old, new = policy(f"language 1\n{text}"), policy(upgraded(f"language 1\n{text}"))
@@ -93,7 +92,6 @@ def test_a_file_that_others_include_has_its_own_version() -> None:
     assert feasible(decide(policy_set(own, SPREAD).policies[0], waiting, nodes), nodes) == ["a"]
 
 
-@settings(max_examples=60)
 @given(programs())
 def test_an_upgrade_is_done_once_and_keeps_all_other_statements(text: str) -> None:
     before, _ = parse(Source("test.policy", text))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source
@@ -183,7 +183,6 @@ def _same(p: tuple[str, float], me: str) -> bool:
     return p[0] == me
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["red", "blue"]), st.sampled_from([1, 2])), max_size=12)
 )

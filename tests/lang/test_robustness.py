@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.load import check_sources
@@ -145,7 +145,6 @@ def test_ends_of_lines_and_the_mark_of_the_encoding_make_no_difference(end: str,
     assert spans == ["filter ", "require"]
 
 
-@settings(max_examples=200)
 @given(texts())
 def test_any_text_gets_diagnostics_that_can_be_shown_and_no_exception(text: str) -> None:
     found = check_sources([Source("test.policy", text)], environment()).diagnostics

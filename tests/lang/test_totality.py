@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.lang.checking.missing import missing_part
@@ -114,7 +114,6 @@ OTHER = Table(nodes=TABLE.nodes, pod={"m": 2})
 
 
 @given(_conditions())
-@settings(max_examples=300, deadline=None)
 def test_what_is_said_to_have_an_answer_has_one(condition: str) -> None:
     value, inference = infer(condition)
     assert not inference.found

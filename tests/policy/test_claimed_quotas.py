@@ -228,7 +228,6 @@ def test_a_claim_that_is_known_late_counts_from_then_on() -> None:
     assert made.used()["red"] == 0
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_the_counters_are_a_recount_and_dry_runs_leave_no_trace(data: st.DataObject) -> None:
     made = Claims()

@@ -197,7 +197,7 @@ class Scene:
 scenes = st.builds(Scene, texts(), st.lists(drafts(running=True), max_size=9), drafts(running=False))
 
 
-@settings(max_examples=60, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 @given(scene=scenes)
 def test_victims_are_those_that_may_go_whole_enough_and_no_more(scene: Scene) -> None:
     victims, going = scene.victims, {victim.uid for victim in scene.victims}
@@ -237,7 +237,7 @@ def test_a_running_member_of_its_own_gang_is_not_reclaimed() -> None:
     assert not any(map(scene.shares_a_gang, map(scene.unit, scene.victims)))
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 @given(scene=scenes)
 def test_preemption_finds_what_there_is_and_spares_budgets_where_that_is_possible(scene: Scene) -> None:
     """Every set of pods on one node that may go is tried."""
@@ -266,7 +266,7 @@ def test_preemption_finds_what_there_is_and_spares_budgets_where_that_is_possibl
         assert not any(victim.labels.get("guarded") for victim in scene.victims)
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 @given(scene=scenes)
 def test_a_pod_that_gets_a_node_exceeds_no_maximum_and_no_limit(scene: Scene) -> None:
     if scene.decision.host is None:

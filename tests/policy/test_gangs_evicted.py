@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -163,7 +163,6 @@ def test_the_extender_takes_no_node_whose_victims_are_part_of_a_gang() -> None:
     assert not may_evict(frame, profile, 0, members[:1])
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_gang_is_ever_evicted_in_part(data: st.DataObject) -> None:
     cluster = cluster_of("n0", "n1", "n2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -86,7 +86,6 @@ def test_a_sum_is_limited_in_each_domain() -> None:
     assert feasible(decide(limited, pod(nodes, "q", requests={"cpu": "400m"}), nodes), nodes) == ALL
 
 
-@settings(max_examples=60)
 @given(
     there=st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from(["batch", "web"])), max_size=7),
     bound=st.integers(0, 4),

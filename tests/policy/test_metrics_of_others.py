@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
@@ -114,7 +114,6 @@ def test_a_label_value_that_takes_the_place_of_another_is_not_taken_for_it() -> 
     assert heat() == {"a": 20, "b": 30}
 
 
-@settings(max_examples=60)
 @given(
     racks=st.lists(st.sampled_from(["1", "2", "3", None]), min_size=1, max_size=8),
     watts=st.dictionaries(st.sampled_from(["1", "2", "3", "4"]), st.integers(0, 100)),

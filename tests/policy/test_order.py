@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
@@ -63,7 +63,6 @@ KEYS = [
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@settings(max_examples=30, deadline=None)
 @given(
     arrivals=st.lists(
         st.tuples(st.integers(0, WAITED_LONG), st.integers(-3, 12), st.sampled_from([None, "1", "7", "x"])),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects, pod_states
@@ -212,7 +212,6 @@ def apply(cluster: Cluster, event: tuple[Any, ...], now: float) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 256])
-@settings(max_examples=40, deadline=None)
 @given(events=events, asked=st.lists(st.integers(0, len(CLAUSES) - 1), min_size=1, max_size=4, unique=True))
 def test_counts_by_state_equal_a_look_at_each_pod(most: int, events: list[tuple[Any, ...]], asked: list[int]) -> None:
     cluster, now = made(), NOW
@@ -241,7 +240,6 @@ def test_counts_by_state_equal_a_look_at_each_pod(most: int, events: list[tuple[
             check()
 
 
-@settings(max_examples=40, deadline=None)
 @given(events=events, data=st.data())
 def test_kept_answers_follow_the_state_of_pods(events: list[tuple[Any, ...]], data: st.DataObject) -> None:
     cluster, cycle, now = made(), Cycle(), NOW

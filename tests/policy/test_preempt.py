@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -118,7 +118,6 @@ def test_budgets_still_choose_among_the_nodes_that_the_policy_leaves() -> None:
     assert victims(decide(cluster, BATCH_ONLY)) == ["other"]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     pods=st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from(["batch", "web"]), st.integers(0, 6), st.integers(1, 3)),

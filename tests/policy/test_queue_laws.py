@@ -137,7 +137,6 @@ _most = st.tuples(*[st.one_of(st.none(), st.integers(1, 6))] * 4)
 _demands = st.tuples(*[st.integers(0, 9)] * 4)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     weights=_weights, mins=_mins, most=_most, demands=_demands, capacity=st.integers(8, 16), departments=st.booleans()
 )
@@ -176,7 +175,6 @@ def _leaves(name: str) -> str:
     return {"p": "ab", "r": "cd"}.get(name, name)
 
 
-@settings(max_examples=30, deadline=None)
 @given(demands=_demands, capacity=st.integers(1, 16))
 def test_equal_queues_get_their_max_min_share(demands: Sequence[int], capacity: int) -> None:
     """Invariant 9: within one pod of what pouring water gives."""
@@ -194,7 +192,6 @@ def test_equal_queues_get_their_max_min_share(demands: Sequence[int], capacity: 
         assert abs(used(world)[name] - min(demand, level)) < 1
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     weights=_weights,
     mins=_mins,
@@ -227,7 +224,6 @@ def test_overclaiming_gains_nothing_and_more_capacity_harms_nobody(
 # --- order and chance ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     weights=_weights,
     mins=_mins,
@@ -273,7 +269,6 @@ def test_with_fair_reclaim_it_does_not_matter_who_came_first(
     assert all(abs(totals[0][name] - totals[1][name]) <= 1 for name in LEAVES), totals
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     running=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 0, 1])), min_size=4, max_size=8),
     asks=st.integers(1, 2),
@@ -325,7 +320,6 @@ def test_without_guarantees_nothing_is_reclaimed(
 _keys = st.sampled_from("xyz")
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     nested=st.booleans(),
     steps=st.lists(

@@ -242,7 +242,6 @@ NAMES = "abc"
 _step = st.tuples(st.sampled_from(["ask", "ask", "ask", "end"]), st.sampled_from(NAMES), st.integers(0, 2))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     mins=st.tuples(*[st.integers(0, 3)] * 3),
     most=st.tuples(*[st.one_of(st.none(), st.integers(3, 8))] * 3),

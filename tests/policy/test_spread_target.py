@@ -64,7 +64,6 @@ COUNTS = st.fixed_dictionaries({value: st.integers(0, 12) for value in DOMAINS})
 TARGETS = st.tuples(st.integers(0, 60), st.integers(0, 40))
 
 
-@settings(max_examples=40, deadline=None)
 @given(COUNTS, TARGETS, st.sampled_from(DOMAINS))
 def test_scores_lie_between_0_and_100_and_fall_with_each_pod_of_the_domain(
     counts: dict[str, int], shares: tuple[int, int], more: str

@@ -8,7 +8,7 @@ from weakref import ref
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import queue_usage
@@ -51,7 +51,6 @@ def _change(world: World, what: str, number: int, queue: str) -> None:
                 cluster.displace(uid)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "none"]), max_size=20), st.lists(CHANGES, max_size=8))
 def test_it_is_as_if_it_had_been_counted_at_once(
     pods: Sequence[str], meanwhile: Sequence[list[tuple[str, int, str]]]

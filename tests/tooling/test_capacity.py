@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.exact import solver
@@ -334,7 +334,6 @@ def test_the_most_important_pods_come_first_and_may_preempt() -> None:
     assert state(there) == before
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 6), min_size=2, max_size=6),
     pods=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=14),
@@ -441,7 +440,6 @@ def test_the_bound_sees_that_pods_fill_nodes_badly() -> None:
     assert (simple.nodes, simple.bound, closer.bound) == (3, 2, 3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 6), min_size=2, max_size=4),
     taken=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 8)), max_size=8),

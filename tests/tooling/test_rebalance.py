@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.main import run
@@ -259,7 +259,6 @@ def clusters(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
     return nodes, pods
 
 
-@settings(max_examples=150, deadline=None)
 @given(made=clusters(), policy=st.sampled_from(POLICIES), margin=st.sampled_from([0.0, 5.0, 20.0]))
 def test_no_move_is_undone_by_a_later_pass_and_the_passes_end(
     made: tuple[list[Json], list[Json]], policy: str, margin: float
@@ -287,7 +286,6 @@ def test_no_move_is_undone_by_a_later_pass_and_the_passes_end(
     pytest.fail("the passes do not end")
 
 
-@settings(max_examples=30, deadline=None)
 @given(made=clusters(), policy=st.sampled_from(POLICIES), margin=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 99))
 def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
     made: tuple[list[Json], list[Json]], policy: str, margin: float, seed: int
@@ -317,7 +315,6 @@ def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
     pytest.fail("the passes do not end")
 
 
-@settings(max_examples=60, deadline=None)
 @given(made=clusters(), policy=st.sampled_from(POLICIES))
 def test_after_a_pass_its_moves_are_where_the_next_pass_leaves_them(
     made: tuple[list[Json], list[Json]], policy: str

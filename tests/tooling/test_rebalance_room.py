@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.exact import solver
@@ -166,7 +166,6 @@ def crowded(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
     return nodes, pods
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     made=crowded(),
     policy=st.sampled_from(
@@ -241,7 +240,6 @@ def test_what_cannot_matter_keeps_no_large_cluster_from_the_exact_search() -> No
     assert {move.target[0] for move in found.moves} == {"b"}
 
 
-@settings(max_examples=40, deadline=None)
 @given(made=crowded(), budgets=st.sampled_from([PLENTY, MoveBudgets(2, 1, 1, 2)]))
 def test_no_choice_of_fewer_pods_than_the_bound_makes_room_for_these_pods(
     made: tuple[list[Json], list[Json]], budgets: MoveBudgets
@@ -271,7 +269,6 @@ def test_a_pending_pod_that_is_not_asked_for_is_not_moved() -> None:
         assert (found.moves, found.placed) == ((), 0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     made=crowded(),
     policy=st.sampled_from(

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.errors import Fenced, KubeError, Unreachable, error_from_answer
@@ -405,7 +405,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(1, 4))
 def test_the_newest_of_each_is_sent_last_after_any_failures(
     steps: list[tuple[str, int, float]], concurrency: int

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -61,7 +61,6 @@ def ours(name: str, short: Mapping[str, Any]) -> objects.Pod:
     return pod
 
 
-@settings(max_examples=30, deadline=None)
 @given(EVENTS, st.integers(0, len(PODS) - 1))
 def test_each_decision_is_reproduced_by_its_test(events: list[Any], variant: int) -> None:
     kept = World()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -205,7 +205,6 @@ def test_many_gangs_all_run_in_the_end(seconds: float) -> None:
     assert found.tally.placed == len(arrivals)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     gangs=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2), st.integers(0, 90), st.integers(0, 1)), max_size=8),
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),

@@ -361,7 +361,6 @@ def test_metrics_come_back_as_they_were_measured() -> None:
     assert reading.series[0].timestamp == pytest.approx(now - 40)
 
 
-@settings(max_examples=100)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=12)

@@ -164,7 +164,7 @@ def changed(draw: st.DrawFn) -> Any:
     return document
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(changed())
 def test_schema_and_loader_agree_and_what_is_accepted_can_be_run(document: Any) -> None:
     codes = loaded(document)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source
@@ -86,7 +86,6 @@ VALUES = st.recursive(
 KEYS = st.sampled_from(["policy", "nodes", "metrics", "cases", "x"])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(KEYS, VALUES, min_size=1))
 def test_any_values_survive(form: dict[str, Any]) -> None:
     text = suite_text(form)
