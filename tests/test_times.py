@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,16 @@ from kube_policy_scheduler.times import (
 def test_a_time_comes_back_as_it_was_written(at: datetime) -> None:
     assert parse_rfc3339(rfc3339(at, "microseconds")) == at
     assert parse_rfc3339(rfc3339(at)) == at.replace(microsecond=0)
+
+
+@given(
+    st.floats(-1e9, 2.5e11) | st.integers(0, 10**16).map(lambda micros: micros / 1e6) | st.integers(0, 2**33),
+    st.sampled_from(["seconds", "milliseconds", "microseconds"]),
+)
+def test_unix_seconds_are_written_as_the_moment_that_they_are(
+    at: float, digits: Literal["seconds", "milliseconds", "microseconds"]
+) -> None:
+    assert rfc3339(at, digits) == rfc3339(datetime.fromtimestamp(at, UTC), digits)
 
 
 def test_times_are_written_in_utc() -> None:

@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from kube_policy_scheduler.times import rfc3339
 
 MOST_CHARACTERS = 4096
 """Of one value; an API server's answer, say, can be longer."""
+_FIRST = len(logging.makeLogRecord({}).__dict__)
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -72,7 +74,10 @@ class JsonLines(logging.Formatter):
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+    added = islice(
+        record.__dict__.items(), _FIRST, None
+    )  # the others come first: they are set before any caller adds one
+    return {key: value for key, value in added if key not in _STANDARD}
 
 
 def _bounded(value: object) -> object:

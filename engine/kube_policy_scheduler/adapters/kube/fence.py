@@ -14,7 +14,10 @@ class Fence:
 
     def allows(self) -> bool:
         """Return whether a request may go out now."""
-        return all(condition() for condition in self._conditions)
+        for condition in self._conditions:  # noqa: SIM110 (`all` takes twice as long, several times for each pod)
+            if not condition():
+                return False
+        return True
 
 
 OPEN = Fence()
