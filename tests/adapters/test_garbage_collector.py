@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,3 +24,25 @@ def test_what_a_long_collection_left_is_frozen(generation: int, seconds: float, 
     gc.collect()
 
     assert len(freezes) == frozen
+
+
+def test_few_new_objects_are_looked_at_by_one_full_collection() -> None:
+    looked_at = list[int]()
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if (phase, info["generation"]) == ("start", 2):
+            looked_at.append(len(gc.get_objects()))
+
+    before, kept = gc.get_threshold(), list[Any]()
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(collected)
+    try:
+        with short_collections(stopwatch=iter(range(10_000)).__next__):  # each takes long
+            kept += ([] for _ in range(300_000))
+    finally:
+        gc.callbacks.remove(collected)
+        gc.unfreeze()
+    assert len(looked_at) > 4
+    assert max(looked_at) < 50_000
+    assert gc.get_threshold() == before

@@ -54,8 +54,9 @@ ORDERED_AT_ONCE = 500
 COUNTED_AT_ONCE = 500
 """Pods that are counted in one step: about 0.3 ms."""
 
-MOVED_AT_ONCE = 256
-"""Pods that are moved in one step, because of an event or as their backoff has ended: about 3 ms."""
+MOVED_AT_ONCE = 64
+"""Pods that are moved in one step, because of an event or as their backoff has ended: about 1 ms. After new rules with
+queues, sorting them again takes 5 to 10."""
 
 Standing = tuple[str, frozenset[str], str]
 """The place of a pod, what rejected it last, and its schedulerName."""

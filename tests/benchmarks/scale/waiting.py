@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import msgspec
@@ -117,7 +117,7 @@ async def pods_arrive(site: Site) -> None:
         await site.transport.request("POST", f"/create/pods?count={PODS}")
         await _until(lambda: site.hands.bound_pods - bound >= PODS)
         await _until(lambda: not len(queue))
-    known = list(site.scheduler.cluster.pods.values())[-PODS:]
+    known = list(islice(reversed(site.scheduler.cluster.pods.values()), PODS))
     for some in _slices(known):
         for info in some:
             gone = objects.Pod(metadata=objects.ObjectMeta(name=info.name, uid=info.uid))
