@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -458,7 +458,7 @@ class Cluster:
 
     def clock_was_set(self, seconds: float) -> None:
         """Shift the times of past usage by the change of the clock."""
-        self._pasts = [replace(past, at=past.at + seconds) for past in self._pasts]
+        self._pasts = [msgspec.structs.replace(past, at=past.at + seconds) for past in self._pasts]
         if self.queue_usage is not None:
             self.queue_usage.clock_was_set(seconds)
 

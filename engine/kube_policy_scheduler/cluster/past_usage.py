@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 FADED = 0.01
 """Past usage below this, in column units, is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class PastUsage:
+class PastUsage(msgspec.Struct, frozen=True):
     """Usage with the memory of a half-life, at one moment."""
 
     at: float

@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from weakref import WeakSet, WeakValueDictionary
@@ -821,7 +821,7 @@ class QueueUsage:
             self._remembered_at += seconds
         for _ in range(len(self._recalled)):
             past = self._recalled.popleft()
-            self._recalled.append(replace(past, at=past.at + seconds))
+            self._recalled.append(msgspec.structs.replace(past, at=past.at + seconds))
 
     def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
         """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
@@ -898,8 +898,7 @@ class QueueUsage:
         return found + [f"queue {name} is not known" for name in fresh]
 
 
-@dataclass(slots=True)
-class _AwaitedClaim:
+class _AwaitedClaim(msgspec.Struct, eq=False):
     """What a claim of awaited pods counts for."""
 
     at: tuple[int, str | None]

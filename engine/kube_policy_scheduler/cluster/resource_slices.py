@@ -7,16 +7,18 @@ away with the slice or node that it came from, and with nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.selector import Match, Selector, problem_of
 from kube_policy_scheduler.cluster.exact_quantity import Quantity, QuantityError, parse
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import NodeTable
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.cel.selector import Match, Selector
 
 
 class DeviceID(NamedTuple):
@@ -76,6 +78,8 @@ class SlicedDevice:
         """Return the result of a selector for the device; evaluated once."""
         known = self._matches.get(selector)
         if known is None:
+            from kube_policy_scheduler.cluster.cel.selector import Match, problem_of  # most clusters have no devices
+
             if self._problem is None:
                 self._problem = problem_of(self.device)
             problem = self._problem

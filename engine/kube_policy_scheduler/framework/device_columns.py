@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
 from kube_policy_scheduler.cluster.object_store import key_of
@@ -27,6 +27,9 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_n
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome, ClaimState, DynamicResources
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.cel.selector import Selector
 
 _MOST_CLASSES = 64
 """Classes that columns are kept for: 17 bytes a node each."""
@@ -117,6 +120,8 @@ def class_selectors(cluster: Cluster, name: str) -> list[Selector] | None:
     if found is None:
         return None
     texts = [one.cel.expression if one.cel is not None else "" for one in found.spec.selectors or ()]
+    from kube_policy_scheduler.cluster.cel.selector import compile_selector  # most clusters have no devices
+
     return [compile_selector(text) for text in texts]
 
 

@@ -23,6 +23,7 @@ from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, fi
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
+from kube_policy_scheduler.adapters.kube.proxy import parse_proxy
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -485,3 +486,8 @@ def test_credentials_never_show_their_secrets(tmp_path: Path, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     assert "t0ken-of-u" not in repr(load(tmp_path))
     assert "t0ken-of-u" not in caplog.text
+
+
+def test_no_secret_is_in_the_text_of_credentials() -> None:
+    assert repr(made("s3cret")) == "Credentials(source='a test', server='http://x')"
+    assert "s3cret" not in repr(parse_proxy("http://me:s3cret@proxy:3128"))

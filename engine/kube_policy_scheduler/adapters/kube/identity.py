@@ -7,7 +7,6 @@ import os
 import ssl
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,8 +18,7 @@ FileStamp = tuple[str, int, int, int]
 ConnectionKey = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """Where the API server is and how to present oneself, at one moment.
 
     `headers` go with every request. `connection_key` changes when open connections must be replaced: another
@@ -29,16 +27,19 @@ class Credentials:
 
     source: str
     server: str
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
-    tls: ssl.SSLContext | None = field(repr=False)
+    headers: tuple[tuple[str, str], ...]
+    tls: ssl.SSLContext | None
     tls_server_name: str | None
-    proxy: str | None = field(repr=False)
+    proxy: str | None
     no_proxy: str | None
-    connection_key: ConnectionKey = field(repr=False)
-    files: tuple[FileStamp, ...] = field(repr=False)
+    connection_key: ConnectionKey
+    files: tuple[FileStamp, ...]
     expires_at: float | None = None  # Unix seconds
     always_reload: bool = False  # an auth provider renews its token inside the loader
     compression: bool = True  # whether lists may come compressed
+
+    def __repr__(self) -> str:  # without the token, and the password of the proxy
+        return f"Credentials(source={self.source!r}, server={self.server!r})"
 
     def is_same_identity(self, other: Credentials) -> bool:
         """Whether the server would see no difference."""

@@ -6,24 +6,24 @@ import asyncio
 import base64
 import ipaddress
 import ssl
-from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, Unreachable
 
 HEAD_BYTES = 16 << 10  # more than any proxy's answer to CONNECT
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(msgspec.Struct, frozen=True):
     """An HTTP proxy; `authorization` is the value of Proxy-Authorization."""
 
     host: str
     port: int
     tls: bool
-    authorization: str | None = field(repr=False)
+    authorization: str | None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:  # without the password
         return f"proxy {self.host}:{self.port}"
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Unknown
 from kube_policy_scheduler.cluster.objects import ResourceClaim
@@ -55,7 +57,7 @@ class ShadowScheduler(Scheduler):
             leading: whether to decide from the start.
         """
         nobody = Nobody()
-        context = replace(
+        context = msgspec.structs.replace(
             context,
             binder=nobody,
             evictor=nobody,

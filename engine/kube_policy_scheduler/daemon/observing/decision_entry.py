@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
@@ -18,8 +18,7 @@ Readings: TypeAlias = tuple[tuple[str, float | None], ...]
 """PromQL, and when it was fetched, in Unix seconds; None: not yet."""
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One decision as it is kept. Only `repeats`, `last` and `bound_seconds` change later."""
 
     pod: PodInfo
@@ -49,7 +48,7 @@ class Entry:
     """Unix seconds of the last repetition."""
     bound_seconds: float | None = None
     """From the decision's attempt to the API server's word that the pod is bound."""
-    size: int = field(init=False)
+    size: int = 0
     """Bytes that it counts as in the log, beside those of its pod's template, which many entries may share."""
 
     def __post_init__(self) -> None:

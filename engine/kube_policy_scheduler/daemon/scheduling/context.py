@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -237,8 +236,7 @@ class Wakeups:
         self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
 
-@dataclass(frozen=True)
-class SchedulerContext:
+class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The shared state of the scheduler, passed to each of its parts."""
 
     cluster: Cluster
@@ -258,7 +256,7 @@ class SchedulerContext:
     """The HTTP extenders of the configuration; None: there are none."""
     preempts_for_resizes: bool = False
     """Whether pods are evicted so that others, whose resize in place is deferred, can grow."""
-    view: ClusterView = field(default_factory=AlwaysCurrent)
+    view: ClusterView = msgspec.field(default_factory=AlwaysCurrent)
     """Whether the cache is current enough for scheduling."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -237,7 +236,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
         generation=policy_status.generation,
         reloads=tuple(policy_status.reloads),
         newest=dict(policy_status.newest),
-        decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
+        decisions=tuple(msgspec.structs.replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
         metrics=tuple(sources.metrics()),
         decided=log.decided,
         shadow=sources.shadow() if sources.shadow is not None else None,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
 from kube_policy_scheduler.cluster.exact_quantity import BINARY_SI, Quantity, whole_units
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerates
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.cel.selector import Selector
 
 MAX_RESULTS = 32
 """Devices of one claim (`AllocationResultsMaxSize`)."""
@@ -181,7 +184,11 @@ def _request(
 
 
 def _compiled(selectors: list[objects.DeviceSelector] | None) -> tuple[Selector, ...]:
-    return tuple(compile_selector(one.cel.expression if one.cel is not None else "") for one in selectors or ())
+    if not selectors:
+        return ()
+    from kube_policy_scheduler.cluster.cel.selector import compile_selector  # most clusters have no devices
+
+    return tuple(compile_selector(one.cel.expression if one.cel is not None else "") for one in selectors)
 
 
 # --- consumable capacity ----------------------------------------------------------------------------------
