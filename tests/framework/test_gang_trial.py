@@ -21,6 +21,7 @@ from kube_policy_scheduler.framework.gang_trial import GangTrial, Unfinished
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Membership, QueuedPod, SchedulingQueue, priority_turn
+from kube_policy_scheduler.framework.trial import VERDICT_WORK
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
@@ -238,3 +239,51 @@ def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) ->
     assert len(tried() or ()) == 4
     monkeypatch.setattr(gang_trial, "MOST_EVICTING_WORK", 100)
     assert tried() is None
+
+
+def requests_free_nodes(stage: Stage, cores: list[int], **spec: Any) -> tuple[bool, int]:
+    """Return whether a gang fits as far as that is known, and how much work it took to say so."""
+    first = stage.gang(cores, size=len(cores), **spec)
+    (requirement,) = stage.algorithm.gang_requirements(first)
+    before = stage.algorithm.work
+    return stage.trial.fits(first, requirement), stage.algorithm.work - before
+
+
+NOWHERE = {"nodeSelector": {"no": "node"}}
+ROOMY = {f"n{number}": 8 for number in range(4)}
+
+
+def test_a_gang_of_very_many_kinds_is_not_tried_on_free_nodes_but_its_requests_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert requests_free_nodes(Stage(ROOMY, []), [1, 2, 3], **NOWHERE)[0] is False
+    monkeypatch.setattr(gang_trial, "_MOST_NEW_WORK", 2 * VERDICT_WORK)
+    assert requests_free_nodes(Stage(ROOMY, []), [1, 2, 3], **NOWHERE) == (True, 0)
+    assert requests_free_nodes(Stage(ROOMY, []), [1, 9, 3]) == (False, 0)
+    fits, work = requests_free_nodes(Stage(ROOMY, []), [1, 2, 1, 2], **NOWHERE)
+    assert (fits, work > 0) == (False, True), "of few kinds, it is tried"
+
+
+def test_of_very_many_kinds_the_largest_are_looked_at_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_trial, "_MOST_NEW_WORK", 0)
+    assert requests_free_nodes(Stage(ROOMY, []), [9, 1, 1, 1])[0] is False
+    monkeypatch.setattr(gang_trial, "_MOST_NODES", 2 * len(ROOMY) - 1)
+    assert requests_free_nodes(Stage(ROOMY, []), [9, 1, 1, 1])[0] is True
+    assert requests_free_nodes(Stage(ROOMY, []), [1, 9, 9, 9])[0] is False
+
+
+def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turns(cores: list[int]) -> int:
+        stage, number = Stage(ROOMY, []), 0
+
+        def between(turn: int) -> None:
+            nonlocal number
+            number = turn + 1
+
+        stage.tried(stage.gang(cores, size=len(cores)), most_work=1_000, between=between)
+        return number
+
+    differ, alike = [1, 2, 3, 4, 5, 6, 7, 8], [3] * 8
+    assert turns(differ) == turns(alike) == 0
+    monkeypatch.setattr("kube_policy_scheduler.framework.gang_attempt.NODES_A_UNIT", 1 / 250)  # 1,000 units a kind
+    assert (turns(differ), turns(alike)) == (8, 1)

@@ -23,7 +23,7 @@ from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResou
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.trial import NODE_WORK
+from kube_policy_scheduler.framework.trial import NODE_WORK, NODES_A_UNIT
 from kube_policy_scheduler.framework.victims import Budgets, Victims
 
 NOTE_WORK = 16
@@ -121,6 +121,10 @@ class Attempt:
         self._spent, self._began = 0, algorithm.work
         """The work of earlier turns, and what had been done when this one began."""
         self._most_in_turn: int | None = None
+        self._decided: set[PodTemplate] = set()
+        """The templates of members that were decided; each takes a look at all nodes the first time."""
+        self._new_kinds = 0
+        """How many of them came in this turn."""
         self._refused = RefusalMemo()
         """Since the last placement: of pods alike one is looked at."""
         self._candidates: dict[PodTemplate, tuple[Decision, Iterator[tuple[str, Victims]]]] = {}
@@ -161,18 +165,23 @@ class Attempt:
     @property
     def ends_turn(self) -> bool:
         """Whether other work must get its turn."""
-        return self._most_in_turn is not None and self._algorithm.work - self._began >= self._most_in_turn
+        return self._most_in_turn is not None and self._spent_in_turn >= self._most_in_turn
 
     @property
     def left_in_turn(self) -> int | None:
         """Return how much work is left in this turn; None: any."""
         if self._most_in_turn is None:
             return None
-        return max(1, self._most_in_turn - (self._algorithm.work - self._began))
+        return max(1, self._most_in_turn - self._spent_in_turn)
+
+    @property
+    def _spent_in_turn(self) -> int:
+        return self._algorithm.work - self._began + self._new_kinds * (self._cluster.nodes.size // NODES_A_UNIT)
 
     def begin_turn(self, most_work: int | None) -> None:
         """Go on for so much work; None: for any."""
         self._began, self._most_in_turn = self._algorithm.work, most_work
+        self._new_kinds = 0
 
     def pause(self) -> None:
         """Take back what was tried until `resume`."""
@@ -218,6 +227,9 @@ class Attempt:
     def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
         """Decide a member on the changed cluster; with victims, the decision may be unfinished at the end of a turn."""
         self._carry_out()
+        if queued.pod.template not in self._decided:
+            self._decided.add(queued.pod.template)
+            self._new_kinds += 1
         most_work = self.left_in_turn if preempts else None
         if len(self._own) * _FEW > self._cluster.nodes.size:
             most_work = None

@@ -24,12 +24,17 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permi
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.trial import NODES_A_UNIT, VERDICT_WORK
 
 MOST_FREE_WORK = 50_000
 """So much is tried at a time whether a gang finds free nodes, or places that others give back: 0.1 s of work."""
 MOST_EVICTING_WORK = 500_000
 """Limit of a search for the victims of a gang, 1 s of work: enough for a few hundred members that each must search on
 5,000 nodes, or for many thousands that are alike."""
+_MOST_NEW_WORK = 15_000
+"""A trial for free nodes decides no more than so much for members of which each is the first of its kind: 30 ms."""
+_MOST_NODES = 2_000_000
+"""Of all kinds of members together, that are looked at for room: 20 ms."""
 _MOST_UNDER_WAY = 8
 _MOST_RESTARTS = 8
 """A trial that changes in the cluster set back so often is finished in one turn."""
@@ -169,7 +174,14 @@ class GangTrial:
         return (-priority, since if since is not None else float("inf"))
 
     def fits(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
-        """Return whether the group would be complete on free nodes, as far as that is known after `MOST_FREE_WORK`."""
+        """Return whether the group would be complete on free nodes, as far as that is known after `MOST_FREE_WORK`.
+
+        Where so many members differ that a trial would not come to its end, only the resources are looked at.
+        """
+        members = self._members(queued, requirement)
+        kinds = len({member.pod.template for member in members})
+        if kinds * (VERDICT_WORK + self._cluster.nodes.size // NODES_A_UNIT) > _MOST_NEW_WORK:
+            return self._has_room(members, requirement, priority=None)
         return self._fits_without((), queued, requirement, most_work=MOST_FREE_WORK) is not False
 
     def places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
@@ -412,7 +424,8 @@ class GangTrial:
     def _has_room(self, members: Sequence[QueuedPod], requirement: GangRequirement, *, priority: int | None) -> bool:
         """Return whether the nodes have the resources and devices for enough members, whatever else refuses them.
 
-        Costs one look at the columns for each kind of member, where a trial costs a decision for each member.
+        Costs one look at the columns for each kind of member, where a trial costs a decision for each member. Of very
+        many kinds, those with the most members are looked at, and the others count as if there were room.
 
         priority: what pods of lower priority hold counts as free; None: it does not.
         """
@@ -424,7 +437,11 @@ class GangTrial:
         for member in members:
             alike.setdefault(member.pod.template, []).append(member)
         room, free = 0, free_now(self._cluster) if priority is None else free_without(self._cluster, priority)
-        for template, pods in alike.items():
+        most_kinds = max(1, _MOST_NODES // max(1, self._cluster.nodes.size))
+        for number, (template, pods) in enumerate(sorted(alike.items(), key=lambda each: -len(each[1]))):
+            if number >= most_kinds:
+                room += len(pods)
+                continue
             devices = claimed_kinds(self._algorithm.frame(pods[0]))
             everywhere = Members(template, len(pods), np.ones(self._cluster.nodes.size, np.bool_), devices)
             room += min(len(pods), int(places_of(self._cluster, everywhere, free=free).sum()))

@@ -44,6 +44,8 @@ from kube_policy_scheduler.framework.victims import (
 NODE_WORK, VERDICT_WORK = 4, 64
 """What a trial on a node costs besides its pods, and what it costs to ask the filters once: in pods that come back by
 arithmetic, `WORK_SECONDS` each."""
+NODES_A_UNIT = 256
+"""How many nodes are looked at in the time of a unit, for a template that was not decided before."""
 WORK_SECONDS = 2e-6
 """What a unit of work takes. Limits and pauses count work, not time: they are the same on every machine."""
 MOST_DISPLACED_ELSEWHERE = 4096

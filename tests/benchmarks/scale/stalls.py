@@ -85,6 +85,7 @@ CAUSES = (
     "gang-refused",
     "gang-evicts",
     "gang-expires",
+    "gang-rests",
     "queues",
     "objects",
     "new-labels",
@@ -195,6 +196,11 @@ async def measure_stalls(site: Site, *, say: Callable[[str], None], only: Sequen
         ("gang-refused", f"a gang of {waiting.MEMBERS:,} fits nowhere", lambda: waiting.gang_refused(site)),
         ("gang-evicts", f"a gang of {waiting.MEMBERS:,} evicts others", lambda: waiting.gang_evicts(site)),
         ("gang-expires", f"a gang of {waiting.MEMBERS:,} gives its places back", lambda: waiting.gang_expires(site)),
+        (
+            "gang-rests",
+            f"a gang of {waiting.MEMBERS:,} that differ is tried whether all fit",
+            lambda: waiting.gang_rests(site),
+        ),
         ("queues", f"policies with quotas are replaced while {waiting.PODS:,} pods wait", lambda: waiting.queues(site)),
         (
             "objects",

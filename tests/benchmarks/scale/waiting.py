@@ -68,14 +68,21 @@ async def _use(site: Site, policy: str) -> None:
 
 @asynccontextmanager
 async def _pods(
-    site: Site, number: int, *, labels: Callable[[int], dict[str, str]] = lambda _: {}, **spec: Any
+    site: Site,
+    number: int,
+    *,
+    labels: Callable[[int], dict[str, str]] = lambda _: {},
+    differ: Callable[[int], dict[str, Any]] = lambda _: {},
+    **spec: Any,
 ) -> AsyncIterator[None]:
-    """Let pods come in slices, as a watch shows them, and let them end after."""
+    """Let pods come in slices, as a watch shows them, and let them end after; differ: what else each has."""
     made: list[objects.Pod] = []
     handler = site.scheduler.event_handlers.handler(objects.Pod)
 
     def one(each: int) -> objects.Pod:
-        manifest = pod(f"waits-{next(_MADE)}", labels=labels(each), schedulerName="policy-scheduler", **spec)
+        manifest = pod(
+            f"waits-{next(_MADE)}", labels=labels(each), schedulerName="policy-scheduler", **spec, **differ(each)
+        )
         manifest["metadata"]["resourceVersion"] = "1"
         return msgspec.convert(manifest, objects.Pod)
 
@@ -158,6 +165,18 @@ async def gang_expires(site: Site) -> None:
         waiting = site.scheduler.waiting_pods
         await _until(lambda: bool(waiting.next_due()), seconds=20.0)
         await asyncio.sleep(4.0)
+
+
+async def gang_rests(site: Site) -> None:
+    """A gang whose members all differ rests, as one fits nowhere; it is tried whether all of it would fit."""
+    async with (
+        _scheduling(site, _GANG.format(within=2)),
+        _pods(site, MEMBERS - 1, labels=_job("rests"), differ=lambda number: {"cpu": f"{100 + number}m"}),
+        _pods(site, 1, labels=_job("rests"), cpu="100m", nodeSelector={"nobody": "has it"}, priority=-1),
+    ):
+        waiting = site.scheduler.waiting_pods
+        await _until(lambda: bool(waiting.next_due()), seconds=20.0)
+        await asyncio.sleep(14.0)
 
 
 def _quotas() -> str:
