@@ -26,12 +26,13 @@ from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
 from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
-from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
+from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
@@ -244,7 +245,11 @@ class Cluster:
 
     def place_many(self, pods: Sequence[PodInfo]) -> None:
         """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster."""
-        names, templates = [pod.node_name for pod in pods], [pod.template for pod in pods]
+        names, templates, uids = (
+            [pod.node_name for pod in pods],
+            [pod.template for pod in pods],
+            [pod.uid for pod in pods],
+        )
         rows: list[Any] = list(map(self.nodes.rows.get, names))
         with_ports = {template for template in set(templates) if host_ports(template)}
         apart = [
@@ -254,20 +259,37 @@ class Cluster:
         ]
         at = 0
         for number in apart:
-            self._enter(pods[at:number], names[at:number])
+            self._enter(pods[at:number], names[at:number], uids[at:number])
             self.place(pods[number], names[number])
             at = number + 1
-        self._enter(pods[at:], names[at:])
+        self._enter(pods[at:], names[at:], uids[at:])
         counted, numbers = pods, rows
         if apart:
             together = sorted(set(range(len(pods))).difference(apart))
             counted, numbers = [pods[number] for number in together], [rows[number] for number in together]
         if counted:
-            self._count_many(counted, numbers)
+            asked = [pod.demand for pod in counted]
+            ids = list(map(id, asked))
+            by_id = dict(zip(ids, asked, strict=True))  # most are of few workloads
+            index = dict(zip(by_id, count()))
+            priorities = np.array([pod.template.priority for pod in counted])
+            self._count_many(counted, numbers, list(map(index.__getitem__, ids)), list(by_id.values()), priorities)
 
-    def _enter(self, pods: Sequence[PodInfo], names: Sequence[str]) -> None:
+    def place_alike(self, alike: AlikePods, names: Sequence[str], uids: Sequence[str]) -> None:
+        """Count pods on the nodes of these names, as `place_many` does; what is alike is read once. uids: theirs."""
+        pods, kinds, examples = alike.pods, alike.kinds, alike.examples
+        rows: list[Any] = list(map(self.nodes.rows.get, names))
+        is_apart = any(example.volumes or host_ports(example.template) for example in examples)
+        if is_apart or self._dry_run is not None or None in rows:
+            self.place_many(pods)
+            return
+        self._enter(pods, names, uids)
+        priorities = np.array([example.template.priority for example in examples])[kinds]
+        self._count_many(pods, rows, kinds, [example.demand for example in examples], priorities)
+
+    def _enter(self, pods: Sequence[PodInfo], names: Sequence[str], uids: Sequence[str]) -> None:
         """Note on which nodes new pods are, without counting them."""
-        uids, on_node = [pod.uid for pod in pods], self.on_node
+        on_node = self.on_node
         self.pods.update(zip(uids, pods, strict=True))
         for usage in self._usages:
             for pod in pods:
@@ -279,16 +301,26 @@ class Cluster:
             else:
                 there[uid] = pod
 
-    def _count_many(self, pods: Sequence[PodInfo], rows: Sequence[int]) -> None:
-        """Count pods without volumes and ports on rows: the same as `_count` for each, but faster."""
-        asked = [pod.demand for pod in pods]
-        ids = list(map(id, asked))
-        by_id = dict(zip(ids, asked, strict=True))  # most are of few workloads
-        demands, index = list(by_id.values()), dict(zip(by_id, count()))
-        on_rows, of_kind = np.array(rows, np.intp), np.array(list(map(index.__getitem__, ids)), np.intp)
+    def _count_many(
+        self,
+        pods: Sequence[PodInfo],
+        rows: Sequence[int],
+        kinds: Sequence[int],
+        demands: Sequence[PodRequests],
+        of_priority: IntArray,
+    ) -> None:
+        """Count pods without volumes and ports on rows: the same as `_count` for each, but faster.
+
+        Args:
+            pods: new ones.
+            rows: by pod, that of its node.
+            kinds: by pod, where in `demands` its own is.
+            demands: of the pods.
+            of_priority: `int64[pods]`
+        """
+        on_rows, of_kind = np.array(rows, np.intp), np.array(kinds, np.intp)
         self.nodes.hold_many(on_rows, of_kind, demands)
         requests = [self.nodes.counted_requests(demand) for demand in demands]
-        of_priority = np.array([pod.template.priority for pod in pods])
         for priority in dict.fromkeys(of_priority.tolist()):
             chosen = of_priority == priority
             self.priorities.update_many(priority, on_rows[chosen], of_kind[chosen], requests)

@@ -125,16 +125,17 @@ class ImageTable:
         rows_with: dict[int, tuple[Sequence[ContainerImage], list[int]]] = {}
         for row, images in new:  # many rows may have the same list
             rows_with.setdefault(id(images), (images, []))[1].append(row)
-        rows_of: dict[int, tuple[ContainerImage, list[int]]] = {}
+        rows_of: dict[int, tuple[ContainerImage, list[IntArray]]] = {}
+        repeats = len({row for row, _ in new}) < len(new)
         for images, having in rows_with.values():
+            rows = np.array(having)
+            repeats = repeats or len(set(map(id, images))) < len(images)  # a node may list an image twice
             for each in images:
-                known = rows_of.get(id(each))
-                if known is None:
-                    rows_of[id(each)] = (each, having.copy())
-                else:
-                    known[1].extend(having)
+                rows_of.setdefault(id(each), (each, []))[1].append(rows)
         for each, found in rows_of.values():
-            rows = np.array(list(dict.fromkeys(found)))  # a node may list an image twice
+            rows = np.concatenate(found)
+            if repeats:
+                rows = np.unique(rows)
             for name in each.names or ():
                 image = self._by_name.get(name)
                 if image is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import count
 from sys import intern
 from typing import Any
 from weakref import WeakValueDictionary
@@ -166,6 +167,16 @@ class PodInfo(msgspec.Struct, eq=False, gc=False):
         return self.template.spec.scheduler_name
 
 
+class AlikePods(msgspec.Struct):
+    """Pods of a list, and what they have in common."""
+
+    pods: list[PodInfo]
+    kinds: list[int]
+    """By pod: its place in `examples`."""
+    examples: list[PodInfo]
+    """Pods that others are like in all but name, uid, resource version, node and times."""
+
+
 class Templates:
     """The set of templates in use: equal ones are one object, unused ones go."""
 
@@ -186,21 +197,23 @@ class Templates:
         """Return the pod as it is kept, with its template shared."""
         return self._made(pod) if isinstance(pod, objects.Pod) else self._alike(pod)
 
-    def pods(self, pods: objects.ListedPods) -> list[PodInfo]:
+    def pods(self, pods: objects.ListedPods) -> AlikePods:
         """Return the pods as `pod` does each.
 
         Raises:
             ValueError: one of them cannot be used.
         """
-        copies = {like: self._derived(like).__copy__ for like in set(pods.likes)}
-        found: list[PodInfo] = [copies[like]() for like in pods.likes]
-        _, names, uids, versions, nodes, created, started = pods.columns()
+        likes, names, uids, versions, nodes, created, started = pods.columns()
+        number_of = dict(zip(dict.fromkeys(likes), count()))
+        examples = [self._derived(like) for like in number_of]
+        kinds, copies = list(map(number_of.__getitem__, likes)), [example.__copy__ for example in examples]
+        found: list[PodInfo] = [copies[kind]() for kind in kinds]
         for info, name, uid, version, node, made, began in zip(
             found, names, uids, versions, nodes, created, started, strict=True
         ):
             info.name, info.uid, info.resource_version = name, uid, version
             info.node_name, info.created, info.started = node, made or 0.0, began
-        return found
+        return AlikePods(found, kinds, examples)
 
     def _derived(self, like: objects.PodLikeness) -> Any:
         """Return the pod that others are like, as it is kept."""

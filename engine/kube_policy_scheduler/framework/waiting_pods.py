@@ -987,6 +987,12 @@ class WaitingPods(Generic[AssumedT]):
         if self.permit.leave(uid):
             self._forget(uid).unreserve(self._cluster)
 
+    def nodes_changed(self, names: Iterable[str]) -> None:
+        """Look again at the pods that wait with a place on one of these nodes; as `node_changed` for each."""
+        if self._waiting_on:
+            for name in names:
+                self.node_changed(name)
+
     def node_changed(self, name: str) -> None:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
         for assumed in list(self._waiting_on.get(name, {}).values()):

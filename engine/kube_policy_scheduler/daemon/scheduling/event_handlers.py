@@ -168,17 +168,19 @@ class EventHandlers:
     def _take_listed(self, pods: objects.ListedPods) -> bool:
         """Handle pods that are all new, and all on nodes; return whether they are."""
         uids, known = pods.uids, self._cluster.pods.keys()
-        if len(set(uids)) < len(uids) or not all(pods.node_names) or not known.isdisjoint(uids):
+        if not uids or len(set(uids)) < len(uids) or not all(pods.node_names) or not known.isdisjoint(uids):
             return False
         if (self._foreign or len(self._queue) or self._cluster.nominated) and any(map(self._is_pending, uids)):
             return False
         try:
-            infos = self._cluster.templates.pods(pods)
+            alike = self._cluster.templates.pods(pods)
         except ValueError:  # one by one it is told which cannot be used
             return False
-        if any(info.terminal for info in infos):
+        if any(example.terminal for example in alike.examples):
             return False
-        self._assign_many(infos)
+        cluster, versions = self._cluster, set(pods.resource_versions)
+        place = partial(cluster.place_alike, alike, pods.node_names, uids)
+        self._assign_all(alike.pods, uids, pods.node_names, versions, place)
         return True
 
     def _is_pending(self, uid: str) -> bool:
@@ -203,14 +205,26 @@ class EventHandlers:
 
     def _assign_many(self, infos: Sequence[PodInfo]) -> None:
         """Handle pods on nodes that were not known before."""
-        if not infos:
-            return
-        self.pods_seen = max(self.pods_seen, *map(version_number, {info.resource_version for info in infos}))
+        if infos:
+            uids, names = [info.uid for info in infos], [info.node_name for info in infos]
+            versions = {info.resource_version for info in infos}
+            self._assign_all(infos, uids, names, versions, partial(self._cluster.place_many, infos))
+
+    def _assign_all(
+        self,
+        infos: Sequence[PodInfo],
+        uids: Sequence[str],
+        names: Sequence[str],
+        versions: Iterable[str],
+        place: Callable[[], None],
+    ) -> None:
+        """Handle such pods with these uids, on the nodes of these names. place: counts them."""
+        self.pods_seen = max(self.pods_seen, *map(version_number, versions))
         self._on_assigned(infos)
-        self._on_left([info.uid for info in infos])  # nothing waits with a place: it would be known
-        self._cluster.place_many(infos)
+        self._on_left(uids)  # nothing waits with a place: it would be known
+        place()
         rows, made = self._cluster.nodes.rows, self._marks_made
-        marked = [name for name in [info.node_name for info in infos] if name in rows]
+        marked = [name for name in names if name in rows]
         self._marks.update(zip(marked, range(made + 1, made + 1 + len(marked)), strict=True))  # as `_mark`
         self._marks_made = made + len(marked)
         self._wakeups.move_on_event(ClusterEvent.POD_ADD)
@@ -388,9 +402,10 @@ class EventHandlers:
             return
         self._cluster.add_nodes(list(new.values()))
         events |= node_events(ADDED)
-        for name in new:
-            self._mark(name)
-            self._waiting_pods.node_changed(name)
+        made = self._marks_made
+        self._marks.update(zip(new, range(made + 1, made + 1 + len(new)), strict=True))  # as `_mark`
+        self._marks_made = made + len(new)
+        self._waiting_pods.nodes_changed(new)
 
     def _set_node(self, node: objects.Node) -> frozenset[ClusterEvent]:
         events = node_events(self._cluster.set_node(node))
