@@ -10,6 +10,8 @@ import sys
 import hypothesis
 import pytest
 
+from tests.children import child
+
 # Laws that cost little name their own number of examples; the others take that of the profile: few here, many with
 # `make laws`. How long an example takes says more about what else runs on the machine than about us.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=25)
@@ -29,6 +31,11 @@ os.environ.pop("COLUMNS", None)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
+    config.addinivalue_line("markers", "dear: a further case that takes seconds, left to `make laws`")
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        # while the workers collect: each would compile the same for 20 s, where numba's cache does not have it yet
+        command = "from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels as c; c()"
+        config.add_cleanup(child([sys.executable, "-c", command]).wait)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -150,10 +150,11 @@ spread by pod.label.app
 """,
 }
 QUERIES = ("cpu_usage", "memory_usage")
+SIZES = [(6, False), (600, True), *(pytest.param(*more, marks=pytest.mark.dear) for more in ((60, True), (600, False)))]
 EVERYTHING = ["label", "come", "go", "place", "place", "leave", "start", "reading", "reading", "old", "wait"]
 
 
-@pytest.mark.parametrize(("size", "compiled"), [(6, False), (60, True), (600, False), (600, True)])
+@pytest.mark.parametrize(("size", "compiled"), SIZES)
 @pytest.mark.parametrize("name", POLICIES)
 def test_after_any_change_a_policy_decides_as_the_plain_path_does(name: str, size: int, compiled: bool) -> None:
     rng, cluster, profile = Random(f"{name} {size}"), Cluster(), policy(POLICIES[name]).profile

@@ -15,8 +15,8 @@ from tests.simulation.watch_stream import WATCH_FAULTS
 
 SEEDS = (0, 2, 3, 4, 8, 9, 12, 14, 16, 18, 21, 22, 60)
 """Together they meet all faults; those with many nodes, which cost as much as ten others, are for `make soak`."""
-MOVING_SEEDS = (3, 4)
-"""Pods move in them, and moves fail."""
+MOVING_SEED = 4
+"""Pods move in it, and a move fails."""
 FAULTS = {
     "403 after a restart",
     "API server restarted",
@@ -68,9 +68,7 @@ def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
 
 @pytest.mark.timeout(300)
 def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace() -> None:
-    met: Counter[str] = Counter()
-    for seed in MOVING_SEEDS:
-        met += MovingSimulation(seed, steps=100).run()
+    met = MovingSimulation(MOVING_SEED, steps=100).run()
     assert {"move evicted", "move landed"} - met.keys() == set(), "never happened"
 
 
@@ -80,4 +78,6 @@ def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
 
 
 def test_a_run_is_replayed_by_its_seed() -> None:
-    assert Simulation(7, steps=100).run() == Simulation(7, steps=100).run()
+    met = Simulation(5, steps=100).run()
+    assert len(met) > 40
+    assert Simulation(5, steps=100).run() == met

@@ -110,7 +110,8 @@ def test_mutants_differ_from_the_policy_and_from_each_other(path: Path) -> None:
 
 
 def test_most_mutants_are_policies() -> None:
-    made = [load([mutant.applied()]).policy_set for path in SHIPPED for mutant in mutants_of(path.read_text())]
+    some = [mutant for path in SHIPPED for mutant in mutants_of(path.read_text())][::4]
+    made = [load([mutant.applied()]).policy_set for mutant in some]
     assert sum(one is None for one in made) < 0.03 * len(made)
 
 
