@@ -17,6 +17,7 @@ from kube_policy_scheduler.adapters.kube.decoding import (
     ObjectDecoder,
     WatchEvent,
     WatchFailure,
+    pieces_of_lines,
 )
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.cluster.objects import Pod
@@ -65,14 +66,21 @@ def test_events_come_out_whole_and_in_order_however_the_bytes_were_cut(
     position = turn = 0
     while position < len(raw):
         size = cuts[turn % len(cuts)]
-        complete = buffer.feed(raw[position : position + size])
-        if complete:
-            seen += [described(event) for event in DECODER.events(complete)]
+        for piece in pieces_of_lines(buffer.feed(raw[position : position + size]), size):
+            seen += [described(event) for event in DECODER.events(piece)]
         position, turn = position + size, turn + 1
     wanted = []
     for n, (kind, _) in enumerate(lines):
         wanted.append(("ERROR", "") if kind == "ERROR" else ("malformed ADDED" if kind == "BROKEN" else kind, str(n)))
     assert seen == wanted
+
+
+@given(st.lists(st.binary(max_size=30).map(lambda text: text.replace(b"\n", b" ") + b"\n")), st.integers(1, 100))
+def test_pieces_are_whole_lines_and_only_a_single_line_is_longer(lines: list[bytes], most_bytes: int) -> None:
+    pieces = list(pieces_of_lines(b"".join(lines), most_bytes))
+    assert b"".join(pieces) == b"".join(lines)
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert all(len(piece) <= most_bytes or piece.count(b"\n") == 1 for piece in pieces)
 
 
 @given(st.lists(st.booleans(), max_size=10))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -246,6 +246,17 @@ def _metadata_of(raw: msgspec.Raw) -> ObjectMeta:
         return _decode_identified(raw).metadata
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ObjectMeta()
+
+
+def pieces_of_lines(lines: bytes, most_bytes: int) -> Iterator[bytes]:
+    """Cut complete lines at line ends into pieces of at most so many bytes; a longer line is a piece of its own."""
+    at = 0
+    while len(lines) - at > most_bytes:
+        cut = lines.rfind(b"\n", at, at + most_bytes) + 1 or lines.index(b"\n", at + most_bytes) + 1
+        yield lines[at:cut]
+        at = cut
+    if at < len(lines):
+        yield lines[at:]
 
 
 class LineBuffer:
