@@ -14,6 +14,8 @@ import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all: each takes two seconds to start
+
 CARD = 'use "common.policy"\nfilter node.redy\nscore 100 - load as calm\nscore least_allocated()\n'
 COMMON = 'metric load = promql("cpu_usage") default 50\n'
 TESTS = """policy: card.policy
@@ -28,7 +30,7 @@ cases:
 
 
 @pytest_lsp.fixture(
-    config=ClientServerConfig(server_command=[sys.executable, "-m", "kube_policy_scheduler.cli", "lsp"])
+    config=ClientServerConfig(server_command=[sys.executable, "-m", "kube_policy_scheduler.cli", "lsp"]), scope="module"
 )
 async def client(lsp_client: LanguageClient) -> AsyncIterator[None]:
     for request in (lsp.WORKSPACE_CODE_LENS_REFRESH, lsp.WORKSPACE_INLAY_HINT_REFRESH):

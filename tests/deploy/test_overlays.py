@@ -133,7 +133,13 @@ def test_there_is_an_overlay_for_each_way_to_run() -> None:
     assert wanted <= {path.name for path in OVERLAYS}
 
 
-@EACH
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.dear] * (path.name not in ("main-scheduler", "sharded")))
+        for path in OVERLAYS
+    ],
+)
 def test_an_api_server_takes_it_and_taking_it_again_changes_nothing(
     cluster: Cluster, overlay: Path, tmp_path: Path
 ) -> None:
