@@ -30,6 +30,13 @@ from kube_policy_scheduler.daemon.configuration.settings import Settings
 os.register_at_fork(before=lambda: print("threads:", threading.active_count()))
 asyncio.run(main.begin_checker(Settings())).stop()
 """
+COLLECTING = """
+import gc
+from kube_policy_scheduler.daemon.__main__ import main
+during = gc.isenabled()
+main(["config", "--print-defaults"], standalone_mode=False)
+print("collecting:", during, "afterwards:", gc.isenabled())
+"""
 NOT_AT_THE_START = {
     "aiohttp": "the port, which is served after the first decisions",
     "kubernetes": "exec plugins and auth providers of a kubeconfig",
@@ -100,3 +107,7 @@ def test_proxies_of_the_environment_are_used(name: str, monkeypatch: pytest.Monk
     monkeypatch.setenv(name, "http://proxy.example:3128")
     found = credentials_of("https://127.0.0.1", source="a test", headers=(), tls=TlsFiles(), files=())
     assert found.proxy == "http://proxy.example:3128"
+
+
+def test_nothing_is_collected_while_the_program_is_imported_and_subcommands_collect_as_usual() -> None:
+    assert printed(COLLECTING).splitlines()[-1] == "collecting: False afterwards: True"

@@ -115,6 +115,7 @@ class _Commands(click.Group):
 def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
     """Schedule pods by policies."""
     if ctx.invoked_subcommand is not None:
+        gc.enable()  # see `__main__`
         ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
         if config is not None or http_address_file is not None:
             raise click.UsageError(f"--config and --http-address-file are not for `{ctx.invoked_subcommand}`")

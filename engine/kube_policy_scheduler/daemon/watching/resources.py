@@ -27,7 +27,7 @@ that takes longer opens them before its first binding, which takes 40 to 75 ms; 
 open one when its list no longer counts as current (`GAP_SECONDS`)."""
 LISTS_AT_A_TIME = 4
 """Of all but nodes and pods: most are empty, and a handshake for each of 20 takes longer than the answers. With 4, a
-start opens 8 connections for its lists instead of 15; one takes 3 ms of processor time on either side."""
+start opens 8 connections for its lists instead of 12; one takes 3 ms of processor time on either side."""
 _MANY = 8
 """Changes at once from which on it is faster to take them together."""
 
