@@ -92,12 +92,16 @@ class GangStage:
         )
         self.scheduler.use_policies(policies_of(policy))
         for number in range(nodes):
-            status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
-            node = {"metadata": {"name": f"n{number}"}, "status": status}
-            self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
+            self.add_node(f"n{number}", cpus=cpus)
         self.pods: dict[str, objects.Pod] = {}
         """By name, the last that the watch has shown."""
         self._task = asyncio.create_task(self.scheduler.run())
+
+    def add_node(self, name: str, *, cpus: int) -> None:
+        """Let the watch show a node."""
+        status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
+        node = {"metadata": {"name": name}, "status": status}
+        self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
 
     def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:
         """Let the watch show a pod that requests one core."""

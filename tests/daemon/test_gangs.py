@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.daemon.scheduling import schedule_one
+from kube_policy_scheduler.framework.gang_trial import UNFINISHED, GangTrial
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
 from tests.simulation.virtual_time import run
@@ -319,6 +323,35 @@ def test_members_that_give_their_places_back_are_reported_a_few_in_a_turn_and_fr
         assert not stage.scheduler.algorithm.awaiting_nodes.withdraw(f"a{size - 1}")
 
     run(tell())
+
+
+def test_a_gang_that_rests_is_tried_over_several_turns_and_starts_once_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, tried = 32, Counter[bool]()
+    fits = GangTrial.fits
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        found = fits(*arguments, **more)
+        tried[found is UNFINISHED] += 1
+        return found
+
+    async def tell() -> None:
+        stage = await all_but_one_have_a_place(size)
+        await asyncio.sleep(10)
+        assert not stage.told.times["bound"]
+        stage.pod("alone")
+        await asyncio.sleep(1)
+        assert stage.told.times["bound"] == 1
+        stage.add_node("more", cpus=1)
+        stage.add_node("even more", cpus=1)
+        await asyncio.sleep(60)
+        assert stage.told.times["bound"] == 1 + size + 1
+
+    monkeypatch.setattr(schedule_one, "WORK_IN_A_TURN", 70)
+    monkeypatch.setattr(GangTrial, "fits", counted)
+    run(tell())
+    assert tried[True] > 1
 
 
 def test_a_replica_that_loses_the_lead_reports_no_more_members_that_gave_their_places_back() -> None:

@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gang_attempt import Attempt
-from kube_policy_scheduler.framework.gang_trial import GangTrial, Unfinished
+from kube_policy_scheduler.framework.gang_trial import UNFINISHED, GangTrial, Unfinished
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Membership, QueuedPod, SchedulingQueue, priority_turn
@@ -246,7 +246,45 @@ def requests_free_nodes(stage: Stage, cores: list[int], **spec: Any) -> tuple[bo
     first = stage.gang(cores, size=len(cores), **spec)
     (requirement,) = stage.algorithm.gang_requirements(first)
     before = stage.algorithm.work
-    return stage.trial.fits(first, requirement), stage.algorithm.work - before
+    return stage.trial.fits(first, requirement) is True, stage.algorithm.work - before
+
+
+@given(stages(), st.sampled_from([1, 40, 200]))
+def test_whether_a_gang_fits_comes_to_the_same_in_turns_as_in_one_go(
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int
+) -> None:
+    make, members, size, spec = drawn
+    stage = make()
+    first = stage.gang(members, size=size, **spec)
+    (requirement,) = stage.algorithm.gang_requirements(first)
+    before, turns = stage.picture(), 0
+    expected = stage.trial.fits(first, requirement)
+    while (found := stage.trial.fits(first, requirement, most_work=most_work)) is UNFINISHED:
+        assert stage.picture() == before
+        assert not stage.trial.is_under_way(first, requirement)
+        turns += 1
+        assert turns < 2_000
+    assert found == expected
+    assert stage.picture() == before
+
+
+def test_whether_a_gang_fits_is_left_open_where_changes_set_the_trial_back_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, turns = Stage(ROOMY, []), 0
+    first = stage.gang([2] * 20, size=20)  # there is room for 16
+    (requirement,) = stage.algorithm.gang_requirements(first)
+    monkeypatch.setattr(GangTrial, "_has_room", lambda *_, **__: True)
+    assert stage.trial.fits(first, requirement) is False
+    before = stage.picture()
+    while (found := stage.trial.fits(first, requirement, most_work=1)) is UNFINISHED:
+        for name in ROOMY:
+            stage.run("comes", name, cores=1, priority=0)
+            stage.cluster.displace("comes")
+        turns += 1
+        assert turns < 100
+    assert found is True
+    assert stage.picture() == before
 
 
 NOWHERE = {"nodeSelector": {"no": "node"}}

@@ -33,11 +33,11 @@ MOST_EVICTING_WORK = 500_000
 5,000 nodes, or for many thousands that are alike."""
 _MOST_NEW_WORK = 15_000
 """A trial for free nodes decides no more than so much for members of which each is the first of its kind: 30 ms."""
-_MOST_NODES = 2_000_000
-"""Of all kinds of members together, that are looked at for room: 20 ms."""
+_MOST_NODES = 1_000_000
+"""Of all kinds of members together, that are looked at for room: 10 ms."""
 _MOST_UNDER_WAY = 8
 _MOST_RESTARTS = 8
-"""A trial that changes in the cluster set back so often is finished in one turn."""
+"""A trial with evictions that changes in the cluster set back so often is finished in one turn, one without is left."""
 
 
 class Unfinished(Enum):
@@ -72,13 +72,14 @@ class _Basis(NamedTuple):
 
 
 class _UnderWay(NamedTuple):
-    """A trial with evictions that goes on in another turn."""
+    """A trial that goes on in another turn."""
 
     queued: QueuedPod
     """The member that it was begun for."""
     basis: _Basis
     attempt: Attempt
-    steps: Generator[None, None, Evictions | None]
+    steps: Generator[None, None, Evictions | bool | None]
+    evicts: bool
 
 
 class GangTrial:
@@ -173,16 +174,31 @@ class GangTrial:
         priority = max(each.pod.priority for each in ([*members, pending] if pending is not None else members))
         return (-priority, since if since is not None else float("inf"))
 
-    def fits(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+    def fits(
+        self, queued: QueuedPod, requirement: GangRequirement, *, most_work: int | None = None
+    ) -> bool | Unfinished:
         """Return whether the group would be complete on free nodes, as far as that is known after `MOST_FREE_WORK`.
 
         Where so many members differ that a trial would not come to its end, only the resources are looked at.
+
+        most_work: as for `preempt`.
         """
         members = self._members(queued, requirement)
         kinds = len({member.pod.template for member in members})
         if kinds * (VERDICT_WORK + self._cluster.nodes.size // NODES_A_UNIT) > _MOST_NEW_WORK:
             return self._has_room(members, requirement, priority=None)
-        return self._fits_without((), queued, requirement, most_work=MOST_FREE_WORK) is not False
+        if most_work is None:  # and a trial that is under way stays so
+            return self._fits_without((), queued, requirement, most_work=MOST_FREE_WORK) is not False
+        attempt = self._new_attempt(MOST_FREE_WORK)
+        begun = _UnderWay(
+            queued,
+            self._basis(queued, requirement, members, evicts=False),
+            attempt,
+            self._fitting(attempt, members, requirement),
+            evicts=False,
+        )
+        found = self._in_turns(begun, requirement.group, most_work)
+        return found if isinstance(found, Unfinished) else found is not False
 
     def places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
         """Return free nodes by uid for all members that a group still needs, the pod first; None: it does not fit."""
@@ -209,12 +225,23 @@ class GangTrial:
         with self._trying(most_work) as attempt:
             for uid in gone:
                 attempt.displace(uid)
-            if not self._has_room(members, requirement, priority=None):
-                return False
-            self._place_all(
-                attempt, members, requirement, most_left=len(members) + self.placed(requirement) - requirement.size
-            )
-            return self.placed(requirement) >= requirement.size or (None if attempt.is_over else False)
+            steps = self._fitting(attempt, members, requirement)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: bool | None = end.value
+                    return found
+
+    def _fitting(
+        self, attempt: Attempt, members: Sequence[QueuedPod], requirement: GangRequirement
+    ) -> Generator[None, None, bool | None]:
+        """Try free nodes; see `_fits_without`. Yields where a turn ends."""
+        if not self._has_room(members, requirement, priority=None):
+            return False
+        most_left = len(members) + self.placed(requirement) - requirement.size
+        yield from self._place_free(attempt, members, requirement, most_left=most_left)
+        return self.placed(requirement) >= requirement.size or (None if attempt.is_over else False)
 
     def _members(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
         return [queued, *(other for other in self.siblings((requirement,)) if other is not queued)]
@@ -263,7 +290,7 @@ class GangTrial:
     def is_under_way(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether the last `preempt` for a pod goes on."""
         trial = self._under_way.get(requirement.group)
-        return trial is not None and trial.queued is queued
+        return trial is not None and trial.evicts and trial.queued is queued
 
     def preempt(
         self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False, most_work: int | None = None
@@ -286,20 +313,38 @@ class GangTrial:
             before = max(0, requirement.size - self.placed(requirement) - 1)
             members = [*members[1 : 1 + before], queued, *members[1 + before :]]
         awaiting = [member for member in self._awaiting_victims(requirement) if member is not queued]
-        basis = _Basis(
-            (
-                self._algorithm.profile(queued.pod),
-                requirement,
-                self.placed(requirement),
-                self._cluster.store.version(PodDisruptionBudget),
-            ),
-            [*members, *awaiting],
-            [member.pod for member in (*members, *awaiting)],
-            self._algorithm.signals,
+        attempt = self._new_attempt(MOST_EVICTING_WORK)
+        begun = _UnderWay(
+            queued,
+            self._basis(queued, requirement, [*members, *awaiting], evicts=True),
+            attempt,
+            self._evicting(attempt, members, awaiting, requirement, priority=queued.pod.priority),
+            evicts=True,
         )
-        group = requirement.group
-        trial = self._resumed(group, basis) or self._begun(queued, basis, members, awaiting, requirement)
+        found = self._in_turns(begun, requirement.group, most_work)
+        assert not isinstance(found, bool)
+        return found
+
+    def _basis(
+        self, queued: QueuedPod, requirement: GangRequirement, members: Sequence[QueuedPod], *, evicts: bool
+    ) -> _Basis:
+        facts = (
+            evicts,
+            self._algorithm.profile(queued.pod),
+            requirement,
+            self.placed(requirement),
+            self._cluster.store.version(PodDisruptionBudget),
+        )
+        return _Basis(facts, members, [member.pod for member in members], self._algorithm.signals)
+
+    def _in_turns(self, begun: _UnderWay, group: Group, most_work: int | None) -> Evictions | bool | Unfinished | None:
+        """Go on with the trial that is under way for a group if it is the same, or begin one."""
+        trial = self._resumed(group, begun.basis) or begun
         if self._restarts.get(group, 0) >= _MOST_RESTARTS:
+            if not trial.evicts:
+                trial.attempt.undo()
+                self._restarts.pop(group, None)
+                return None
             most_work = None
         attempt = self._attempt = trial.attempt
         attempt.begin_turn(most_work)
@@ -308,7 +353,7 @@ class GangTrial:
         except StopIteration as end:
             attempt.undo()
             self._restarts.pop(group, None)
-            found: Evictions | None = end.value
+            found: Evictions | bool | None = end.value
             return found
         except BaseException:
             attempt.undo()
@@ -320,18 +365,6 @@ class GangTrial:
             del self._under_way[next(iter(self._under_way))]
         self._under_way[group] = trial
         return UNFINISHED
-
-    def _begun(
-        self,
-        queued: QueuedPod,
-        basis: _Basis,
-        members: Sequence[QueuedPod],
-        awaiting: Sequence[QueuedPod],
-        requirement: GangRequirement,
-    ) -> _UnderWay:
-        attempt = self._new_attempt(MOST_EVICTING_WORK)
-        steps = self._evicting(attempt, members, awaiting, requirement, priority=queued.pod.priority)
-        return _UnderWay(queued, basis, attempt, steps)
 
     def _resumed(self, group: Group, basis: _Basis) -> _UnderWay | None:
         """Return the trial that this call continues, with its placements tried again; None: it starts over.

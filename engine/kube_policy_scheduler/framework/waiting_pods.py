@@ -195,8 +195,10 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- a member is decided -------------------------------------------------------------------------
 
-    def rests(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str | None:
-        """Return why a member must not take a place now, None where it may."""
+    def rests(
+        self, queued: QueuedPod, requirements: Iterable[GangRequirement], *, most_work: int | None = None
+    ) -> str | Unfinished | None:
+        """Return why a member must not take a place now, None where it may; most_work: as for `decide`."""
         now = self._clock()
         for requirement in requirements:
             group = requirement.group
@@ -206,7 +208,10 @@ class WaitingPods(Generic[AssumedT]):
                 return f"{requirement}; enough members {mine}have a node, so this one waits until the gang is complete"
             if not self.pacing.rests(group, now) or self.trial.placed(requirement) >= requirement.size:
                 continue
-            if self._try_whole(queued, requirement, now):
+            fits = self._try_whole(queued, requirement, now, most_work)
+            if isinstance(fits, Unfinished):
+                return fits
+            if fits:
                 self.pacing.succeeded(group)
                 continue
             self.pacing.look_again(group, now, after_seconds=self._look_seconds)
@@ -224,13 +229,23 @@ class WaitingPods(Generic[AssumedT]):
             return False
         return self.pacing.may_try(group, state, now)
 
-    def _try_whole(self, queued: QueuedPod, requirement: GangRequirement, now: float) -> bool:
+    def _try_whole(
+        self, queued: QueuedPod, requirement: GangRequirement, now: float, most_work: int | None
+    ) -> bool | Unfinished:
         """Return whether a group would find free nodes for all that it needs."""
         state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
         if not self._may_try(requirement.group, state, now):
             return False
         began = self._algorithm.work
-        if not self._confine(queued, (requirement,)) if requirement.levels else self.trial.fits(queued, requirement):
+        fits = (
+            not self._confine(queued, (requirement,))
+            if requirement.levels
+            else self.trial.fits(queued, requirement, most_work=most_work)
+        )
+        if isinstance(fits, Unfinished):
+            self._go_on_with(queued, requirement, now, began)
+            return fits
+        if fits:
             return True
         self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict="")
         return False
@@ -292,8 +307,7 @@ class WaitingPods(Generic[AssumedT]):
                 return alone, ()
         found, verdict = self._preempt(queued, requirement, alone, most_work)
         if isinstance(found, Unfinished):
-            self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a trial of its own
-            self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
+            self._go_on_with(queued, requirement, now, began)
             return Decision(queued.pod, None, preemption=Preemption(is_unfinished=True)), ()
         if found is not None:
             self.pacing.succeeded(requirement.group)
@@ -336,6 +350,11 @@ class WaitingPods(Generic[AssumedT]):
             return True
         self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict=NOT_AS_A_WHOLE)
         return False
+
+    def _go_on_with(self, queued: QueuedPod, requirement: GangRequirement, now: float, began: int) -> None:
+        """Have a trial go on in the next turn; began: the work that had been done before this one."""
+        self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a trial of its own
+        self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
 
     def _seconds_since(self, work: int) -> float:
         """Return what was decided since so much work was done takes."""

@@ -48,6 +48,7 @@ from kube_policy_scheduler.framework.claim_reservation import undo as undo_claim
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gang_trial import Unfinished
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, nomination_after, preferred
@@ -344,10 +345,15 @@ class Scheduler:
             self.queue.resume_attempt(queued, self._clock())
             return
         requirements = membership.requirements
-        if requirements and (why := self.waiting_pods.rests(queued, requirements)) is not None:
+        most_work = self._most_work(queued)
+        why = self.waiting_pods.rests(queued, requirements, most_work=most_work) if requirements else None
+        if isinstance(why, Unfinished):
+            self.queue.resume_attempt(queued, self._clock())
+            return
+        if why is not None:
+            queued.unfinished = 0
             self._rest(queued, requirements, why, began)
             return
-        most_work = self._most_work(queued)
         decision, others = (
             self.waiting_pods.decide(queued, requirements, most_work=most_work)
             if requirements
