@@ -166,6 +166,11 @@ def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
             cluster.forget_rules(has_queues=False)
 
 
+def limit_bytes(patch: pytest.MonkeyPatch, most: int) -> None:
+    patch.setattr(counters, "MIN_COUNTER_BYTES", most)
+    patch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+
+
 def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
     for name, there in cluster.on_node.items():
         if name in cluster.nodes:
@@ -215,10 +220,11 @@ class Watcher:
     limit=st.sampled_from([2, 4, 4096]),
     journal=st.sampled_from([2, 512]),
     few=st.sampled_from([0, 16]),
+    most=st.sampled_from([0, 2048, 2**30]),
     watched=st.sets(st.tuples(st.sampled_from(SETS), st.booleans()), max_size=4),
 )
 def test_counts_equal_a_recount_after_any_events(
-    events: list[tuple[Any, ...]], limit: int, journal: int, few: int, watched: set[tuple[Any, bool]]
+    events: list[tuple[Any, ...]], limit: int, journal: int, few: int, most: int, watched: set[tuple[Any, bool]]
 ) -> None:
     cluster = small_cluster()
     watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
@@ -231,8 +237,11 @@ def test_counts_equal_a_recount_after_any_events(
         patch.setattr(counters, "_LOG_LIMIT", journal)
         patch.setattr(counters, "_LOOK_ANEW", journal)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
+        limit_bytes(patch, most)
         for event in events:
             apply(cluster, event)
+            cluster.counters.make_room()
+            assert cluster.counters.bytes <= most
             for watcher in watchers:
                 watcher.check()
             known = cluster.counters.namespaces
@@ -390,16 +399,25 @@ sized = pods.map(lambda event: (*event[:3], event[3] | {"app": ["web", "db", "jo
 changes = st.lists(st.one_of(nodes, gone, sized, sized, sized, displaced), min_size=8, max_size=40)
 
 
-@given(events=changes, asked_at=st.integers(0, 40), journal=st.sampled_from([2, 512]), few=st.sampled_from([0, 16]))
+@given(
+    events=changes,
+    asked_at=st.integers(0, 40),
+    journal=st.sampled_from([2, 512]),
+    few=st.sampled_from([0, 16]),
+    most=st.sampled_from([0, 6000, 2**30]),
+)
 def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
-    events: list[tuple[Any, ...]], asked_at: int, journal: int, few: int
+    events: list[tuple[Any, ...]], asked_at: int, journal: int, few: int, most: int
 ) -> None:
     cluster = small_cluster()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
+        limit_bytes(patch, most)
         for number, event in enumerate(events):
             apply(cluster, event)
+            cluster.counters.make_room()
+            assert cluster.counters.bytes <= most
             # some are asked first when pods are there, and not after each event
             if number >= asked_at or number % 5 == 0:
                 check_amounts(cluster, terminating=bool(number % 2))

@@ -322,6 +322,8 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_compiled_kernels": lives("{}", 1, kernels=True),
     "policy_scheduler_kept_results_bytes": lives("{}", 5, kept_bytes=5),
     "policy_scheduler_kept_results_max_bytes": lives("{}", 6, max_kept_bytes=6),
+    "policy_scheduler_pod_counters_bytes": lives("{}", 7, counter_bytes=7),
+    "policy_scheduler_pod_counters_max_bytes": lives("{}", 8, max_counter_bytes=8),
     "policy_scheduler_device_annotation_protected": lives("{}", 1, device_annotation_protected=True),
     "policy_scheduler_decision_log_records": lives("_total{result=written}", 6, decision_records={"written": 6}),
     "policy_scheduler_signal_age_seconds": lives("{query=load}", 3, signals=[LOAD]),

@@ -275,10 +275,14 @@ events = st.lists(
 )
 
 
-@given(events=events, kept=st.sampled_from([2, 1024]))
-def test_a_cluster_with_a_history_answers_as_one_built_just_now(events: list[tuple[Any, ...]], kept: int) -> None:
+@given(events=events, kept=st.sampled_from([2, 1024]), most=st.sampled_from([0, 500, 2**30]))
+def test_a_cluster_with_a_history_answers_as_one_built_just_now(
+    events: list[tuple[Any, ...]], kept: int, most: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_MAX_KEPT", kept)
+        patch.setattr(counters, "MIN_COUNTER_BYTES", most)
+        patch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
         _compare(events)
 
 

@@ -19,6 +19,10 @@ FloatArray = NDArray[np.float64]
 
 _JOURNAL_LIMIT = 512
 """Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
+_CHANGE_BYTES = 128
+"""Of a change in a journal, and of a number that is kept by row or slot: with the integers."""
+_VALUE_BYTES = 192
+"""Of an amount that pods on a row have, or of a value in a place, with its share of the dict."""
 _DENSE_SHARE = 16
 """A tally with more than one row in so many is kept as a column: adding that up is then faster."""
 
@@ -41,6 +45,8 @@ class Owner(Protocol):
     """Rows of the node table."""
     changes: int
     """Grows with every change of any counter."""
+    grown: int
+    """About how many bytes counters took, at most, since they were measured."""
 
 
 class Tally:
@@ -53,6 +59,16 @@ class Tally:
         self._dtype = dtype
         self._rows: dict[int, int] = {}
         self._column: CountArray | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        return len(self._rows) * _CHANGE_BYTES if self._column is None else self._column.nbytes
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Return how many bytes more it takes once `column` was read."""
+        return 0 if self._column is not None else self._capacity * np.dtype(self._dtype).itemsize
 
     def add(self, row: int, amount: int) -> None:
         """Add to a row's number."""
@@ -185,8 +201,17 @@ class Counter:
         """Return what all counters share."""
         return self._owner
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        found = self._pods.bytes + len(self._journal) * _CHANGE_BYTES
+        if self._sums is not self._pods:
+            found += self._sums.bytes
+        return found + sum([known.totals.nbytes for known in self._pods_by_topology.values()])
+
     def per_node(self) -> CountArray:
         """Return `int32[nodes]`: pods; or `int64[nodes]`, the sum of their weights."""
+        self._owner.grown += self._sums.bytes_to_read
         return self._sums.column()[: self._owner.size]
 
     def add_to(self, totals: SumArray, places: NDArray[np.intp], *, weight: int, aside: int) -> int:
@@ -216,6 +241,7 @@ class Counter:
             _make_room(self._pods_by_topology)
         totals = np.zeros(slots, np.int64)
         self._pods.add_to(totals, places, weight=1, aside=slots - 1)
+        self._owner.grown += totals.nbytes
         self._pods_by_topology[topology] = _PlaceCounts(places, totals, self.version)
         return totals
 
@@ -331,6 +357,11 @@ class PlacesOfRows(Generic[Content]):
         """The array that the places were read from."""
         self._places: NDArray[np.intp] = np.zeros(0, np.intp)
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes, without its content."""
+        return self._places.nbytes
+
     def of(self, row: int) -> int:
         """Return the place that a row counts for; less than 0: none yet."""
         return self._places.item(row) if row < len(self._places) else _NOWHERE
@@ -363,6 +394,12 @@ class RowAmountCounter(AmountCounter):
         self._by_row = ExactSums(capacity)
         self._by_topology: dict[str, PlacesOfRows[ExactSums]] = {}
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        places = sum([known.bytes + known.content.bytes for known in self._by_topology.values()])
+        return super().bytes + self._by_row.bytes + places
+
     def fill_many(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
         """Do the same for several rows, each of which is named once."""
         super().fill_many(rows, pods, weight)
@@ -374,6 +411,7 @@ class RowAmountCounter(AmountCounter):
 
     def on_rows(self, rows: slice | NDArray[np.int64]) -> FloatArray:
         """Return `float64[rows]`: the sum on each node. Read-only."""
+        self._owner.grown += self._by_row.bytes_to_read
         return self._by_row.values(rows if not isinstance(rows, slice) else slice(self._owner.size))
 
     def by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> FloatArray:
@@ -384,6 +422,7 @@ class RowAmountCounter(AmountCounter):
             known = self._by_topology[topology] = PlacesOfRows(ExactSums(slots))
             known.content.add_by_place(self._by_row, places)
             known.moved(places)
+            self._owner.grown += known.bytes + known.content.bytes
         sums = known.content
         if slots > sums.size:
             sums.extend(slots)
@@ -419,7 +458,7 @@ class RowAmountCounter(AmountCounter):
 class ExtremesCounter(Counter):
     """Also the least and the greatest amount that a pod on each node has."""
 
-    __slots__ = ("_extremes", "_rows", "_stale")
+    __slots__ = ("_amounts", "_extremes", "_rows", "_stale")
 
     _fills_one_by_one: ClassVar = True
 
@@ -427,9 +466,16 @@ class ExtremesCounter(Counter):
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._rows: dict[int, dict[float, int]] = {}
         """Pods by row and amount."""
+        self._amounts = 0
+        """Of all rows."""
         self._stale: set[int] = set()
         """Rows whose extremes are not in the columns yet."""
         self._extremes = np.full((2, capacity), np.nan)
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        return super().bytes + self._extremes.nbytes + (self._amounts + len(self._stale)) * _VALUE_BYTES
 
     def extremes(self, *, least: bool) -> FloatArray:
         """Return `float64[nodes]`: the least amount on each node, or the greatest; NaN without pods. Read-only."""
@@ -466,7 +512,9 @@ class ExtremesCounter(Counter):
 
     def _note(self, row: int, amount: float, pods: int) -> None:
         there = self._rows.setdefault(row, {})
-        number = there.get(amount, 0) + pods
+        before = there.get(amount, 0)
+        number = before + pods
+        self._amounts += bool(number) - bool(before)
         if number:
             there[amount] = number
         else:
@@ -487,6 +535,11 @@ class ValueCounts:
         self._members: dict[tuple[int, Hashable], int] = {}
         """By place and value."""
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        return self.numbers.nbytes + len(self._members) * _VALUE_BYTES
+
     def add(self, place: int, value: Hashable, number: int) -> None:
         """Add this number with a value."""
         before = self._members.get((place, value), 0)
@@ -505,7 +558,7 @@ class ValueCounts:
 class DistinctCounter(Counter):
     """Also how many different values the pods have, on each node and in each domain; their weights are the values."""
 
-    __slots__ = ("_by_topology", "_different", "_everywhere", "_rows")
+    __slots__ = ("_by_topology", "_different", "_everywhere", "_rows", "_values")
 
     _fills_one_by_one: ClassVar = True
 
@@ -513,13 +566,22 @@ class DistinctCounter(Counter):
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._rows: dict[int, dict[int, int]] = {}
         """Pods by row and value."""
+        self._values = 0
+        """Of all rows."""
         self._different = Tally(capacity)
         """Different values by row."""
         self._everywhere = ValueCounts(1)
         self._by_topology: dict[str, PlacesOfRows[ValueCounts]] = {}
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        places = sum([known.bytes + known.content.bytes for known in self._by_topology.values()])
+        return super().bytes + self._different.bytes + self._everywhere.bytes + self._values * _VALUE_BYTES + places
+
     def different(self) -> CountArray:
         """Return `int32[nodes]`: the number of different values on each node."""
+        self._owner.grown += self._different.bytes_to_read
         return self._different.column()[: self._owner.size]
 
     def everywhere(self) -> int:
@@ -538,6 +600,7 @@ class DistinctCounter(Counter):
         if known is None:
             _make_room(self._by_topology)
             known = self._by_topology[topology] = PlacesOfRows(ValueCounts(0))
+            self._owner.grown += places.nbytes + slots * 8 + self._values * _VALUE_BYTES
         values = known.content
         if slots > len(values.numbers):
             values.extend(slots)
@@ -579,8 +642,10 @@ class DistinctCounter(Counter):
         found[value] = before + pods
         if not before:
             self._different.add(row, 1)
+            self._values += 1
         if not found[value]:
             self._different.add(row, -1)
+            self._values -= 1
             del found[value]
             if not found:
                 del self._rows[row]

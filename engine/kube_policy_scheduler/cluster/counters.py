@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -44,12 +44,37 @@ _TERMINATING = 1 << 32
 _MAX_TERMS = 4096
 """Conditions of all counters that are kept: a new template may be compared with each. Beyond it those
 not used recently are dropped, and rebuilt on demand."""
+MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE = 192 * 2**20, 1536
+"""So much may all counters take: the labels of pods, which tenants write, make sets of pods, and the column of one set
+takes 4 to 8 bytes for each node, its smallest and largest amounts 16. Beyond it counters are dropped, likewise."""
+_SPARE_SHARE = 8
+"""Counters are measured when they took 1/8 of their limit more, and dropped if less than 1/8 is left."""
+_DROPPED_SHARE = 4
+"""Then so many are dropped that 1/4 is left."""
+_MOST_GROWTH = 1024
+"""Bytes by which one pod more, or a node that moves, makes a counter larger."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
+_KEPT_SHARE = 2
+"""They may take 1/2 of what counters may take, besides it."""
 _LOG_LIMIT = 1024
 """Changes of carried terms remembered; readers that lag further behind look up all of their terms again."""
 _LOOK_ANEW = 32
 """After more changes than this a search for all terms by what they have in common is cheaper."""
+
+
+def most_counter_bytes(nodes: int) -> int:
+    """Return how many bytes counters may take with so many nodes."""
+    return max(MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE * nodes)
+
+
+class Totals(Protocol):
+    """What is made of counters for one template."""
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        ...
 
 
 class CarriedTowards(NamedTuple):
@@ -102,6 +127,10 @@ class PodCounters:
         """Rows of the node table."""
         self.changes = 0
         """Grows with every change of any counter."""
+        self.grown = 0
+        """About how many bytes counters took, at most, since they were measured."""
+        self._measured = 0
+        """Of all counters, then."""
         self._counters: dict[CountKey, Counter] = {}
         self._making: dict[CountKey, Counter] = {}
         """Those that are made in steps."""
@@ -122,7 +151,9 @@ class PodCounters:
         self._serials = count()
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
-        self._kept: dict[tuple[ref[PodTemplate], Hashable], None] = {}
+        self._kept: dict[tuple[ref[PodTemplate], Hashable], int] = {}
+        """Totals in templates' memos, with their bytes; the oldest first."""
+        self._kept_bytes = 0
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, int]] = {}
         """Pods placed by template and row: all, and those terminating `_TERMINATING` times; small ints are shared."""
@@ -232,20 +263,26 @@ class PodCounters:
                 known.towards[carriers] = None
                 known.towards_version = self.next_serial()
 
-    def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
+    def keep(self, template: PodTemplate, key: Hashable, totals: Totals) -> None:
         """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template are dropped.
 
         That they are kept does not keep the template.
         """
         template.memo[key] = totals
-        entry = ref(template), key
-        self._kept.pop(entry, None)
-        self._kept[entry] = None
-        if len(self._kept) > _MAX_KEPT:
+        entry, size = (ref(template), key), totals.bytes
+        self._kept_bytes += size - self._kept.pop(entry, 0)
+        self._kept[entry] = size
+        if self._keeps_too_much():
+            for each in [each for each in self._kept if each[0]() is None]:
+                self._kept_bytes -= self._kept.pop(each)
+        while len(self._kept) > 1 and self._keeps_too_much():
             oldest = next(iter(self._kept))
-            del self._kept[oldest]
+            self._kept_bytes -= self._kept.pop(oldest)
             if (holder := oldest[0]()) is not None:
                 holder.memo.pop(oldest[1], None)
+
+    def _keeps_too_much(self) -> bool:
+        return len(self._kept) > _MAX_KEPT or self._kept_bytes > self.max_bytes // _KEPT_SHARE
 
     def carriers(self, term: CarriedTerm) -> Carriers:
         """Return the count of those that carry a term; one for all templates that have it."""
@@ -293,6 +330,39 @@ class PodCounters:
             for anchor, found in self._templates.items()
             if not isinstance(anchor, Value) or anchor.family in used
         }
+
+    # --- memory --------------------------------------------------------------------------------------
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes all counters take."""
+        return sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
+
+    @property
+    def max_bytes(self) -> int:
+        """Return how many they may take, with the nodes that there are now."""
+        return most_counter_bytes(self.size)
+
+    def make_room(self) -> None:
+        """Drop counters if all together take more bytes than they may: who asks for one counts its pods again.
+
+        Not while a pod is decided: its totals follow several counters, all of which must be there.
+        """
+        if self._measured + self.grown <= self.max_bytes:
+            return
+        most = self.max_bytes
+        self._measured, self.grown = self.bytes, 0
+        if self._measured <= most - most // _SPARE_SHARE:
+            return
+        dropped = []
+        for key, counter in sorted(self._counters.items(), key=lambda each: each[1].used):  # else the oldest first
+            if self._measured <= most - most // _DROPPED_SHARE:
+                break
+            dropped.append(key)
+            self._measured -= counter.bytes
+        self._drop(dropped)
+        for counter in self._counters.values():
+            counter.used = False
 
     # --- changes -------------------------------------------------------------------------------------
 
@@ -362,6 +432,7 @@ class PodCounters:
             known.counters, known.deaths = [pair for pair in known.counters if pair[0].live], self._deaths
         if known.counters or known.carries:
             self.changes += 1
+            self.grown += len(known.counters) * _MOST_GROWTH
         for counter, weight in known.counters:
             if counter.terminating or not pod.terminating:
                 counter.bump(row, step, weight)
@@ -483,6 +554,7 @@ class PodCounters:
         if self._terms + key.pods.terms > _MAX_TERMS and self._counters:
             self._evict()
         self._terms += key.pods.terms
+        self.grown += counter.bytes
         self._counters[key] = counter
         self._sets_version += 1
 
@@ -544,11 +616,14 @@ class PodCounters:
                 counter.extend(self._capacity)
             if self._states is not None:
                 self._states.extend(self._capacity)
+            self._measured, self.grown = self.bytes, 0
 
     def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
-        for counter in (*self._counters.values(), *self._making.values()):
+        counters = (*self._counters.values(), *self._making.values())
+        for counter in counters:
             counter.move(source, target)
+        self.grown += len(counters) * _MOST_GROWTH
         moved = set(templates)
         for carriers in {carriers for template in moved for carriers in self._known(template).carries}:
             carriers.move(source, target)

@@ -111,6 +111,11 @@ class DomainTotals:
         for counter, weight in sources:
             self._weights[counter] = self._weights.get(counter, 0) + weight
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes, without the topology."""
+        return self.totals.nbytes + (0 if self._source is self.topology.source else self._source.nbytes)
+
     def counts(self, row: int) -> bool:
         """Return whether pods on a node count."""
         return bool(self._source[row] != self.topology.aside)

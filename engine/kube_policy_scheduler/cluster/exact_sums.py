@@ -15,6 +15,8 @@ _DENSE_SHARE = 16
 """With a sum in more than one slot of so many, all are kept as a column; of fewer a column is made on demand."""
 _FEW = 64
 """Slots that are read one by one where no column is kept."""
+_SUM_BYTES = 128
+"""Of a sum by slot, with its integers."""
 _STEP_BITS = 64
 """By how much the unit becomes finer at a time."""
 _MOST = 1e308
@@ -54,6 +56,25 @@ class ExactSums:
         """Slots whose sum is not in the column yet."""
         self._pending: list[_Some] = []
         """What is not in the sums yet."""
+
+    @property
+    def _count(self) -> int:
+        """Return how many slots have a sum."""
+        return len(self._totals) + sum([len(totals) for _, totals in self._coarser])
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes."""
+        pending = sum([some.slots.nbytes + some.times.nbytes for some in self._pending])
+        column = 0 if self._column is None else self._column.nbytes
+        return (self._count + len(self._stale)) * _SUM_BYTES + pending + column
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Return how many bytes more it may take once all sums were read."""
+        if self._column is not None or (not self._pending and self._count * _DENSE_SHARE <= self.size):
+            return 0
+        return 8 * self.size
 
     def add_many(self, slots: NDArray[np.int64], amount: float, times: NDArray[np.int64]) -> None:
         """Add an amount to each of several slots, to each so many times."""

@@ -640,6 +640,8 @@ class Daemon:
             kernels=self._accelerator.kernels is not None,
             kept_bytes=self._scheduler.algorithm.cycle.kept_bytes,
             max_kept_bytes=self._scheduler.algorithm.cycle.max_kept_bytes,
+            counter_bytes=scheduler.cluster.counters.bytes,
+            max_counter_bytes=scheduler.cluster.counters.max_bytes,
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._records.recorder.tallies(),

@@ -155,6 +155,7 @@ class Cycle:
         total = frame.cluster.nodes.size
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
+        frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
         if verdict is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube_policy_scheduler.cluster import counters
 from kube_policy_scheduler.framework import template_cache
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor import kept_results
@@ -31,3 +32,19 @@ def test_the_limit_is_told_where_it_follows_from_the_nodes(
     found = [each for each in examine(inspection, access=None) if each.check == "memory"]
 
     assert found == ([] if text is None else [Finding("memory", "kept results", Status.OK, text, advice=ADVICE)])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"), [(2, None), (3, "with 3 nodes, counts and sums of pods may take 1,536 MiB")]
+)
+def test_so_is_that_of_counts(nodes: int, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (counters, kept_results):
+        monkeypatch.setattr(module, "MIN_COUNTER_BYTES", 1024 << 20)
+    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 512 << 20)
+    state = cluster_state([make_node(name) for name in "abc"[:nodes]])
+    inspection = Inspection(state, policies_of("filter node.ready").policy_set, 0.0)
+
+    found = [each for each in examine(inspection, access=None) if each.check == "memory"]
+
+    advice = "leave room for it in the memory limit of the container"
+    assert found == ([] if text is None else [Finding("memory", "counts of pods", Status.OK, text, advice=advice)])

@@ -187,6 +187,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Of results that are kept from one pod to the next."""
     max_kept_bytes: int = 0
     """The limit of these."""
+    counter_bytes: int = 0
+    """Of the counts and sums of pods on nodes."""
+    max_counter_bytes: int = 0
+    """The limit of these."""
     rebalancing: RebalancingState | None = None
     """None where no policy has a `rebalance`."""
     device_annotation_protected: bool | None = None
@@ -521,6 +525,21 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Limit of `policy_scheduler_kept_results_bytes`: `scheduling.cacheMebibytes`, or by the number of nodes.",
         (),
         lambda live: [((), float(live.max_kept_bytes))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_pod_counters_bytes",
+        "Memory of the counts and sums of pods on nodes: one for each set of pods that rules and pods ask for. Near the"
+        " limit, those that were not used recently are dropped and counted again.",
+        (),
+        lambda live: [((), float(live.counter_bytes))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_pod_counters_max_bytes",
+        "Limit of `policy_scheduler_pod_counters_bytes`, by the number of nodes.",
+        (),
+        lambda live: [((), float(live.max_counter_bytes))],
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -217,6 +217,11 @@ class _Required:
             raise RuntimeError("a counter is gone that was asked for just now")
         self._existing.follow(carried)
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes."""
+        return _bytes((*self._affinity, *self._anti_affinity, *self._existing.totals.values()))
+
     def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
         """Return whether this is still valid."""
         own = (*self._affinity, *self._anti_affinity)
@@ -243,6 +248,10 @@ class _Required:
         return Sides(affinity, _unless_any(self._anti_affinity), _unless_any(self._existing.totals.values()))
 
 
+def _bytes(found: Iterable[DomainTotals]) -> int:
+    return sum(totals.bytes for totals in found)
+
+
 def _unless_any(found: Iterable[DomainTotals]) -> list[_Side]:
     return [_Side(totals.totals <= 0, totals.topology.index) for totals in found if totals.match_count]
 
@@ -263,6 +272,11 @@ class _Preferred:
     def totals(self) -> list[DomainTotals]:
         """Return per topology key the score of each domain: by the template's own terms, and by those of others."""
         return [*self._own, *self._existing.totals.values()]
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes."""
+        return _bytes(self.totals)
 
     def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
         """Return whether this is still valid."""

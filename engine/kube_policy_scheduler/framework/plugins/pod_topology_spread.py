@@ -180,6 +180,12 @@ class _HardSpread:
             self._totals.append(totals)
             self._known.append(None if present.all() else np.flatnonzero(present))
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes."""
+        known = sum(part.nbytes for part in self._known if part is not None)
+        return known + sum(totals.bytes for totals in self._totals)
+
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> bool:
         """Return whether this is still valid."""
         return (

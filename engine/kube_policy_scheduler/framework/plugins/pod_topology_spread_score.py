@@ -73,6 +73,12 @@ class SoftSpread:
             totals = DomainTotals(domains, counters, counting=counting, unlabelled=unlabelled)
             self._parts.append(_DomainPart(constraint, domains, totals, counts_unlabelled=not require_all_keys))
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes."""
+        own = 0 if self._incomplete is None else self._incomplete.nbytes
+        return own + sum(part.totals.bytes for part in self._parts if isinstance(part, _DomainPart))
+
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
         """Return whether this is still valid."""
         return (
