@@ -220,8 +220,18 @@ def package_of(file: Path) -> str:
     return file.relative_to(ENGINE).with_suffix("").parts[0]
 
 
-def imports(file: Path) -> Iterator[Import]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(file: Path) -> tuple[Import, ...]:
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[Import]:
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
             yield from (Import(file, node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -282,7 +292,7 @@ def circle_in(package: Path) -> list[str]:
     prefix = ".".join((PACKAGE, *package.relative_to(ENGINE).parts))
     rooms: dict[str, set[str]] = {}
     for found in all_imports():
-        if found.file.is_relative_to(package) and found.module.startswith(f"{prefix}."):
+        if found.module.startswith(f"{prefix}.") and found.file.is_relative_to(package):
             room = found.file.relative_to(package).with_suffix("").parts[0]
             other = found.module.removeprefix(f"{prefix}.").partition(".")[0]
             if not (package / other).is_dir() and not (package / f"{other}.py").is_file():
@@ -340,7 +350,7 @@ def test_the_pure_core_is_handed_the_world(package: str) -> None:
     mine = [file for file in FILES if package_of(file) == package]
     wrong = [str(found) for file in mine for found in imports(file) if found.top in WORLD]
     for file in mine:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(file)):
             if not isinstance(node, ast.Call):
                 continue
             match node.func:
@@ -389,8 +399,7 @@ def test_the_top_level_holds_nothing_else() -> None:
 
 
 def test_every_module_begins_with_its_purpose() -> None:
-    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
-    silent = [file.relative_to(ROOT).as_posix() for file, tree in trees.items() if not ast.get_docstring(tree)]
+    silent = [file.relative_to(ROOT).as_posix() for file in FILES if not ast.get_docstring(tree(file))]
     assert not silent, f"no docstring: {silent}"
 
 

@@ -17,7 +17,7 @@ from tests.fuzz.sensible import sensible
 from tests.fuzz.targets import policy_texts, targets
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(sensible())
 def test_policies_that_mean_something_are_answered_at_every_stage(text: str) -> None:
     examine(text)

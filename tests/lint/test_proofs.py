@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.lang.checking import operators
@@ -62,7 +62,6 @@ def _rows(draw: st.DrawFn) -> Table:
     return Table(nodes, pod)
 
 
-@settings(max_examples=300)
 @given(_conditions(3), st.lists(_rows(), min_size=10, max_size=10))
 def test_what_never_holds_has_no_example_and_what_always_holds_no_exception(text: str, tables: list[Table]) -> None:
     value, inference = infer(text)
@@ -74,7 +73,6 @@ def test_what_never_holds_has_no_example_and_what_always_holds_no_exception(text
     assert not (always(value) and truths - {True}), text
 
 
-@settings(max_examples=250)
 @given(_conditions(2), _conditions(2), st.lists(_rows(), min_size=10, max_size=10))
 def test_what_follows_from_a_condition_holds_wherever_it_does(first: str, second: str, tables: list[Table]) -> None:
     cause, one = infer(first)
