@@ -40,6 +40,24 @@ def test_what_was_compressed_comes_out_whole_however_it_is_cut(content: bytes, s
 
 
 @pytest.mark.usefixtures("inflating")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=CONTENT, most=st.integers(1, 110_000), said=st.none() | st.binary(min_size=4, max_size=4))
+def test_a_file_in_one_piece_holds_what_its_pieces_hold(content: bytes, most: int, said: bytes | None) -> None:
+    sent = gzip.compress(content)
+    if said is not None:  # another size than it has: an error, or as it is without its end
+        sent = sent[:-4] + said
+    whole, pieces, outcomes = Inflater(), Inflater(), []
+    for inflate in (whole.inflate_whole, pieces.inflate):
+        try:
+            outcomes.append(inflate(sent, most_bytes=most))
+        except InvalidGzip:
+            outcomes.append(b"an error")
+
+    assert outcomes[0] == outcomes[1]
+    assert whole.is_whole == pieces.is_whole
+
+
+@pytest.mark.usefixtures("inflating")
 @pytest.mark.parametrize(
     "sent",
     [gzip.compress(b"hello")[:-1], gzip.compress(b"hello") + b"!", 2 * gzip.compress(b"hello")],

@@ -33,6 +33,19 @@ class Inflater:
         except self._library.error as error:
             raise InvalidGzip(str(error)) from error
 
+    def inflate_whole(self, data: bytes, *, most_bytes: int) -> bytes:
+        """Return what a file that comes in one piece holds, at most so many bytes of it. Raises InvalidGzip.
+
+        A file ends with the size of what it holds. With room for just that, zlib-ng takes a third of the time: it
+        asks the system for memory again and again otherwise.
+        """
+        said_bytes = int.from_bytes(data[-4:], "little")
+        inflated = self.inflate(data, most_bytes=min(said_bytes + 1, most_bytes))
+        rest = self._inflater.unconsumed_tail
+        if rest and len(inflated) < most_bytes:  # it holds more than it says
+            inflated += self.inflate(rest, most_bytes=most_bytes - len(inflated))
+        return inflated
+
     @property
     def is_whole(self) -> bool:
         """Whether the file has come to its end, and nothing came after it."""

@@ -8,6 +8,7 @@ be compressed with gzip: a page of a list is 20 times smaller then, and takes a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import httptools
 import msgspec
@@ -224,7 +225,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Hand on or collect a piece of the body."""
         if self._stream is not None:
-            inflated = data if self._inflater is None else self._inflated(data)
+            inflated = data if self._inflater is None else self._inflated(self._inflater.inflate, data)
             if inflated is not None:
                 self._stream.feed(inflated)
             return
@@ -233,11 +234,10 @@ class Connection(asyncio.Protocol):
         if self._body_bytes > MAX_BODY_BYTES:
             self._fail(_too_long())
 
-    def _inflated(self, data: bytes) -> bytes | None:
+    def _inflated(self, inflate: Callable[..., bytes], data: bytes) -> bytes | None:
         """Return what was compressed; None where it is not valid, which fails the exchange."""
-        assert self._inflater is not None
         try:
-            return self._inflater.inflate(data, most_bytes=MAX_BODY_BYTES + 1)
+            return inflate(data, most_bytes=MAX_BODY_BYTES + 1)
         except InvalidGzip as error:
             self._fail(MalformedAnswer(f"the answer is not valid gzip: {error}"), error)
             return None
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
         pieces = self._body
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if body and self._inflater is not None:  # at once: in pieces of 2 KiB, as they come, it takes twice as long
-            inflated = self._inflated(body)
+            inflated = self._inflated(self._inflater.inflate_whole, body)
             if inflated is None:
                 return
             body = inflated
