@@ -465,6 +465,7 @@ def is_going(calm: Calm, name: str) -> bool:
     ),
 )
 @example(cpus=[2], low=4, groups=[(4, 10, [0, 0, 7, 0]), (3, 10, [0, 0, 7, 0]), (2, 5, [7, 0, 0, 0])])
+@example(cpus=[2, 1], low=1, groups=[(2, 5, [0, 0, 0, 0]), (3, 10, [0, 0, 0, 0])])
 def test_in_any_interleaving_evictions_serve_whole_gangs_only(
     cpus: list[int], low: int, groups: list[tuple[int, int, list[int]]]
 ) -> None:

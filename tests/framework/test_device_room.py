@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -168,6 +168,7 @@ NODE = st.lists(st.sampled_from([*PARTS, device("x", numa=0), device("y", numa=1
     before=st.lists(st.integers(0, 1), max_size=3),
     claim=st.sampled_from(KINDS),
 )
+@example(kinds=[[PARTS[-1], *PARTS[:3]]], before=[], claim={"count": 3})
 def test_a_node_has_places_for_as_many_as_get_devices_one_after_another(
     kinds: list[list[Any]], before: list[int], claim: dict[str, Any]
 ) -> None:

@@ -23,7 +23,8 @@ class Judge(Observer):
         decision, cluster = decided.decision, decided.frame.cluster
         victims = decision.preemption.victims if decision.preemption is not None else ()
         if victims:  # those that end already count as victims, and are not evicted again
-            self._judge_victims(decision.pod, tuple(each for each in victims if not each.terminating), cluster)
+            evicted = tuple(each for each in victims if not each.terminating)
+            self._judge_victims(decision.pod, evicted, cluster, decided.frame.now)
         elif decision.host is not None:
             self._judge_host(decision, cluster)
 
@@ -32,7 +33,7 @@ class Judge(Observer):
 
     # --- evictions ------------------------------------------------------------------------------------
 
-    def _judge_victims(self, pod: PodInfo, victims: tuple[PodInfo, ...], cluster: Cluster) -> None:
+    def _judge_victims(self, pod: PodInfo, victims: tuple[PodInfo, ...], cluster: Cluster, now: float) -> None:
         going = {victim.uid for victim in victims}
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
@@ -43,7 +44,7 @@ class Judge(Observer):
         }
         for namespace, job in jobs:
             there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
-            stay = [p.name for p in there if p.uid not in going and not p.terminating]
+            stay = [p.name for p in there if p.uid not in going and not cluster.is_going(p, now)]
             self.met["gang evicted"] += 1
             if stay:
                 self._say(pod, f"evicts a part of gang {job}: {stay} stay")

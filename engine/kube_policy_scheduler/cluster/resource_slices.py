@@ -102,7 +102,16 @@ _MOST_MATCHES = 64
 class SliceInfo:
     """One version of a slice."""
 
-    __slots__ = ("_device_selectors", "counter_sets", "devices", "has_counters", "pool", "selector", "slice")
+    __slots__ = (
+        "_device_selectors",
+        "counter_sets",
+        "devices",
+        "has_counters",
+        "pool",
+        "selector",
+        "slice",
+        "takes_counters",
+    )
 
     def __init__(self, slice_: objects.ResourceSlice) -> None:
         spec = slice_.spec
@@ -110,6 +119,7 @@ class SliceInfo:
         self.pool = PoolID(spec.driver, spec.pool.name)
         self.devices = tuple(SlicedDevice(self, device) for device in spec.devices or ())
         self.has_counters = bool(spec.shared_counters)
+        self.takes_counters = any(device.consumes_counters for device in spec.devices or ())
         self.counter_sets = tuple((one.name, _amounts(one.counters)) for one in spec.shared_counters or ())
         self.selector: NodeSelector | None = None if spec.node_selector is None else node_selector(spec.node_selector)
         self._device_selectors: dict[int, NodeSelector] = {}
@@ -204,6 +214,8 @@ class ResourceSlices:
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
         """Slices that several nodes may see, without those that have counters."""
+        self._taking_counters = 0
+        """How many slices have devices that take of counters."""
         self._by_pool: dict[PoolID, dict[str, SliceInfo]] = {}
         self._pools: dict[str, tuple[Pool, ...]] = {}
         self._pools_version = -1
@@ -229,10 +241,16 @@ class ResourceSlices:
         """Return whether labels of nodes may decide which node sees which device."""
         return bool(self._shared)
 
+    @property
+    def take_counters(self) -> bool:
+        """Return whether any device takes of counters that it shares with others."""
+        return self._taking_counters > 0
+
     def set(self, slice_: objects.ResourceSlice) -> None:
         """Add or update a slice."""
         old, info = self._forget(slice_.metadata.name), SliceInfo(slice_)
         self._slices[info.name] = info
+        self._taking_counters += info.takes_counters
         if not info.has_counters:
             home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
             home[info.name] = info
@@ -252,6 +270,7 @@ class ResourceSlices:
         old = self._slices.pop(name, None)
         if old is None:
             return None
+        self._taking_counters -= old.takes_counters
         if old.node_name:
             there = self._by_node[old.node_name]
             del there[name]

@@ -1,7 +1,8 @@
 """For how many members of a gang each node has the devices that they claim.
 
 A claim for a number of devices of one kind counts like a resource: members with other numbers of the same kind share
-them. All other claims of a pod count as a whole: for how many pods like it, one after another, the devices suffice.
+them. All other claims of a pod count as a whole: for how many pods like it, one after another, the devices suffice. So
+does every claim where devices share counters: a claim for three may take the small ones, and one for one the largest.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def claimed_kinds(frame: Frame) -> tuple[tuple[DeviceKind, int], ...]:
     requests = [request for spec in specs for request in spec.devices.requests or ()]
     if not requests:
         return ()
-    counted = _counted(specs[0], requests[0]) if len(specs) == len(requests) == 1 else None
+    is_alone = len(specs) == len(requests) == 1
+    counted = _counted(specs[0], requests[0]) if is_alone and not frame.cluster.resource_slices.take_counters else None
     if counted is not None:
         return (counted,)
     name = some(list(map(_request_text, requests)))
