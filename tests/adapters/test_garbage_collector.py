@@ -44,5 +44,5 @@ def test_few_new_objects_are_looked_at_by_one_full_collection() -> None:
         gc.callbacks.remove(collected)
         gc.unfreeze()
     assert len(looked_at) > 4
-    assert max(looked_at) < 50_000
+    assert max(looked_at[1:]) < 50_000, "after the first, which looks at what was young before"
     assert gc.get_threshold() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
@@ -15,14 +16,18 @@ from tests.growth.stage import Meter, Stage
 async def life(stage: Stage, meter: Meter, who: str, pod: Any) -> None:
     """Let a pod come, be decided, be bound, and go, each a step."""
     scheduler, event_handlers = stage.scheduler, stage.event_handlers
-    meter.step(f"{who} comes", lambda: event_handlers.pod_changed(pod))
+
+    def event(name: str, happen: Callable[[], None]) -> None:
+        meter.step(f"{who} {name}", lambda: (happen(), stage.move_pods()))
+
+    event("comes", lambda: event_handlers.pod_changed(pod))
     if scheduler.queue.has_active():
         meter.step(f"{who} is decided", scheduler.schedule_batch)
     await scheduler.drained()
     node = stage.node_of(pod)
     if node is not None:
-        meter.step(f"{who} is bound", lambda: event_handlers.pod_changed(stage.on_node(pod, node)))
-    meter.step(f"{who} goes", lambda: event_handlers.pod_deleted(pod))
+        event("is bound", lambda: event_handlers.pod_changed(stage.on_node(pod, node)))
+    event("goes", lambda: event_handlers.pod_deleted(pod))
 
 
 async def beside(axis: Axis, n: int, meter: Meter) -> None:

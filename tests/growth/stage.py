@@ -123,6 +123,11 @@ class Stage:
         self.event_handlers.pod_changed(bound)
         return bound
 
+    def move_pods(self) -> None:
+        """Move all pods that events may help, as several turns of the loop do."""
+        while self.scheduler.queue.move_some(self.now):
+            pass
+
     async def settle(self) -> None:
         """Decide and bind until nothing is left that can be decided."""
         while self.scheduler.queue.has_active():
