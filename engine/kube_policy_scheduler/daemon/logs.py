@@ -74,9 +74,7 @@ class JsonLines(logging.Formatter):
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    added = islice(
-        record.__dict__.items(), _FIRST, None
-    )  # the others come first: they are set before any caller adds one
+    added = islice(record.__dict__.items(), _FIRST, None)  # what each record has comes first
     return {key: value for key, value in added if key not in _STANDARD}
 
 
