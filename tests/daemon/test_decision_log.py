@@ -165,6 +165,19 @@ def test_the_story_of_a_pod_is_kept(stage: Stage) -> None:
     assert records[3].bound_seconds == 0.25
 
 
+def test_a_failed_binding_names_the_policies_that_chose_its_node(stage: Stage) -> None:
+    kept = used(stage)
+    pod = stage.pod(app="web")
+    decision = stage.decide(pod, kept)
+    before = kept.entries()[-1].hash
+    kept.use_policies(stage.policy_set, hash="others")
+    why = f"{decision.host} changed before the binding was sent, and the pod no longer fits"
+    kept.on_failed(AttemptFailed(pod=pod, why=why, at=NOW + 2, seconds=0.1))
+    assert (kept.entries()[-1].hash, kept.entries()[-1].node) == (before, decision.host)
+    kept.on_failed(AttemptFailed(pod=pod, why="internal error", at=NOW + 3, seconds=0.1))
+    assert kept.entries()[-1].hash == "others", "it failed before it was decided again"
+
+
 def test_the_oldest_go_first_and_no_more_is_kept_than_asked_for(stage: Stage) -> None:
     kept = used(stage, kept=3)
     for number in range(7):

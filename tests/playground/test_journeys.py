@@ -174,8 +174,8 @@ def test_a_simulation_is_looked_through_step_by_step(view: View) -> None:
     press(view, "Alt+p")
     shows(view, "#play", "Play")
     view.run(lambda page: write(page, "score node.free.cpu"))
+    view.run(lambda page: page.wait_for_function("document.querySelector('#colour').value === 'total'"))
     shows(view, "#verdict", EXPECTED)
-    assert view.run(lambda page: page.locator("#colour").input_value()) == "total"
 
 
 def test_remedies_change_the_pod_and_the_policy(view: View) -> None:

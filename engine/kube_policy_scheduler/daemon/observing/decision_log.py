@@ -215,6 +215,9 @@ class DecisionLog(Observer):
         outcome = Outcome.BIND_FAILED if refused else Outcome.FAILED
         entry = Entry(failed.pod, failed.at, outcome, self._hash, message=failed.why, seconds=failed.seconds)
         if before is not None:
+            if before.outcome in (Outcome.ASSIGNED, Outcome.WAITING):
+                # other policies may be in use by now: these chose the node
+                entry.hash = before.hash
             entry.policy, entry.queued, entry.attempt, entry.node = (
                 before.policy,
                 before.queued,
