@@ -364,7 +364,7 @@ def test_a_replica_that_loses_the_lead_reports_no_more_members_that_gave_their_p
         await asyncio.sleep(5)
         assert len(stage.told.given_back) == before < size
         held = [name for name in stage.pods if stage.scheduler.cluster.is_nominated(name)]
-        assert len(held) == size - before  # whoever leads now tries these nodes first
+        assert len(held) == size - before  # the next leader tries these nodes first
 
     run(tell())
 

@@ -430,13 +430,19 @@ def test_it_does_not_matter_in_which_order_and_when_pasts_are_recalled(begins: s
     assert remembered(world, "a", "team/red") == {"a": 2.0, "team/red": 3.0}
 
 
-def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
+def after_an_hour_of_four() -> World:
+    """Return a world that remembers an hour of 4 GPUs in queue a; nothing runs any more."""
     world = World.of(REMEMBERED, 8)
     world.usage.remember(NOW)
     running(world, "a", 4, started=NOW)
     world.usage.remember(NOW + HOUR)
     for pod in list(world.cluster.pods.values()):
         world.ends(pod.uid)
+    return world
+
+
+def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
+    world = after_an_hour_of_four()
     without = World.of(f'queue a for pods where pod.label.q == "a" max {GPU} 9000\n', 8).usage.tree
     world.cluster.usage_of(without).clock_was_set(3 * HOUR)
     world.usage.remember(NOW + 4 * HOUR)
@@ -444,12 +450,7 @@ def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
 
 
 def test_rules_without_queues_are_in_force_meanwhile_and_the_clock_is_set() -> None:
-    world = World.of(REMEMBERED, 8)
-    world.usage.remember(NOW)
-    running(world, "a", 4, started=NOW)
-    world.usage.remember(NOW + HOUR)
-    for pod in list(world.cluster.pods.values()):
-        world.ends(pod.uid)
+    world = after_an_hour_of_four()
     world.cluster.forget_rules(has_queues=False)
     assert world.cluster.queue_usage is None
     world.cluster.clock_was_set(3 * HOUR)

@@ -49,8 +49,8 @@ class PolicyDirectory:
     """Delivers the policies of a directory, or of one file, at the start and after every change.
 
     `deliver` is called on the event loop with the sources, or with what is wrong, and only when that differs
-    from what it was told last. It delivers a change after about 50 ms. In the first second after the start, this takes
-    up to a second. Nothing that lies in the directory, and no file system that does not answer, ends this.
+    from what it was told last: about 50 ms after a change, and up to a second after one in the first second after the
+    start. Nothing that lies in the directory, and no file system that does not answer, ends this.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ Equal templates are one object, so that what follows from a template is computed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
@@ -93,6 +93,30 @@ class PodTemplate:
     def requests(self) -> Mapping[str, int]:
         """Return the effective requests in column units, zero ones left out."""
         return self.demand.requests
+
+    @property
+    def labels_read(self) -> tuple[str, ...]:
+        """Return the keys of node labels that its node selectors and topologies name, each once."""
+        known: tuple[str, ...] | None = self.shape.get("labels read")
+        if known is None:
+            known = self.shape["labels read"] = tuple(dict.fromkeys(_labels_read(self.spec)))
+        return known
+
+
+def _labels_read(spec: objects.PodSpec) -> Iterator[str]:
+    yield from spec.node_selector or ()
+    for constraint in spec.topology_spread_constraints or ():
+        yield constraint.topology_key
+    affinity = spec.affinity or objects.Affinity()
+    if (of_nodes := affinity.node_affinity) is not None:
+        terms = list((of_nodes.required and of_nodes.required.node_selector_terms) or ())
+        terms += [each.preference for each in of_nodes.preferred or () if each.preference is not None]
+        yield from (each.key for term in terms for each in term.match_expressions or ())
+    for of_pods in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if of_pods is not None:
+            yield from (each.topology_key for each in of_pods.required or ())
+            weighted = (each.pod_affinity_term for each in of_pods.preferred or ())
+            yield from (each.topology_key for each in weighted if each is not None)
 
 
 class PodInfo(msgspec.Struct, eq=False, gc=False):

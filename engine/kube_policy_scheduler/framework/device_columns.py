@@ -116,12 +116,12 @@ def devices_of(cluster: Cluster, info: NodeInfo) -> Iterator[SlicedDevice]:
 
 def class_selectors(cluster: Cluster, name: str) -> list[Selector] | None:
     """Return the selectors of a class, None if there is no such class."""
+    from kube_policy_scheduler.cluster.cel.selector import compile_selector  # most clusters have no devices
+
     found = cluster.get(objects.DeviceClass, name)
     if found is None:
         return None
     texts = [one.cel.expression if one.cel is not None else "" for one in found.spec.selectors or ()]
-    from kube_policy_scheduler.cluster.cel.selector import compile_selector  # most clusters have no devices
-
     return [compile_selector(text) for text in texts]
 
 

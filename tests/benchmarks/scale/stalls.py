@@ -29,7 +29,6 @@ from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.labels_read import labels_read
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
@@ -412,7 +411,7 @@ async def _new_rules(site: Site) -> None:
     for number, (profile, spec) in enumerate((*((default, spec) for spec in specs), (sums, {}))):
         made = pod(f"rules-{number}", labels={"app": "app-1"}, **spec)
         info = pod_info(cluster, made)
-        while not cluster.nodes.make_labels(labels_read(info.template)):  # noqa: ASYNC110 - as the daemon does
+        while not cluster.nodes.make_labels(info.template.labels_read):  # noqa: ASYNC110 - as the daemon does
             await asyncio.sleep(0)
         site.cycle.decide(Frame(info, cluster, NOW), profile)
         await asyncio.sleep(0.05)

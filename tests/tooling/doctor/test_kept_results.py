@@ -16,6 +16,12 @@ from tests.simulation.chaos import policies_of
 ADVICE = "leave room for it in the memory limit of the container, or set `scheduling.cacheMebibytes`"
 
 
+def findings(nodes: int) -> list[Finding]:
+    state = cluster_state([make_node(name) for name in "abc"[:nodes]])
+    inspection = Inspection(state, policies_of("filter node.ready").policy_set, 0.0)
+    return [each for each in examine(inspection, access=None) if each.check == "memory"]
+
+
 @pytest.mark.parametrize(
     ("nodes", "text"),
     [(1, None), (2, None), (3, "with 3 nodes, they may take 1,536 MiB, if no setting says otherwise")],
@@ -26,10 +32,7 @@ def test_the_limit_is_told_where_it_follows_from_the_nodes(
     for module in (template_cache, kept_results):
         monkeypatch.setattr(module, "MIN_KEPT_BYTES", 1024 << 20)
     monkeypatch.setattr(template_cache, "KEPT_BYTES_PER_NODE", 512 << 20)
-    state = cluster_state([make_node(name) for name in "abc"[:nodes]])
-    inspection = Inspection(state, policies_of("filter node.ready").policy_set, 0.0)
-
-    found = [each for each in examine(inspection, access=None) if each.check == "memory"]
+    found = findings(nodes)
 
     assert found == ([] if text is None else [Finding("memory", "kept results", Status.OK, text, advice=ADVICE)])
 
@@ -41,10 +44,7 @@ def test_so_is_that_of_counts(nodes: int, text: str | None, monkeypatch: pytest.
     for module in (counters, kept_results):
         monkeypatch.setattr(module, "MIN_COUNTER_BYTES", 1024 << 20)
     monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 512 << 20)
-    state = cluster_state([make_node(name) for name in "abc"[:nodes]])
-    inspection = Inspection(state, policies_of("filter node.ready").policy_set, 0.0)
-
-    found = [each for each in examine(inspection, access=None) if each.check == "memory"]
+    found = findings(nodes)
 
     advice = "leave room for it in the memory limit of the container"
     assert found == ([] if text is None else [Finding("memory", "counts of pods", Status.OK, text, advice=advice)])

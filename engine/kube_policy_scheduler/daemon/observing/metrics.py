@@ -46,18 +46,6 @@ class QuickHistogram(Histogram):
         buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
-class QuickCounter(Counter):
-    """Adds one without asking whether that is allowed: the library finds out each time."""
-
-    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        """Add to the counter."""
-        value = getattr(self, "_value", None)  # one with labels has its values in its children
-        if value is None or exemplar is not None or not amount >= 0:
-            super().inc(amount, exemplar)
-            return
-        value.inc(amount)
-
-
 class Children(Generic[MetricT]):
     """The children of one metric by label values, looked up once each."""
 
@@ -109,7 +97,7 @@ class SchedulerMetrics(Observer):
         GCCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return QuickCounter(name, text, labels, registry=registry)
+            return Counter(name, text, labels, registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=registry)

@@ -24,7 +24,6 @@ from kube_policy_scheduler.adapters.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
-from kube_policy_scheduler.cluster.labels_read import labels_read
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
@@ -341,7 +340,7 @@ class Scheduler:
         if membership.why is not None:
             self._gate(queued, membership)
             return
-        if not self.cluster.nodes.make_labels(labels_read(queued.pod.template)):
+        if not self.cluster.nodes.make_labels(queued.pod.template.labels_read):
             self.queue.resume_attempt(queued, self._clock())
             return
         requirements = membership.requirements
