@@ -179,8 +179,8 @@ def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
     assert len(taken.pending) <= MOST_PENDING
     html = rendered(taken).body.decode()
     assert "<strong>25,001</strong>" in html
-    assert "25,002 pods" in html, "each of 4,167 stands for 6"
-    assert "One of 6 pods was looked at" in html
+    assert "25,003 pods" in html, "each of 2,273 stands for 11"
+    assert "One of 11 pods was looked at" in html
     assert "was looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
 
 

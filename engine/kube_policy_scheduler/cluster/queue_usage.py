@@ -849,9 +849,9 @@ class QueueUsage:
     def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
         """Return how many of some pods belong to each queue, or to one below it."""
         counts: Counter[str] = Counter()
-        for pod in pods:
-            queue = self.queue_of(pod.template)
-            counts.update(each.name for each in (queue.path() if queue is not None else ()))
+        for queue, number in Counter(self.queue_of(pod.template) for pod in pods).items():
+            for each in queue.path() if queue is not None else ():
+                counts[each.name] += number
         return counts
 
     # --- people ------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
-MOST_PENDING = 5_000
-"""Pods that are looked at one by one: 10 ms. Of more, every second one, or every third, and so on."""
+MOST_PENDING = 2_500
+"""Pods that are looked at one by one: 5 ms. Of more, every second one, or every third, and so on."""
 MOST_GANGS = 50
 MOST_QUEUES = 100
 RECENT_DECISIONS = 25
