@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 MOST_COLUMNS = 100
 _LEVELS = 10
@@ -82,7 +84,8 @@ def fullest(nodes: Nodes, limit: int = 10) -> list[tuple[str, list[float], bool]
     def most(at: int) -> float:
         return max((use.shares[at] for use in nodes.uses if use.shares[at] == use.shares[at]), default=0.0)
 
-    order = sorted(range(len(nodes.names)), key=lambda at: (-most(at), nodes.names[at]))[:limit]
+    # a sort of all would keep other threads, such as the one that decides, from Python for 0.1 s at 130,000 nodes
+    order = heapq.nsmallest(limit, range(len(nodes.names)), key=lambda at: (-most(at), nodes.names[at]))
     return [(nodes.names[at], [use.shares[at] for use in nodes.uses], at not in unusable) for at in order]
 
 
@@ -102,4 +105,5 @@ def pointed_at(nodes: Nodes, columns: int) -> str:
         ],
         "off": list(nodes.unusable),
     }
-    return json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")
+    # the library of Python would keep other threads waiting, ten times as long
+    return msgspec.json.encode(values).decode().replace("<", "\\u003c")
