@@ -65,7 +65,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_LIST_OBJECTS = 500  # of a first list, handed over before others get a turn: some 20 ms
 FIRST_LIST_COLUMNS = 1_000  # the same for pods on nodes that come as columns: some 5 ms
-FREE_AFTER_SECONDS = 1.0  # so long after they were taken in, pages that waited for a handler are freed
 LATER_PAGE_BYTES = PAGE_BYTES // 4  # of a later list: decoded in 5 ms
 EVENTS_BYTES = 64 << 10
 """Of a watch, decoded and handed over at once. With some 40 pods a piece, what is decoded no longer fits the caches of
@@ -361,9 +360,7 @@ class Reflector(Generic[T]):
                         handler.replaced(objects[:FIRST_LIST_OBJECTS])
                         objects, is_begun = objects[FIRST_LIST_OBJECTS:], True
                     await self._deliver_in_slices(Updates(objects), _at_once(objects))
-                if len(at_hand) > 1:  # they waited for the handler: a start has no time to free them
-                    asyncio.get_running_loop().call_later(FREE_AFTER_SECONDS, _free, at_hand)
-                at_hand = []
+                at_hand.clear()
         return version
 
     async def _list_again(self, limit: int | None) -> str:
@@ -673,13 +670,6 @@ class Reflector(Generic[T]):
         logger.warning("ignored a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
-
-
-def _free(at_hand: list[Page[T]]) -> None:
-    """Let go of one page in a turn: 2,000 pods that wait take 5 ms."""
-    at_hand.pop()
-    if at_hand:
-        asyncio.get_running_loop().call_soon(_free, at_hand)
 
 
 def _at_once(objects: Any) -> int:
