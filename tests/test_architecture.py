@@ -128,7 +128,7 @@ MAY_USE: dict[str, set[str]] = {
     "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy", "promql_parser"},
     "editor": {"numpy", "pygments", "yaml"},
-    "pages": {"jinja2", "matplotlib"},
+    "pages": {"jinja2", "matplotlib", "msgspec"},
     "adapters": {
         "aiohttp", "cryptography", "distributed", "highspy", "httptools", "joblib", "kubernetes", "msgspec", "numba",
         "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser",
