@@ -344,8 +344,8 @@ async def _nodes_added(site: Site, readings: Signals) -> None:
     profile, cluster = policies.policy_set.policies[0].profile, site.scheduler.cluster
     churn, decoder = Churn(site), ObjectDecoder(objects.Node)
     load = LOADS[0]
-    for _ in site.scheduler.algorithm.joining(policies.queries, readings):
-        await asyncio.sleep(0)
+    for _ in chain(policies.preparing(cluster), site.scheduler.algorithm.joining(policies.queries, readings)):
+        await asyncio.sleep(0)  # as the daemon does before new policies are in use
     for _ in range(2 * _ADDED):
         for event in decoder.events(churn.replacement()):
             assert isinstance(event, WatchEvent)
