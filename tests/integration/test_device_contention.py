@@ -3,6 +3,7 @@ twice."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.integration.devices import (
     resource_slice,
     taken,
 )
-from tests.integration.front import Drop, Exchange, ExpireStream, Fault, Front, Late
+from tests.integration.front import Drop, Exchange, ExpireStream, Fault, Front, Hold, Late
 from tests.integration.objects import OURS, Json, node
 from tests.integration.process import SchedulerProcess
 from tests.integration.test_sharding import CONFIG, replicas
@@ -100,6 +101,48 @@ def test_two_schedulers_use_up_one_pool_and_no_device_twice(
     eventually(lambda: len(expired) == (6 if watch == "expired" else 0))
     for one in (ours, other):
         assert "Traceback" not in one.log()
+
+
+def test_a_device_that_is_allocated_while_no_claims_are_watched_is_not_used_twice(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    """The watch is lost before the claim is written, so only a list shows both claims: ours first, by its name."""
+    reserving, listing, expired = Hold(), Hold(), threading.Event()
+    expired.set()
+
+    def plan(exchange: Exchange) -> Fault | None:
+        match exchange.verb, exchange.resource, exchange.name:
+            case "patch", "resourceclaims/status", "in-use":
+                return reserving
+            case "patch", "resourceclaims/status", "a" if not listing.until.is_set():
+                controlled(cluster, "theirs", node_name="n1", device="gpu1")
+            case "watch", "resourceclaims", _ if not expired.is_set():
+                expired.set()
+                return ExpireStream()
+            case "list", "resourceclaims", _ if front.asked("patch", "resourceclaims/status"):
+                return listing
+        return None
+
+    front.plan = plan
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.add_nodes(node("n1"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0", "gpu1", "gpu2")))
+    for name in ("in-use", "a", "theirs"):
+        cluster.api.create("resourceclaims", claim(name))
+    controlled(cluster, "in-use", node_name="n1", device="gpu0")
+    ours = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    lists = len(front.asked("list", "resourceclaims"))
+    cluster.add_pods(claim_pod("web", claims=("in-use", "a")))
+    eventually(lambda: front.asked("patch", "resourceclaims/status"))
+    expired.clear()
+    front.cut_connections()
+    eventually(lambda: any(each.query.get("limit") != "1" for each in front.asked("list", "resourceclaims")[lists:]))
+    reserving.until.set()
+    eventually(lambda: any(each.name == "a" for each in front.asked("patch", "resourceclaims/status", code=200)))
+    listing.until.set()
+    cluster.wait_bound("web")
+    assert devices_by_pod(cluster) == {"in-use": [("n1", "gpu0")], "a": [("n1", "gpu2")], "theirs": [("n1", "gpu1")]}
+    assert "was allocated to claim default/theirs at the same time" in ours.log()
 
 
 def test_replicas_that_share_the_work_use_each_device_once(

@@ -188,10 +188,10 @@ class Daemon:
             claims=ClaimBinder(
                 ResourceClaimWriter(self._transport, random=self._random, fence=fence),
                 cluster,
+                view=next(each for each in api_server.reflectors if each.resource.type is objects.ResourceClaim),
                 clock=clock,
                 pending=self._writers.reporter.devices_pending,
                 observe=self.observers.on_claims_bound,
-                view=self._view,
             ),
             reporter=self._writers.reporter,
             observer=self.observers,

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_claims import gives_the_same
 from kube_policy_scheduler.daemon.observing.observers import ClaimsBound
-from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS, AlwaysCurrent, ClusterView
+from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS, View
 from kube_policy_scheduler.framework.claim_reservation import (
     ClaimReservation,
     ReservedClaim,
@@ -83,10 +83,10 @@ class ClaimBinder:
         writer: ResourceClaimWriter,
         cluster: Cluster,
         *,
+        view: View,
         clock: Callable[[], float],
         pending: Callable[[PodInfo, str], None] = lambda pod, node_name: None,
         observe: Callable[[ClaimsBound], None] = lambda bound: None,
-        view: ClusterView | None = None,
         poll_seconds: float = CONDITIONS_POLL_SECONDS,
     ) -> None:
         """Make one.
@@ -94,10 +94,10 @@ class ClaimBinder:
         Args:
             writer: of claims.
             cluster: shows claims as the watch and our own writes have them.
+            view: of all claims.
             clock: unix seconds.
             pending: called with a pod that waits for conditions of its devices, and of its node.
             observe: called with the result of each `bind`.
-            view: whether the watches are current; None: they always are.
             poll_seconds: how often these are looked at.
         """
         self._writer = writer
@@ -105,7 +105,7 @@ class ClaimBinder:
         self._clock = clock
         self._pending = pending
         self._observe = observe
-        self._view: ClusterView = view or AlwaysCurrent()
+        self._view = view
         self._poll_seconds = poll_seconds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By uid of the claim: members of a gang write a claim that they share one after the other."""
@@ -249,7 +249,7 @@ class ClaimBinder:
             if self._cluster.resource_claims.stored(key) is not None:
                 self._cluster.resource_claims.assume(written)
             return written
-        losses = self._view.losses
+        shows_order, losses = self._view.is_current, self._view.losses
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._awaited[claim.metadata.uid] = shown
         try:
@@ -257,7 +257,7 @@ class ClaimBinder:
             written = await self._writer.reserve(claim, user=user, allocation=allocation)
             async with asyncio.timeout(WATCH_SECONDS):  # until then its devices count as in flight
                 why = await shown
-                if not why and self._view.losses != losses:
+                if not why and not (shows_order and self._view.losses == losses):
                     why = await self._look_again(written)
         except TimeoutError:
             why = f"the watch does not show the allocation of claim {key}"
@@ -271,7 +271,7 @@ class ClaimBinder:
 
     async def _look_again(self, claim: objects.ResourceClaim) -> str:
         """Return why an allocation does not stand, once all is known: a list does not say what was written first."""
-        while not self._view():  # noqa: ASYNC110 (asked by turns, as the scheduling loop does)
+        while not self._view.is_current:  # noqa: ASYNC110 (asked by turns, as the scheduling loop does)
             await asyncio.sleep(STALE_POLL_SECONDS)
         now = self._cluster.resource_claims.stored(object_key(claim.metadata))
         if now is None or now.metadata.uid != claim.metadata.uid:
