@@ -239,10 +239,13 @@ class Front:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def _go_down(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
-        await _turns()  # connections that are being accepted are accepted first
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            for each in listening.sockets:
+                self._loop.remove_reader(each)
+            # what was accepted becomes a connection first: a closed server has none for it, and leaves the socket open
+            await _turns()
+            listening.close()
         self._abort_all()
         await _turns()
 
