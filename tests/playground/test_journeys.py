@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.async_api import expect
 
 from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
 from kube_policy_scheduler.cli.suites import load_suite
@@ -174,7 +175,7 @@ def test_a_simulation_is_looked_through_step_by_step(view: View) -> None:
     press(view, "Alt+p")
     shows(view, "#play", "Play")
     view.run(lambda page: write(page, "score node.free.cpu"))
-    view.run(lambda page: page.wait_for_function("document.querySelector('#colour').value === 'total'"))
+    view.run(lambda page: expect(page.locator("#colour")).to_have_value("total"))
     shows(view, "#verdict", EXPECTED)
 
 
