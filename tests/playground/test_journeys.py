@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.async_api import expect
 
 from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
 from kube_policy_scheduler.cli.suites import load_suite
@@ -27,6 +26,7 @@ from kube_policy_scheduler.playground.session import (
 from kube_policy_scheduler.playground.sharing import read_share
 from kube_policy_scheduler.tooling.tester.run import State
 from tests.fakes.browser import Browser, View, browser
+from tests.integration.conditions import eventually
 from tests.playground.serving import FILE, example, serving
 from tests.playground.test_page import EXPECTED, picture, shows, write
 from tests.playground.test_session import GANG, racks
@@ -175,7 +175,7 @@ def test_a_simulation_is_looked_through_step_by_step(view: View) -> None:
     press(view, "Alt+p")
     shows(view, "#play", "Play")
     view.run(lambda page: write(page, "score node.free.cpu"))
-    view.run(lambda page: expect(page.locator("#colour")).to_have_value("total"))
+    eventually(lambda: view.run(lambda page: page.locator("#colour").input_value()) == "total")
     shows(view, "#verdict", EXPECTED)
 
 
