@@ -40,8 +40,6 @@ IMPORTED_MEANWHILE = "kube_policy_scheduler.daemon.daemon"
 the next one asked for."""
 IMPORTED_FIRST = "kube_policy_scheduler.daemon.policies.checker"
 """A part of it, which the process that checks policies needs, too: it begins as a copy of ours."""
-SWITCH_SECONDS = 0.0005
-"""For so long the event loop waits for a thread that runs Python, such as one that reads metrics; 5 ms by default."""
 
 EPILOG = """
 \b
@@ -185,7 +183,6 @@ def override(
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
-    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
     running = asyncio.create_task(_schedule(settings, address_file))
     end_on_signals(running.cancel, what="finishing bindings and events")

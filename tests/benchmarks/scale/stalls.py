@@ -30,7 +30,7 @@ from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
-from kube_policy_scheduler.daemon.main import SWITCH_SECONDS
+from kube_policy_scheduler.daemon.daemon import SWITCH_SECONDS
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
