@@ -71,7 +71,7 @@ def test_lists_come_in_chunks_and_compressed_where_that_is_accepted(accepted: st
 async def test_decisions_beside_changes_are_those_of_the_plain_path(load: Load, tmp_path: Path) -> None:
     with synthetic_api(nodes=NODES, pods=PODS) as url:
         async with started(url, tmp_path, Reference(), nodes=NODES, pods=PODS) as (site, start):
-            found = measure(site, load, Reference(), seconds=0.02, checks=2)
+            found = measure(site, load, Reference(), seconds=10.0, checks=2, most=NODES // 2)
 
             assert (start.nodes, start.pods) == (NODES, PODS)
             assert found.checked == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -342,9 +343,12 @@ class ClusterFull(Exception):
     """The cluster is too small for what is measured: a pod that finds no node would count as a fast decision."""
 
 
-def measure(site: Site, load: Load, reference: Reference, *, seconds: float, checks: int) -> Decided:
+def measure(
+    site: Site, load: Load, reference: Reference, *, seconds: float, checks: int, most: int = sys.maxsize
+) -> Decided:
     """Decide for so many CPU seconds while the cluster changes; some decisions are held against the plain path.
 
+    most: it ends before after so many decisions: the faster the machine, the sooner a small cluster is full.
     Raises ClusterFull.
     """
     profile, churn = load.profile(), Churn(site)
@@ -364,14 +368,14 @@ def measure(site: Site, load: Load, reference: Reference, *, seconds: float, che
         for pod in first:
             _one(site, Frame(pod, cluster, NOW, signals=readings), profile, placed, gone)
         new = (time.process_time() - began) / len(first)
-        while spent < seconds:
+        while (part := max(spent / seconds, len(times) / most)) < 1:
             pod = next(pods)
             churn.prepare(spent + 0.2)
             frame = Frame(pod, cluster, NOW, signals=readings)
             began = time.process_time()
             churn.apply(spent)
             changed = time.process_time()
-            is_checked = checked < checks and spent >= seconds * checked / checks
+            is_checked = checked < checks and part >= checked / checks
             wanted = _plain(frame, profile, load) if is_checked else None
             started_at = time.process_time()
             decision, victims = _one(site, frame, profile, placed, gone)
