@@ -132,7 +132,7 @@ def test_the_page_says_what_was_measured_and_why_growth_ended() -> None:
 
 
 def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--nodes", "40", "--pods", "120", "--only", "rules,pod", "--seconds", "0.02", "--out", str(tmp_path))
+    options = ("--nodes", "40", "--pods", "120", "--only", "rules,pod", "--seconds", "0.005", "--out", str(tmp_path))
 
     assert main(list(options)) == 0
 
