@@ -16,13 +16,14 @@ from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Reason, 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.extenders import Extenders
+from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings, ManagedResource
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 from tests.fakes.extender_server import ExtenderServer, names_of, only, scoring
 from tests.fakes.scheduler_context import context_of
+from tests.lang.clusters import pod as make_pod
 from tests.simulation.chaos import policies_of
 
 GPU = "example.com/gpu"
@@ -295,6 +296,26 @@ def test_one_pod_at_a_time_and_the_most_important_first() -> None:
         assert order[1:] == sorted(order[1:], reverse=True)
 
     played(tell, ExtenderServer(delay_seconds=0.01), prioritize_verb="")
+
+
+def test_pods_of_equal_priority_keep_the_order_in_which_the_queue_gave_them() -> None:
+    """It lets tenants take turns; by the time of its last attempt, each retried pod would pass each new one."""
+    queue, cluster = SchedulingQueue(), Cluster()
+    turns = ExtenderTurns(queue)
+    for number, (at, name) in enumerate([(0.0, "first"), (9.0, "new"), (5.0, "retried"), (6.0, "important")]):
+        priority = 5 if name == "important" else 0
+        queue.add(make_pod(cluster, name, priority=priority), at)
+        queued = queue.take(name)
+        assert queued is not None
+        assert turns.begin(queued) is (number == 0)
+    went = []
+    for _ in range(3):
+        turns.end()
+        queued = turns.next()
+        assert queued is not None
+        went.append(queued.pod.name)
+
+    assert went == ["important", "new", "retried"]
 
 
 def test_room_that_is_taken_meanwhile_is_not_given_twice() -> None:

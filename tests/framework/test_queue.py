@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from kube_policy_scheduler.framework.queue import (
     QueuedPod,
     QueuePosition,
     SchedulingQueue,
+    TurnOf,
     priority_turn,
 )
 
@@ -214,7 +217,7 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
     for at, name in enumerate("abcd"):
         queue.add(make_pod(name), float(at))
     queue.use(
-        turn=lambda queued: QueuePosition("", -queued.timestamp),
+        turn=lambda queued: QueuePosition("latest first", ((-queued.timestamp,),)),
         hold=lambda queued: "not now" if queued.pod.name == "c" else None,
     )
 
@@ -224,13 +227,13 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
     assert popped(queue, 10.0) == ["c"]
 
 
-def test_lines_of_different_orders_compete_by_their_heads() -> None:
-    """A line decides the order within itself; between lines the head with priority, or that waited longest, goes."""
+def test_lines_of_different_orders_compete_by_priority_and_exchange_only_their_own_turns() -> None:
+    """Line a has the first turn and the third, since its pods came so; its order says which pod uses which."""
     queue = SchedulingQueue(turn=lambda queued: QueuePosition(queued.pod.name[0], queued.pod.name))
     for at, (name, priority) in enumerate([("a2", 0), ("b1", 0), ("a1", 0), ("b2", 9)]):
         queue.add(make_pod(name, priority=priority), float(at))
 
-    assert popped(queue, 10.0) == ["b1", "b2", "a1", "a2"]
+    assert popped(queue, 10.0) == ["a1", "b1", "b2", "a2"]
 
 
 def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
@@ -242,20 +245,32 @@ def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
     queue.move_on_event(ClusterEvent.POD_DELETE, 100.0)
 
 
+def ordered(line: str) -> Callable[[QueuedPod], QueuePosition]:
+    """Return what puts the pods of a flood into a line with an order of its own, the last one first."""
+
+    def turn(queued: QueuedPod) -> QueuePosition:
+        number = queued.pod.name.removeprefix("flood")
+        return QueuePosition(line, ((-int(number),),)) if number != queued.pod.name else priority_turn(queued)
+
+    return turn
+
+
 def of_tenant(name: str) -> PodInfo:
     return Templates().pod(objects.Pod(metadata=objects.ObjectMeta(name=name, namespace="other", uid=name)))
 
 
-def test_a_flood_of_ten_thousand_rejected_pods_does_not_delay_another_tenants_new_pod() -> None:
-    queue, templates = SchedulingQueue(), Templates()
+@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
+def test_a_flood_of_ten_thousand_rejected_pods_does_not_delay_another_tenants_new_pod(turn: TurnOf) -> None:
+    queue, templates = SchedulingQueue(turn=turn), Templates()
     flood(queue, templates, pods=10_000)
     queue.add(of_tenant("new"), 101.0)
 
     assert "new" in popped(queue, 101.0)[:2]
 
 
-def test_a_flood_does_not_delay_another_tenants_rejected_pod_either() -> None:
-    queue, templates = SchedulingQueue(), Templates()
+@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
+def test_a_flood_does_not_delay_another_tenants_rejected_pod_either(turn: TurnOf) -> None:
+    queue, templates = SchedulingQueue(turn=turn), Templates()
     flood(queue, templates, pods=10_000)
     queue.add(of_tenant("again"), 101.0)
     for _ in range(2):
@@ -268,8 +283,9 @@ def test_a_flood_does_not_delay_another_tenants_rejected_pod_either() -> None:
     assert "again" in popped(queue, 120.0)[:3]
 
 
-def test_the_flood_gets_its_turns_as_well() -> None:
-    queue, templates = SchedulingQueue(), Templates()
+@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
+def test_the_flood_gets_its_turns_as_well(turn: TurnOf) -> None:
+    queue, templates = SchedulingQueue(turn=turn), Templates()
     flood(queue, templates, pods=10)
     for number in range(10):
         queue.add(make_pod(f"new{number}", templates=templates), 101.0)

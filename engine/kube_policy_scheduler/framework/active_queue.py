@@ -1,12 +1,9 @@
-"""Pods that can be decided now, in queue order: by line, by priority, and fairly among tenants.
+"""Pods that can be decided now: `turns` says which line is next, and this which pod of the line is the first one.
 
-Pods that are retried after a rejection form a lane of their own within Kubernetes' line. At equal priority
-both lanes take turns, and within it so do the namespaces (start-time fair queueing): a tenant whose ten thousand pods
-fit nowhere takes no more than its share of the attempts. New pods keep Kubernetes' order.
-
-A policy's `order by` makes a line of its own. Keys that change while pods wait grow in a straight line for a while, so
-pods of one slope stay in order; the heads of the slopes are compared at each pop, and a pod is pushed again
-when its line ends. In a strict line, pods that were rejected keep their place, and those behind them wait.
+A policy's `order by` makes a line of its own; the pods without one are a line, too. Keys that change while pods wait
+grow in a straight line for a while, so pods of one slope stay in order; the heads of the slopes are compared at each
+pop, and a pod is pushed again when its slope ends. In a strict line, pods that were rejected keep their place, and those
+behind them wait.
 """
 
 from __future__ import annotations
@@ -19,12 +16,12 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.framework.fair_line import FairLine
-from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition, priority_sort
+from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.turns import Turn, Turns
 
 Heap = list[tuple[Any, int, QueuedPod]]
-_FRESH, _AGAIN, _BLOCKING, _FAIR = 0, 1, 2, 3
-_HeapName = tuple[str, int, tuple[float, ...]]
-"""Line, lane, and slopes: within one heap the order stays as it is while time passes."""
+_HeapName = tuple[str, bool, tuple[float, ...]]
+"""Line, whether it is for pods that block others, and slopes: within one heap the order stays while time passes."""
 _STALE_SLACK = 256
 """Stale entries that a heap may hold in addition to an equal number of live entries."""
 MOST_SLOPES = 64
@@ -33,7 +30,7 @@ _RESORT_SECONDS = 5.0
 
 
 class ActiveQueue:
-    """A heap for each line, lane and slope. Entries whose ticket is not their pod's newest are stale."""
+    """A heap for each line with an order, and slope. Entries whose ticket is not their pod's newest are stale."""
 
     def __init__(self, tickets: count[int]) -> None:
         self._tickets = tickets
@@ -46,12 +43,8 @@ class ActiveQueue:
         """Lines that are strict."""
         self._fair: dict[str, FairLine] = {}
         """Lines whose order follows the shares of queues."""
+        self._turns = Turns()
         self._now = 0.0
-        self._last_lane = _AGAIN
-        self._served: dict[int, float] = {}
-        """Fair queueing's virtual time, by priority: the tag of the pod that was served last."""
-        self._tags: dict[tuple[int, str], float] = {}
-        """The tag that the next pod of a priority and namespace gets at least."""
 
     def clear(self) -> None:
         """Forget all entries."""
@@ -60,14 +53,14 @@ class ActiveQueue:
         self._ends.clear()
         self._blocking.clear()
         self._strict.clear()
-        self._forget_tags()
+        self._turns.clear()
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
-        if self._fair:
-            self.leave(queued)
+        self._leave_fair(queued)
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
+        self._turns.give(queued, turn.line)
         if self._blocking:
             self._blocking.pop(queued.pod.uid, None)
         if turn.fair is not None:
@@ -82,34 +75,35 @@ class ActiveQueue:
                         msgspec.structs.replace(turn, key=key, fair=msgspec.structs.replace(turn.fair, queue=queue)),
                     )
             line.push(queued, turn)
-            return
-        lane, key = _FRESH, turn.key
-        if not turn.line and (queued.rejections or queued.errors):
-            lane, key = _AGAIN, (-queued.pod.priority, self._tag(queued), queued.timestamp)
-        self._add(queued, queued.ticket, turn, lane, key)
+        elif turn.line:
+            self._add(queued, queued.ticket, turn, blocks=False)
 
     def leave(self, queued: QueuedPod) -> None:
         """Note that a pod leaves other than by `pop`: its entry is about to be stale."""
+        self._leave_fair(queued)
+        self._turns.end(queued)
+
+    def _leave_fair(self, queued: QueuedPod) -> None:
         for line in self._fair.values():
             line.leave(queued.ticket)
 
     def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Let a pod of a strict line that waits for its next attempt block those behind it."""
         number = self._blocking[queued.pod.uid] = next(self._tickets)
-        self._add(queued, number, turn, _BLOCKING, turn.key)
+        self._add(queued, number, turn, blocks=True)
 
     def unblock(self, uid: str) -> None:
         """Unblock the pods behind a deleted one."""
         self._blocking.pop(uid, None)
 
-    def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, lane: int, key: Any) -> None:
+    def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, *, blocks: bool) -> None:
         if turn.strict:
             self._strict.add(turn.line)
-        slopes, until = (turn.slopes if any(turn.slopes) else ()), turn.until
-        name = (turn.line, lane, slopes)
+        key, slopes, until = turn.key, (turn.slopes if any(turn.slopes) else ()), turn.until
+        name = (turn.line, blocks, slopes)
         if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
             key = (_at(key[0], slopes, self._now), *key[1:])
-            name, until = (turn.line, lane, ()), min(until, self._now + _RESORT_SECONDS)
+            name, until = (turn.line, blocks, ()), min(until, self._now + _RESORT_SECONDS)
         self._push(self._heaps.setdefault(name, []), (key, number, queued))
         if until < math.inf:
             self._push(self._ends, (until, number, queued))
@@ -127,7 +121,12 @@ class ActiveQueue:
     def tickets(self) -> set[int]:
         """Return the numbers of all entries, stale ones included."""
         fair = (line.tickets() for line in self._fair.values())
-        return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}.union(*fair)
+        heaps = {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
+        return heaps.union(self._turns.tickets(), *fair)
+
+    def has_turn(self, queued: QueuedPod) -> bool:
+        """Return whether a pod brings its line a turn, as each active one does and no other."""
+        return self._turns.has(queued)
 
     def pop_ended(self, now: float) -> QueuedPod | None:
         """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
@@ -145,13 +144,15 @@ class ActiveQueue:
         found = self._next()
         if found is None:
             return None
-        if found[1] == _FAIR:
-            return self._fair[found[0]].pop(self._now)
-        key, _, queued = heapq.heappop(self._heaps[found])
-        if not found[0]:
-            self._last_lane = found[1]
-            if found[1] == _AGAIN:
-                self._served[queued.pod.priority] = key[1]
+        turn, first = found
+        if first is None:
+            queued = turn.holder
+        elif isinstance(first, FairLine):
+            queued = first.pop(self._now)
+        else:
+            queued = heapq.heappop(self._heaps[first])[2]
+        assert queued is not None
+        self._turns.use(turn, queued)
         return queued
 
     def blocked(self) -> dict[str, QueuedPod]:
@@ -159,9 +160,9 @@ class ActiveQueue:
         found: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
             first = min(names, key=self._key_now) if line in self._strict else None
-            if first is not None and first[1] == _BLOCKING:
+            if first is not None and first[1]:
                 blocker = self._heaps[first][0][2]
-                waiting = (entry for name in names if name[1] != _BLOCKING for entry in self._heaps[name])
+                waiting = (entry for name in names if not name[1] for entry in self._heaps[name])
                 found |= {entry[2].pod.uid: blocker for entry in waiting if not self._is_stale(entry)}
         return found
 
@@ -175,29 +176,22 @@ class ActiveQueue:
                 heads.setdefault(name[0], []).append(name)
             else:
                 del self._heaps[name]
-                if name == ("", _AGAIN, ()):
-                    self._forget_tags()
         return heads
 
-    def _next(self) -> _HeapName | None:
-        """Return the heap whose head is served next."""
-        served = []
+    def _next(self) -> tuple[Turn, _HeapName | FairLine | None] | None:
+        """Return the turn that is used next, and whose head uses it; None: its holder."""
+        firsts: dict[str, _HeapName | FairLine] = {}
+        heads: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
-            if line:
-                first = min(names, key=self._key_now) if len(names) > 1 else names[0]
-                if first[1] != _BLOCKING:
-                    served.append(first)
-            else:
-                served += names
-        sorts = {name: priority_sort(self._heaps[name][0][2]) for name in served}
-        fresh, again = sorts.get(("", _FRESH, ())), sorts.get(("", _AGAIN, ()))
-        if fresh is not None and again is not None and fresh[0] == again[0]:
-            del sorts["", self._last_lane, ()]
+            name = min(names, key=self._key_now) if len(names) > 1 else names[0]
+            if not name[1]:
+                firsts[line], heads[line] = name, self._heaps[name][0][2]
         for line, fair in self._fair.items():
             head = fair.head(self._now)
             if head is not None:
-                sorts[line, _FAIR, ()] = priority_sort(head[2])
-        return min(sorts, key=sorts.__getitem__, default=None)
+                firsts[line], heads[line] = fair, head[2]
+        turn = self._turns.next(heads)
+        return (turn, firsts.get(turn.line)) if turn is not None else None
 
     def _key_now(self, name: _HeapName) -> Any:
         """Return the key of a heap's head at the current time."""
@@ -210,17 +204,6 @@ class ActiveQueue:
             return queued.ticket != number
         waits = queued.place in (Place.BACKOFF, Place.UNSCHEDULABLE)
         return not waits or self._blocking.get(queued.pod.uid) != number
-
-    def _tag(self, queued: QueuedPod) -> float:
-        priority = queued.pod.priority
-        share = (priority, queued.pod.namespace)
-        tag = max(self._served.get(priority, 0.0), self._tags.get(share, 0.0))
-        self._tags[share] = tag + 1.0
-        return tag
-
-    def _forget_tags(self) -> None:
-        self._served.clear()
-        self._tags.clear()
 
 
 def _at(bases: tuple[Any, ...], slopes: tuple[float, ...], now: float) -> tuple[Any, ...]:

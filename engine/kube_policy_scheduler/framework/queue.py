@@ -202,7 +202,8 @@ class SchedulingQueue:
                     right = True
                 case _:
                     assert_never(queued.place)
-            if not right:
+            is_active = queued.place is Place.ACTIVE
+            if not right or (self._is_sorted and self._active.has_turn(queued) != is_active):
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
         waiting = {*(queued.pod.uid for queued in self.gated()), *self._unreported, *self._unschedulable.uids()}
         found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]

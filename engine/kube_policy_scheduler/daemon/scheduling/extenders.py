@@ -28,7 +28,7 @@ from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.preemption import EvictionRules
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, priority_sort
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
 
 if TYPE_CHECKING:
@@ -351,6 +351,7 @@ def _pod_text(pod: PodInfo) -> bytes:
 class ExtenderTurns:
     """Pods that extenders are to be asked about: one at a time, the one with the highest priority first.
 
+    Of equal priority they keep the order in which the queue gave them, in which tenants take turns.
     kube-scheduler, too, never asks about two pods at the same time, and extenders rely on that: an extender that hands
     out devices sees the first pod placed before it is asked about the second one.
     """
@@ -358,7 +359,7 @@ class ExtenderTurns:
     def __init__(self, queue: SchedulingQueue) -> None:
         self._queue = queue
         self._asking: str | None = None
-        self._waiting: list[tuple[tuple[float, float], int, QueuedPod]] = []
+        self._waiting: list[tuple[int, int, QueuedPod]] = []
         self._numbers = count()
         self._uids: set[str] = set()
 
@@ -375,7 +376,7 @@ class ExtenderTurns:
         if self._asking is None:
             self._asking = queued.pod.uid
             return True
-        heapq.heappush(self._waiting, (priority_sort(queued), next(self._numbers), queued))
+        heapq.heappush(self._waiting, (-queued.pod.priority, next(self._numbers), queued))
         self._uids.add(queued.pod.uid)
         return False
 

@@ -1,0 +1,238 @@
+"""Turns between lines: whatever the orders of owners are, they move only their own pods.
+
+The specification is the queue without any order: an order exchanges turns within its line, and those of others come as
+they would without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue, priority_turn
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import load
+from tests.lang.clusters import NOW, cluster, node, pod
+
+OWNERS = "abc"
+ORDERS = [
+    "",
+    "order by pod.queued",
+    "order by pod.queued desc",
+    "order by pod.name",
+    "order by pod.waiting * number(pod.label.speed) desc",
+    "order by floor(pod.waiting / 3s), pod.name desc",
+    "order by sqrt(pod.waiting / 1min)",
+    'order by pod.name desc if pod.label.speed == "1"\norder by pod.name',
+    "queue all by pod.label.speed\norder by queue.share, pod.name desc",
+]
+
+STRICT = "order by pod.name strict"
+
+
+class Step(NamedTuple):
+    """What happens."""
+
+    what: str
+    owner: str
+    number: int
+
+
+def policy_of(owner: str, text: str) -> Policy:
+    loaded = load([Source(f"{owner}.policy", text)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    return loaded.policy_set.policies[0]
+
+
+class Stage:
+    """A queue in which each namespace is an owner with a policy of its own; attempts end as a test says."""
+
+    def __init__(self, orders: dict[str, str]) -> None:
+        self.now = NOW
+        self.cluster = cluster(node("n"))
+        self.policies = {owner: policy_of(owner, text) for owner, text in orders.items() if text}
+        self.queue = SchedulingQueue(turn=self._turn)
+        self.made = 0
+
+    def _turn(self, queued: QueuedPod) -> QueuePosition:
+        found = self.policies.get(queued.pod.namespace)
+        return priority_turn(queued) if found is None else found.turn(queued, self._frame(queued))
+
+    def _frame(self, queued: QueuedPod) -> Any:
+        return queued.frame(self.cluster, self.now, signals=Signals.EMPTY)
+
+    def add(self, owner: str, number: int, *, priority: int = 0) -> PodInfo:
+        self.made += 1
+        labels = {"speed": str(number)}
+        made = pod(self.cluster, f"p{number}-{self.made}", namespace=owner, priority=priority, labels=labels)
+        self.queue.add(made, self.now)
+        return made
+
+    def retry(self, owner: str, number: int) -> None:
+        """Let pods of an owner come, be rejected, and be awaited again."""
+        made = [self.add(owner, each) for each in range(number)]
+        for each in made:
+            queued = self.queue.take(each.uid)
+            assert queued is not None
+            self.queue.rejected(queued, frozenset({"Fit"}), self.now)
+        self.now += 20
+        self.queue.move_on_event(ClusterEvent.NODE_ADD, self.now)
+
+    def owners(self) -> list[str]:
+        """Pop all pods; return whose they are."""
+        found = []
+        while (queued := self.queue.pop(self.now)) is not None:
+            found.append(queued.pod.namespace)
+            self.now += 0.01
+        return found
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["add", "add", "retry", "pop", "delete", "update", "wait"]),
+        st.sampled_from(OWNERS),
+        st.integers(0, 4),
+    ),
+    max_size=25,
+)
+ANY_ORDERS = st.fixed_dictionaries({owner: st.sampled_from(ORDERS) for owner in OWNERS})
+
+
+@given(ANY_ORDERS, STEPS)
+def test_an_order_exchanges_only_the_turns_of_its_own_line(orders: dict[str, str], steps: list[Step]) -> None:
+    """Owners are tried in the sequence in which they would be without any order."""
+    stages = [Stage(orders), Stage({})]
+    for step in steps:
+        went: list[str] = []
+        for stage in stages:
+            stage.now += 0.25
+            match step.what:
+                case "add":
+                    stage.add(step.owner, step.number)
+                case "retry":
+                    stage.retry(step.owner, step.number)
+                case "pop":
+                    queued = stage.queue.pop(stage.now)
+                    went.append(queued.pod.namespace if queued is not None else "")
+                    if queued is not None:
+                        stage.queue.done(queued.pod.uid)
+                case "wait":
+                    stage.now += 7
+                    stage.queue.flush(stage.now)
+            assert stage.queue.misplaced() == []
+        assert len(set(went)) <= 1
+
+    assert stages[0].owners() == stages[1].owners()
+
+
+@given(
+    st.fixed_dictionaries({owner: st.sampled_from([*ORDERS, STRICT]) for owner in OWNERS}),
+    STEPS,
+    st.sampled_from(OWNERS),
+    st.integers(0, 12),
+)
+def test_a_new_pod_waits_for_at_most_as_many_retried_pods_as_for_new_ones(
+    orders: dict[str, str], steps: list[Step], owner: str, flood: int
+) -> None:
+    """Whatever is ordered and retried, deleted and changed; and new pods go in the order in which they came."""
+    stage = Stage(orders)
+    for other in OWNERS:
+        stage.retry(other, flood if other != owner else 0)
+    for step in steps:
+        stage.now += 0.25
+        pods = [queued.pod for queued in stage.queue if queued.pod.namespace == step.owner]
+        match step.what:
+            case "add":
+                stage.add(step.owner, step.number)
+            case "retry":
+                stage.retry(step.owner, step.number)
+            case "pop" if (queued := stage.queue.pop(stage.now)) is not None:
+                stage.queue.failed(queued, stage.now)
+            case "delete" if pods:
+                stage.queue.remove(pods[step.number % len(pods)].uid)
+            case "update" if pods:
+                changed = pods[step.number % len(pods)]
+                labels = {"speed": str(step.number)}
+                again = pod(stage.cluster, changed.name, namespace=step.owner, uid=changed.uid, labels=labels)
+                stage.queue.add(again, stage.now)
+        assert stage.queue.misplaced() == []
+    stage.now += 0.25
+    others = [queued for queued in stage.queue if not queued.rejections and not queued.errors]
+    first = len([queued for queued in others if queued.pod.namespace != owner])
+    own = len([queued for queued in stage.queue if queued.pod.namespace == owner])
+    stage.add(owner, 0)
+    before = stage.owners()
+
+    assert own or before.index(owner) <= 2 * first + 1
+
+
+@pytest.mark.parametrize("order", ORDERS[1:])
+@pytest.mark.parametrize("flood", [10, 1000])
+def test_retried_pods_of_an_owner_with_an_order_let_the_new_pod_of_another_go_first(order: str, flood: int) -> None:
+    stage = Stage({"a": order})
+    stage.retry("a", flood)
+    stage.add("b", 0)
+
+    assert stage.owners().index("b") <= 1
+
+
+@pytest.mark.parametrize("order", ORDERS[1:])
+def test_retried_pods_of_two_owners_take_turns(order: str) -> None:
+    stage = Stage({"a": order})
+    for owner, number in (("a", 100), ("b", 3), ("c", 3)):
+        stage.retry(owner, number)
+
+    assert Counter(stage.owners()[:9]) == {"a": 3, "b": 3, "c": 3}
+
+
+def test_an_owner_with_many_orders_gets_no_more_turns() -> None:
+    many = "\n".join(f'order by pod.name if pod.label.speed == "{number}"' for number in range(50))
+    stage = Stage({"a": many})
+    stage.retry("a", 100)
+    stage.retry("b", 3)
+
+    assert Counter(stage.owners()[:6]) == {"a": 3, "b": 3}
+
+
+def test_a_line_that_always_has_newer_pods_is_served_all_the_same() -> None:
+    """The latest first: by the time of its first pod, it would always come after all others."""
+    stage = Stage({"a": "order by pod.queued desc"})
+    went: list[str] = []
+    for number in range(100):
+        stage.now += 1
+        for owner in "ab":
+            stage.add(owner, number % 5)
+        queued = stage.queue.pop(stage.now)
+        assert queued is not None
+        went.append(queued.pod.namespace)
+
+    assert Counter(went) == {"a": 50, "b": 50}
+
+
+def test_priority_comes_before_turns() -> None:
+    stage = Stage({"a": "order by pod.priority desc"})
+    stage.retry("a", 5)
+    stage.add("b", 0)
+    stage.add("a", 0, priority=5)
+    stage.add("c", 0, priority=9)
+
+    assert stage.owners()[:4] == ["c", "a", "a", "b"]
+
+
+def test_an_attempt_that_was_put_off_goes_on_before_the_pods_that_wait_with_it() -> None:
+    stage = Stage({})
+    stage.retry("a", 3)
+    queued = stage.queue.pop(stage.now)
+    assert queued is not None
+    stage.queue.resume_attempt(queued, stage.now)
+
+    assert stage.queue.pop(stage.now) is queued
