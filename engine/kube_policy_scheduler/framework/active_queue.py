@@ -2,8 +2,8 @@
 
 A policy's `order by` makes a line of its own; the pods without one are a line, too. Keys that change while pods wait
 grow in a straight line for a while, so pods of one slope stay in order; the heads of the slopes are compared at each
-pop, and a pod is pushed again when its slope ends. In a strict line, pods that were rejected keep their place, and those
-behind them wait.
+pop, and a pod is pushed again when its slope ends. In a strict line, pods that were rejected keep their place, and
+those behind them wait.
 """
 
 from __future__ import annotations
