@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "installation": set(),
     "times": set(),
     "wording": set(),
+    "patterns": set(),
     "lang": {"diagnostics"},
     "cluster": set(),
     "framework": {"cluster"},
@@ -106,8 +107,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "demo": {"embedded", "adapters", "daemon", "cluster", "documents"},
 }
-for _above in MAY_IMPORT.keys() - {"diagnostics", "installation", "times", "wording"}:
-    MAY_IMPORT[_above] |= {"times", "wording"}
+for _above in MAY_IMPORT.keys() - {"diagnostics", "installation", "times", "wording", "patterns"}:
+    MAY_IMPORT[_above] |= {"times", "wording", "patterns"}
 """For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
 
 ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
@@ -118,11 +119,12 @@ MAY_USE: dict[str, set[str]] = {
     "installation": set(),
     "times": set(),
     "wording": set(),
-    "lang": {"lark", "msgspec", "numpy", "re2"},
-    "cluster": {"cel_expr_python", "msgspec", "numpy", "re2"},
+    "patterns": {"re2"},
+    "lang": {"lark", "msgspec", "numpy"},
+    "cluster": {"cel_expr_python", "msgspec", "numpy"},
     "framework": {"msgspec", "numpy"},
     "documents": {"jsonschema", "msgspec", "yaml"},
-    "builtins": {"msgspec", "numpy", "re2"},
+    "builtins": {"msgspec", "numpy"},
     "extensions": {"numpy", "onnxruntime"},
     "lint": {"msgspec", "promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
@@ -147,6 +149,7 @@ ONLY_IN: dict[str, str] = {
     "jsonschema": r"documents/schema\.py",
     "kubernetes": r"adapters/kube/\w+\.py",
     "prometheus_api_client": r"adapters/prometheus\.py",
+    "re2": r"patterns\.py",
     "watchdog": r"adapters/\w+\.py",
 }
 """Clients whose errors and types stay in one place."""
@@ -155,6 +158,7 @@ PURE = (
     "diagnostics",
     "times",
     "wording",
+    "patterns",
     "lang",
     "cluster",
     "framework",
@@ -343,6 +347,71 @@ def test_only_one_place_knows(client: str) -> None:
         if found.top == client and not re.fullmatch(ONLY_IN[client], found.file.relative_to(ENGINE).as_posix())
     ]
     assert not wrong, names(wrong)
+
+
+SEARCHES = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
+"""Functions of `re` that take a pattern first."""
+PATTERNS_OF_SCHEMAS = {"documents/schema.py", "editor/yaml_texts.py"}
+"""Modules that search with the `pattern` and `patternProperties` of our own JSON schemas, as jsonschema does."""
+
+
+def foreign_parts(pattern: ast.expr) -> Iterator[str]:
+    """Yield what a pattern is made of that is not written in the code: neither constants nor escaped texts."""
+    match pattern:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr="escape")):
+            return
+        case ast.Name(id=name) if not name.isupper():
+            yield name
+        case ast.Attribute(value=ast.Name(id="self")):
+            yield ast.unparse(pattern)
+        case ast.IfExp(body=one, orelse=other):
+            yield from foreign_parts(one)
+            yield from foreign_parts(other)
+        case ast.Call(func=ast.Name(), args=arguments):
+            for argument in arguments:
+                yield from foreign_parts(argument)
+        case _:
+            for part in ast.iter_child_nodes(pattern):
+                if isinstance(part, ast.expr):
+                    yield from foreign_parts(part)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "foreign"),
+    [
+        ('r"[a-z]+"', []),
+        ('rf"{NAME}|{re.escape(text)}"', []),
+        ('WANTED.schema["pattern"]', []),
+        ('"a" if word else "b"', []),
+        ('"|".join(sorted(WORDS))', []),
+        ("text[1:-1]", ["text"]),
+        ("self.pattern", ["self.pattern"]),
+        ('f"({word})"', ["word"]),
+        ('"(" + matcher.value + ")"', ["matcher"]),
+        ("str(pattern)", ["pattern"]),
+    ],
+)
+def test_a_pattern_is_ours_if_it_is_written_in_the_code(pattern: str, foreign: list[str]) -> None:
+    assert list(foreign_parts(ast.parse(pattern, mode="eval").body)) == foreign
+
+
+def test_python_searches_only_with_patterns_of_our_own() -> None:
+    """Python's `re` may search for ever; what others write is compiled by `patterns.py`."""
+    wrong = []
+    for file in FILES:
+        if file.relative_to(ENGINE).as_posix() in PATTERNS_OF_SCHEMAS:
+            continue
+        for node in ast.walk(tree(file)):
+            match node:
+                case ast.ImportFrom(module="re") | ast.Import(names=[ast.alias(name="re", asname=str())]):
+                    wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}: write `import re`, so that the law sees it")
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=name)) if name in SEARCHES:
+                    foreign = list(foreign_parts(node.args[0])) if node.args else ["its first argument"]
+                    if foreign:
+                        wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}: who writes {', '.join(foreign)}?")
+                case _:
+                    pass
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("package", PURE)

@@ -20,6 +20,7 @@ GOOD = [
     "a / on (node) group_left b",
     "x offset 5m",
     "1 - x",
+    'x{job=~"[[:alpha:]]+|(a+)+b"}',
     "sum(a) by (node) / sum(b) by (node)",
 ]
 BAD = [
@@ -31,6 +32,8 @@ BAD = [
     ("x[5m]", "P0363", '"x[5m]"'),
     ("avg(x)", "P0362", '"avg(x)"'),
     ("sum by () (x)", "P0362", '"sum by () (x)"'),
+    ('sum by (node) (rate(x{job=~"a{1001}"}[5m]))', "P0361", "a{1001}"),
+    ('x / topk(2, y{a="b" or job!~"(?x)a"})', "P0361", "(?x)a"),
     ('"text"', "P0363", '"\\"text\\""'),
 ]
 

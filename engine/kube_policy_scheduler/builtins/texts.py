@@ -7,8 +7,6 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
-
 from kube_policy_scheduler.cluster.quantity import QuantityError, nanos
 from kube_policy_scheduler.lang.signature import (
     ConstantText,
@@ -24,6 +22,7 @@ from kube_policy_scheduler.lang.signature import (
 )
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.lang.versions import version_key
+from kube_policy_scheduler.patterns import PatternError, compiled
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 
 _MAX_LENGTH = 1000
@@ -53,14 +52,10 @@ def pattern(text: str) -> Any:
     """
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"the regular expression has more than {_MAX_LENGTH} characters; split it")
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_MEMORY
     try:
-        return re2.compile(text, options)
-    except re2.error as error:
-        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise ValueError(f"the regular expression does not compile: {reason}; use the syntax of RE2") from error
+        return compiled(text, memory_bytes=_MAX_MEMORY)
+    except PatternError as error:
+        raise ValueError(f"the regular expression does not compile: {error}; use the syntax of RE2") from error
 
 
 Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]

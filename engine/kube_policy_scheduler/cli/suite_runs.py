@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
+    from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
     from kube_policy_scheduler.tooling.tester.run import CaseResult
@@ -32,7 +32,7 @@ class Session:
 
     def __init__(
         self,
-        only: re.Pattern[str],
+        only: Pattern,
         *,
         shuffle: bool,
         shown: Shown,

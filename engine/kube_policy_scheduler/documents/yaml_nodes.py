@@ -29,16 +29,22 @@ _MERGE = "tag:yaml.org,2002:merge"
 _DIGITS = "0123456789"
 _SCALARS = (
     # tag, what the whole text looks like, first characters ("": the empty text)
-    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
-    ("tag:yaml.org,2002:int", r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", [*"-+", *_DIGITS]),
+    ("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"]),
+    (
+        "tag:yaml.org,2002:int",
+        re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+        [*"-+", *_DIGITS],
+    ),
     (
         "tag:yaml.org,2002:float",
-        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        re.compile(
+            r"(?:[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
         [*"-+.", *_DIGITS],
     ),
-    (_MERGE, r"<<", ["<"]),
+    (_MERGE, re.compile(r"<<$"), ["<"]),
 )
 
 
@@ -53,7 +59,7 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 
 
 for _tag, _pattern, _first in _SCALARS:
-    Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
+    Loader.add_implicit_resolver(_tag, _pattern, _first)
 
 
 class Construction:

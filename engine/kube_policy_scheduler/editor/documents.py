@@ -73,7 +73,7 @@ def edited_document(source: Source) -> EditedDocument | None:
 
 def _is_configuration(text: str) -> bool:
     kind = _configuration_schema()["properties"]["kind"]["const"]
-    return re.search(rf"^kind:[ \t]*[\"']?{kind}\b", text[:MOST_CHARACTERS], re.MULTILINE) is not None
+    return re.search(rf"^kind:[ \t]*[\"']?{re.escape(kind)}\b", text[:MOST_CHARACTERS], re.MULTILINE) is not None
 
 
 def value_of(source: Source, *, written_at: int) -> Any:

@@ -298,7 +298,7 @@ def content_security_policy(html: str) -> str:
     """Return the strictest policy under which a page works: its own styles and scripts by hash, nothing else."""
 
     def hashes(tag: str) -> str:
-        found = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", html, re.DOTALL)
         given = (base64.b64encode(sha256(text.encode()).digest()).decode() for text in found)
         return " ".join(f"'sha256-{each}'" for each in given) or "'none'"
 

@@ -35,6 +35,7 @@ HOLDS = [
     "schedulable: true",
     "feasible: [a1, b2, b1]",
     "filtered: {c1: {clause: node.ready}}",
+    "filtered: {c1: {message: '/^node[[:punct:]]ready is (tru|fals)e$/'}}",
     "filtered: {c1: {message: is false}, d1: {clause: TaintToleration, message: /untolerated/}}",
     "scores: {b1: 90, b2: '>= 70', a1: '10.4 ± 0.5'}",
     "order: [b1, b2, a1]",

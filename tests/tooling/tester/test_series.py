@@ -60,6 +60,28 @@ def test_a_stale_marker_ends_a_series_at_once_until_it_comes_back() -> None:
     assert isinstance(series, Samples)
 
 
+@pytest.mark.parametrize(
+    ("query", "selected"),
+    [
+        ('load{job=~"[[:alpha:]]+"}', ["a", "b"]),
+        ('load{job=~"(a+)+b"}', []),
+        ('load{job!~"(a+)+b"}', ["a", "b", "c"]),
+        ('load{job=~"node"}', ["a"]),
+        ('load{job=~"node.*"}', ["a", "b"]),
+        ('load{job!~"node.*"}', ["c"]),
+        ('load{rack=~"|r1"}', ["a", "b", "c"]),  # a label that is not there is empty
+        ('load{job=~"x{1001}"}', []),  # Prometheus refuses it
+    ],
+)
+def test_matchers_select_as_in_prometheus(query: str, selected: list[str]) -> None:
+    jobs = {"a": "node", "b": "nodes", "c": "a" * 50 + "1"}
+    metrics = Metrics().over({"series": {f'load{{node="{node}", job="{job}"}}': 1 for node, job in jobs.items()}})
+    asked = Query(query)
+    reading = metrics.reading(asked, now=0.0)
+    found = [dict(one.labels)["node"] for one in reading.series] if reading else []
+    assert (metrics.says(asked), found) == (bool(selected), selected)
+
+
 class TestOutages:
     """The scheduler queries every 15 seconds, from zero on; without a response it keeps the last one."""
 

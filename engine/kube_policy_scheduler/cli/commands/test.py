@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
+    from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run
 
@@ -210,10 +210,12 @@ def _is_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def _regular_expression(pattern: str | None) -> re.Pattern[str]:
+def _regular_expression(pattern: str | None) -> Pattern:
+    from kube_policy_scheduler.patterns import PatternError, compiled
+
     try:
-        return re.compile(pattern or "")
-    except re.error as error:
+        return compiled(pattern or "")
+    except PatternError as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--run") from error
 
 

@@ -15,8 +15,6 @@ from itertools import pairwise
 from math import isfinite, isnan, trunc
 from typing import Any, TypeVar
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
-
 from kube_policy_scheduler.cluster.cel.values import (
     ABSENT,
     COST_EXCEEDED,
@@ -42,6 +40,7 @@ from kube_policy_scheduler.cluster.cel.values import (
     type_name,
 )
 from kube_policy_scheduler.cluster.exact_quantity import DECIMAL_EXPONENT, Quantity, QuantityError, parse, whole_units
+from kube_policy_scheduler.patterns import Pattern, PatternError, compiled
 
 __all__ = [
     "BY_RESULT",
@@ -617,18 +616,11 @@ def _ends_with(text: Any, part: Any) -> bool:
     return bool(text.endswith(part))
 
 
-@lru_cache(maxsize=32)  # of as much as 8 MiB each
-def _regex(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
-
-
-def _compiled(pattern: Any) -> Any:
+def _compiled(pattern: Any) -> Pattern:
     _expect(pattern, str)
     try:
-        return _regex(pattern)
-    except re2.error as error:
+        return compiled(pattern)
+    except PatternError as error:
         raise CelError(f"error parsing regexp: {error}") from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -17,6 +19,7 @@ from kube_policy_scheduler.lang.queries import QUERY_FUNCTION, size_problem
 from kube_policy_scheduler.lang.reading.literals import offsets
 from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, rule
+from kube_policy_scheduler.patterns import PatternError, label_pattern
 from kube_policy_scheduler.wording import listed
 
 _EXACTLY, _BEYOND = 200, 20
@@ -46,18 +49,55 @@ class _Answer(Enum):
     RANGE = "range"
 
 
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Why a query is none."""
+
+    text: str
+    part: str = ""
+    """The regular expression that is none."""
+
+
 @lru_cache(maxsize=1024)
-def _answer(query: str) -> _Answer | str:
-    """Return what comes of a query, or in words why it does not parse. Trees are not kept: some take megabytes."""
+def _answer(query: str) -> _Answer | _Problem:
+    """Return what comes of a query, or why it does not parse. Trees are not kept: some take megabytes."""
     try:
         tree = promql_parser.parse(query)
     except ValueError as error:
-        return str(error).splitlines()[0][:200]
+        return _Problem(str(error).splitlines()[0][:200])
+    for pattern in _patterns(tree):
+        try:
+            label_pattern(pattern)
+        except PatternError as error:
+            return _Problem(f"not a regular expression of RE2: {error}"[:200], pattern)
     if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
         return _Answer.WITHOUT_LABELS
     if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
         return _Answer.RANGE
     return _Answer.SERIES
+
+
+def _patterns(tree: Any) -> Iterator[str]:
+    """Yield the regular expressions of all selectors of a query. The parser's engine takes some that RE2 refuses."""
+    trees = [tree]
+    while trees:
+        match trees.pop():
+            case promql_parser.VectorSelector(matchers=matchers):
+                for matcher in itertools.chain(matchers.matchers, *matchers.or_matchers):
+                    if str(matcher.op) in ("MatchOp.Re", "MatchOp.NotRe"):
+                        yield matcher.value
+            case promql_parser.BinaryExpr(lhs=left, rhs=right):
+                trees += [left, right]
+            case promql_parser.Call(args=arguments):
+                trees += arguments
+            case promql_parser.AggregateExpr(expr=inner, param=parameter):
+                trees += [inner] if parameter is None else [inner, parameter]
+            case promql_parser.MatrixSelector(vector_selector=inner):
+                trees.append(inner)
+            case promql_parser.ParenExpr(expr=inner) | promql_parser.UnaryExpr(expr=inner):
+                trees.append(inner)
+            case promql_parser.SubqueryExpr(expr=inner):
+                trees.append(inner)
 
 
 @rule("P0361", severity=Severity.ERROR, syntactic=True)
@@ -76,22 +116,25 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
     exactly = _EXACTLY_SHOWN
     for text in _queries(policy):
         problem = _answer(text.value)
-        if isinstance(problem, str):
+        if isinstance(problem, _Problem):
             exactly -= 1
-            place = _inside(text) if exactly >= 0 else text.span
-            message = f"this query does not parse: {problem}"
+            place = _inside(text, problem.part) if exactly >= 0 else text.span
+            message = f"this query does not parse: {problem.text}"
             yield Finding(place, message, "correct it; you can test it in the Prometheus UI")
 
 
-def _inside(text: expressions.Text) -> Span:
-    """Return the place where a query stops being one: an unmatched bracket, or the end of the longest good prefix."""
+def _inside(text: expressions.Text, part: str) -> Span:
+    """Return the place of a part, or where a query stops being one: an unmatched bracket, or behind the longest good
+    prefix.
+    """
     query, places = text.value, offsets(text.span.text)
-    at = _unmatched(query)
-    if at is None:
-        at = _longest(query)
-    if at >= len(query) or len(places) != len(query) + 1:
+    at, end = query.find(part), len(part)
+    if not part:
+        unmatched = _unmatched(query)
+        at, end = _longest(query) if unmatched is None else unmatched, 1
+    if not 0 <= at < len(query) or len(places) != len(query) + 1:
         return text.span
-    return Span(text.span.source, text.span.start + places[at], text.span.start + places[at + 1])
+    return Span(text.span.source, text.span.start + places[at], text.span.start + places[at + end])
 
 
 def _unmatched(query: str) -> int | None:

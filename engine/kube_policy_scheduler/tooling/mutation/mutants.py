@@ -188,7 +188,7 @@ def _binary(expr: expressions.Binary) -> Iterator[Mutant]:
 def _chain(expr: expressions.Logical) -> Iterator[Mutant]:
     operator, operands = expr.operator, expr.operands
     other = "or" if operator == "and" else "and"
-    text = _text_between(expr, lambda gap: re.sub(rf"\b{operator}\b", other, gap))
+    text = _text_between(expr, lambda gap: re.sub(rf"\b{re.escape(operator)}\b", other, gap))
     yield Mutant("logic", expr.span, text, f"a case where some but not all of `{_text(expr)}` hold")
     for at, operand in enumerate(operands):
         start = operand.span.start if at + 1 < len(operands) else operands[at - 1].span.end

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, assert_never
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.patterns import PatternError, compiled
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome
 from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, did_you_mean
@@ -30,7 +31,7 @@ def says(wanted: str | None, texts: Iterable[str]) -> bool:
     if wanted is None:
         return True
     if is_pattern(wanted):
-        return any(re.search(wanted[1:-1], text) for text in texts)
+        return any(compiled(wanted[1:-1]).search(text) for text in texts)
     return any(wanted in text for text in texts)
 
 
@@ -421,9 +422,10 @@ class ExpectReader:
     def _check_text(self, text: str, path: Path) -> None:
         if is_pattern(text):
             try:
-                re.compile(text[1:-1])
-            except re.error as error:
-                self._problem(path, codes.BAD_FIXTURE, f"not a regular expression: {error}", "")
+                compiled(text[1:-1])
+            except PatternError as error:
+                advice = "write a regular expression of RE2"
+                self._problem(path, codes.BAD_FIXTURE, f"not a regular expression: {error}", advice)
 
     def _known_pods(self, names: Sequence[str], path: Path) -> None:
         known = self._pods()

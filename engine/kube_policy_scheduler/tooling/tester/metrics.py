@@ -14,6 +14,7 @@ import msgspec
 import promql_parser
 
 from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Series, Signals
+from kube_policy_scheduler.patterns import Pattern, PatternError, label_pattern
 from kube_policy_scheduler.times import parse_duration
 
 LOOKBACK_SECONDS = 300.0
@@ -93,35 +94,43 @@ _OPERATORS = {"MatchOp.Equal": "=", "MatchOp.NotEqual": "!=", "MatchOp.Re": "=~"
 
 
 @dataclass(frozen=True, slots=True)
+class Matcher:
+    """What a selector asks of one label."""
+
+    label: str
+    operator: str
+    value: str
+    pattern: Pattern | None = None
+    """The value as a regular expression, for `=~` and `!~`."""
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a series with these labels has what is asked; a label that it lacks is empty."""
+        text = labels.get(self.label, "")
+        equal = text == self.value if self.pattern is None else self.pattern.fullmatch(text) is not None
+        return equal == (self.operator in ("=", "=~"))
+
+
+@dataclass(frozen=True, slots=True)
 class Selector:
     """A metric's name and matchers, as in `cpu_usage{job="node"}`."""
 
     name: str
-    matchers: tuple[tuple[str, str, str], ...]
-    """Label, operator, value."""
+    matchers: tuple[Matcher, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether a series with these labels is selected."""
         if self.name and labels.get("__name__") != self.name:
             return False
-        return all(_matches(labels.get(label, ""), operator, value) for label, operator, value in self.matchers)
+        return all(matcher.holds(labels) for matcher in self.matchers)
 
 
-def _matches(text: str, operator: str, value: str) -> bool:
-    match operator:
-        case "=":
-            return text == value
-        case "!=":
-            return text != value
-        case "=~":
-            return re.fullmatch(value, text) is not None
-        case _:
-            return re.fullmatch(value, text) is None
+def _matcher(label: str, operator: str, value: str) -> Matcher:
+    return Matcher(label, operator, value, label_pattern(value) if "~" in operator else None)
 
 
 @lru_cache(maxsize=4096)
 def selector(text: str) -> Selector | None:
-    """Return a plain selector, None where the text is anything else."""
+    """Return a plain selector, None where the text is anything else, or Prometheus refuses it."""
     try:
         tree = promql_parser.parse(text)
     except ValueError:
@@ -130,7 +139,10 @@ def selector(text: str) -> Selector | None:
         return None
     if tree.matchers.or_matchers:
         return None
-    matchers = tuple((one.name, _OPERATORS[str(one.op)], one.value) for one in tree.matchers.matchers)
+    try:
+        matchers = tuple(_matcher(one.name, _OPERATORS[str(one.op)], one.value) for one in tree.matchers.matchers)
+    except PatternError:
+        return None
     return Selector(tree.name or "", matchers)
 
 
@@ -292,7 +304,7 @@ def _outage(form: Mapping[str, Any]) -> Outage:
 def series_labels(text: str) -> Mapping[str, str]:
     """Return the labels that a series' text names, its metric as `__name__`."""
     parsed = selector(text)
-    labels = {} if parsed is None else {label: value for label, _, value in parsed.matchers}
+    labels = {} if parsed is None else {matcher.label: matcher.value for matcher in parsed.matchers}
     if parsed is not None and parsed.name:
         labels["__name__"] = parsed.name
     return labels
@@ -301,7 +313,7 @@ def series_labels(text: str) -> Mapping[str, str]:
 def is_series(text: str) -> bool:
     """Return whether a text names one series: a metric with labels and their values."""
     parsed = selector(text)
-    return parsed is not None and bool(parsed.name) and all(operator == "=" for _, operator, _ in parsed.matchers)
+    return parsed is not None and bool(parsed.name) and all(one.operator == "=" for one in parsed.matchers)
 
 
 def _is_sample(value: Any) -> bool:
