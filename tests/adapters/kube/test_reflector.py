@@ -636,6 +636,167 @@ async def test_a_view_that_is_up_to_date_is_proved_by_one_question() -> None:
         assert server.requests[2].query == {"limit": "1"}
 
 
+@pytest.mark.parametrize("moment", ["before the list", "while it is listed", "question on its way", "after the answer"])
+@pytest.mark.parametrize("seen", [9, 10])
+async def test_a_version_that_somebody_vouches_for_proves_the_view_that_has_it_without_any_event(
+    moment: str, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of the store is ahead of that of the pods, as a lease is written all the time; no bookmark comes."""
+    asks = moment in ("question on its way", "after the answer")
+    if asks:
+        monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "GAP_SECONDS", 0.05)
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "QUIET_SECONDS", 30.0)
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "FIRST_QUIET_SECONDS", 30.0)
+    api = Api()
+    api.pods, api.latest = [pod("a")], "11"
+    came, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: Request, peer: Peer) -> None:
+        is_question = request.query.get("limit") == "1"
+        is_list = "watch" not in request.query and not is_question
+        if (is_list and moment == "while it is listed") or (is_question and moment == "question on its way"):
+            came.set()
+            await goes_on.wait()
+        elif is_list:
+            await asyncio.sleep(0.1)
+        if (answering := api(request, peer)) is not None:
+            await answering
+
+    async with mirrored(slowly) as (_, reflector, __):
+        if moment == "after the answer":
+            await until(lambda: reflector.status.phase is Phase.CATCHING_UP and api.asked_how_new == 1)
+            await asyncio.sleep(0.05)
+        elif moment != "before the list":
+            await came.wait()
+        reflector.prove(seen)
+        goes_on.set()
+        await until(lambda: reflector.is_current)
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        assert reflector.keeps_promise
+        assert (api.lists, len(api.watched_from)) == (1, 1)
+
+
+async def test_what_a_caller_needs_may_be_as_of_a_moment_that_has_passed() -> None:
+    api = Api()
+    async with mirrored(api) as (_, reflector, __):
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        ahead = asyncio.get_running_loop().time()
+        reflector.prove()
+        await until(lambda: reflector.is_current)
+        reflector.prove(at=ahead)
+        assert reflector.is_current, "it is proved as of then"
+        assert api.asked_how_new == 1
+        reflector.prove()
+        assert not reflector.is_current
+        await until(lambda: reflector.is_current and api.asked_how_new == 2)
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+async def test_where_it_cannot_be_asked_how_new_the_collection_is_a_list_tells(status: int) -> None:
+    api = Api()
+    is_refused = True
+
+    def script(request: Request, peer: Peer) -> Awaitable[None] | None:
+        if is_refused and request.query.get("limit") == "1":
+            peer.refuse(status, "No")
+            return None
+        return api(request, peer)
+
+    async with mirrored(script) as (_, reflector, __):
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        reflector.prove()
+        await until(lambda: api.lists >= 2)
+        await until(lambda: reflector.is_current)
+        assert reflector.keeps_promise
+
+
+async def test_a_question_that_takes_long_is_asked_with_more_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "QUESTION_TIMEOUT_SECONDS", 0.05)
+    api = Api()
+
+    async def script(request: Request, peer: Peer) -> None:
+        if request.query.get("limit") == "1":
+            await asyncio.sleep(0.15)
+        if (answering := api(request, peer)) is not None:
+            await answering
+
+    async with mirrored(script) as (_, reflector, server):
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        reflector.prove()
+        await until(lambda: reflector.is_current)
+        questions = [each for each in server.requests if each.query.get("limit") == "1"]
+        assert len(questions) == 3, "50, 100 and 200 ms"
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_happens_to_watches_and_whenever_it_is_proved_the_view_becomes_current(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No bookmarks but of short watches, 410s, ends, cuts, refusals, slow lists; proofs at any moment.
+
+    Once the server is well, a short while is enough, and nobody creates anything.
+    """
+    for name, seconds in {"GAP_SECONDS": 0.05, "QUIET_SECONDS": 0.03, "QUESTION_TIMEOUT_SECONDS": 0.1}.items():
+        monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, name, seconds)
+    random, api, is_well = Random(seed), Api(), False
+    api.pods = [pod("a"), pod("b")]
+
+    async def bookmark(peer: Peer) -> None:
+        peer.begin_stream()
+        await asyncio.sleep(0.01)
+        peer.event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": api.version}})
+        peer.end_stream()
+
+    def change(peer: Peer) -> None:
+        api.version = str(int(api.version) + 1)
+        api.pods = [pod("a", resourceVersion=api.version), pod("b")]
+        serve(("MODIFIED", api.pods[0]), end=random.random() < 0.3)(peer)
+
+    faults: list[Callable[[Peer], Awaitable[None] | None]] = [
+        cut,
+        serve(),
+        serve(end=True),
+        change,
+        lambda peer: peer.refuse(410, "Expired"),
+        lambda peer: peer.refuse(503, "ServiceUnavailable"),
+        serve(("ERROR", GONE)),
+    ]
+
+    async def script(request: Request, peer: Peer) -> None:
+        if random.random() < 0.5:
+            api.version = str(int(api.version) + 1)  # of the store: leases are written all the time
+        if request.query.get("timeoutSeconds") == str(SHORT_WATCH_SECONDS):
+            api.watches = [bookmark]
+        elif not is_well and "watch" in request.query:
+            api.watches = [random.choice(faults)]
+        elif not is_well and random.random() < 0.3:
+            peer.refuse(random.choice((429, 500, 503)), retry_after="0")
+            return
+        else:
+            await asyncio.sleep(random.choice((0.0, 0.0, 0.08)))
+        if (answering := api(request, peer)) is not None:
+            await answering
+
+    async with mirrored(script, few_objects=random.choice((-1, 500))) as (mirror, reflector, __):
+        for _ in range(20):
+            await asyncio.sleep(random.uniform(0.0, 0.05))
+            match random.randrange(4):
+                case 0:
+                    reflector.prove()
+                case 1:
+                    reflector.doubt()
+                case _:
+                    reflector.prove(max(1, int(api.version) - random.randrange(4)))
+        is_well = True
+        await reflector.synced.wait()
+        proved_at = asyncio.get_running_loop().time()
+        reflector.prove(int(mirror.versions["a"]) if random.random() < 0.5 else None)
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        assert (reflector.is_current, reflector.keeps_promise) == (True, True)
+        assert reflector.as_of >= proved_at
+        assert mirror.versions == {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in api.pods}
+
+
 async def test_the_watch_after_a_first_list_can_be_put_off_until_somebody_needs_certainty() -> None:
     api = Api()
     api.pods = [pod("a")]

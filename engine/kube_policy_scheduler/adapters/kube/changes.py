@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -69,7 +68,10 @@ class Handler(Protocol[Taken]):
 
 
 class Phase(enum.Enum):
-    """What a reflector is doing. Only while it is WATCHING, the view of its handler is known to be current."""
+    """What a reflector is doing. Only while it is WATCHING, the view of its handler is known to be current.
+
+    What may follow what is in `view_state`.
+    """
 
     STARTING = "starting"  # it has not run yet
     LISTING = "listing"  # a list is being read, the first or another
@@ -81,28 +83,10 @@ class Phase(enum.Enum):
     FORBIDDEN = "forbidden"  # RBAC does not let us list or watch it
 
 
-_TRIES = frozenset({Phase.LISTING, Phase.CONNECTING})
-_FAILURES = frozenset({Phase.RETRYING, Phase.ABSENT, Phase.FORBIDDEN})
-
-TRANSITIONS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
-    {
-        Phase.STARTING: _TRIES,
-        Phase.LISTING: _FAILURES | {Phase.CONNECTING},
-        Phase.CONNECTING: _FAILURES | {Phase.CATCHING_UP, Phase.WATCHING},
-        Phase.CATCHING_UP: _FAILURES | _TRIES | {Phase.WATCHING},
-        Phase.WATCHING: _FAILURES | {Phase.CONNECTING, Phase.CATCHING_UP},
-        Phase.RETRYING: _TRIES,
-        Phase.ABSENT: frozenset({Phase.LISTING}),
-        Phase.FORBIDDEN: frozenset({Phase.LISTING}),
-    }
-)
-"""What may follow what."""
-
-
 class Status(msgspec.Struct, frozen=True):
     """Phase with the reason for it, "" while all is well."""
 
     phase: Phase
     problem: str = ""
-    since: float = 0.0
-    """Event loop's time at which the phase began."""
+    since: float | None = None
+    """Event loop's time at which the phase began; None before the reflector runs."""

@@ -53,11 +53,22 @@ class Recency(msgspec.Struct):
         self.as_of = max(self.as_of, at)
 
     def aim(self, asked: float, version: int) -> None:
-        """Take the answer to a question: the collection's version, at the earliest as of when it was asked."""
+        """Take the answer to a question: the collection's version, at the earliest as of when it was asked.
+
+        One that says too little by now, as more is required since, is none; of two that say enough, the view reaches
+        the lower version first.
+        """
+        if asked < self.required or (self.target is not None and version >= self.target):
+            return
         self.asked, self.target = asked, version
 
     def reach(self, version: int) -> None:
         """Take note of the version that the view has reached."""
         if self.target is not None and version >= self.target:
+            self.reach_target()
+
+    def reach_target(self) -> None:
+        """Take note that the view has reached the version of the last answer."""
+        if self.target is not None:
             self.target = None
             self.known(self.asked)

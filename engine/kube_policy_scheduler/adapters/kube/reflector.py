@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, assert_never
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Deleted, Handler, Phase, Status, Updates
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Handler, Phase, Status, Updates
 from kube_policy_scheduler.adapters.kube.connection import Stream
 from kube_policy_scheduler.adapters.kube.decoding import (
     Bookmark,
@@ -55,9 +55,10 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.known_objects import KnownObjects, key_of
 from kube_policy_scheduler.adapters.kube.pages import PAGE_BYTES, PAGE_OBJECTS, pages
-from kube_policy_scheduler.adapters.kube.recency import NEVER, Recency
+from kube_policy_scheduler.adapters.kube.recency import NEVER
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.kube.view_state import Step, ViewState
 from kube_policy_scheduler.cluster.objects import ListedPods
 from kube_policy_scheduler.cluster.resource_versions import version_number
 
@@ -77,7 +78,8 @@ HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, end
 GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is restarted as a routine
 QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
 FIRST_QUIET_SECONDS = 0.02  # the same for the watch after the first list; the server sends at once what it owes
-QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
+QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again, with twice the patience
+LONGEST_QUESTION_SECONDS = 30.0
 FEW_OBJECTS = 500  # are listed at once where a watch says nothing
 SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
 VERSION_PAUSE_SECONDS = 2.0  # between two questions in which version a resource is served
@@ -140,14 +142,9 @@ class Reflector(Generic[T]):
             on_malformed: receives objects that were passed over.
         """
         self.resource = resource
-        self.status = Status(Phase.STARTING)
         self.counts = Counts()
         self.synced = asyncio.Event()
         self.last_contact = 0.0  # event loop's time at which anything was last heard
-        self.losses = 0
-        """How often the view has ceased to be current."""
-        self.late_since: float | None = None
-        """Event loop's time at which the last time began in which it is not known to be current; None while it is."""
         self.is_optional = optional
         self.on_status: list[Callable[[], None]] = []
         """Called when it has another status."""
@@ -179,10 +176,28 @@ class Reflector(Generic[T]):
         self._refused_at: float | None = None  # when a row of 403 and 404 began
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
         self._on_unavailable: Callable[[str], None] | None = None
-        self._recency = Recency()
+        self._state = ViewState(self._has_other_status)
+        self._recency = self._state.recency
         self._proof_wanted = asyncio.Event()
+        self._catches_up = asyncio.Event()
+        """Set while it is CATCHING_UP."""
         self._list_seconds = 0.0  # that the last list took
         self._short_watches = 0  # in a row, the next one included, that are to bring the view forward
+
+    @property
+    def status(self) -> Status:
+        """What it is doing, and since when."""
+        return self._state.status
+
+    @property
+    def losses(self) -> int:
+        """How often the view has ceased to be current."""
+        return self._state.losses
+
+    @property
+    def late_since(self) -> float | None:
+        """Event loop's time at which the last time began in which it is not known to be current; None while it is."""
+        return self._state.late_since
 
     @property
     def position(self) -> int:
@@ -204,7 +219,7 @@ class Reflector(Generic[T]):
             return True
         if self.status.phase is not Phase.CONNECTING or not self._recency.is_met:
             return False
-        return asyncio.get_running_loop().time() - self._recency.as_of <= GAP_SECONDS
+        return _now() - self._recency.as_of <= GAP_SECONDS
 
     @property
     def as_of(self) -> float:
@@ -216,18 +231,15 @@ class Reflector(Generic[T]):
         """Whether the view has been as new as the last `prove` asked for."""
         return self._recency.keeps_promise
 
-    def prove(self, version: int | None = None) -> None:
+    def prove(self, version: int | None = None, *, at: float | None = None) -> None:
         """Let the view count as current only once it is known to have everything that has happened by now.
 
-        version: where somebody vouches for it, that of a view that has everything; None: the API server is asked.
+        Args:
+            version: where somebody vouches for it, that of a view that has everything; None: the API server is asked.
+            at: event loop's time; what has happened by then is enough. None: now.
         """
-        now = asyncio.get_running_loop().time()
-        self._recency.promise(now)
-        if version is not None:
-            self._recency.aim(now, version)
-            self._recency.reach(self.position)
-        if self.status.phase is Phase.WATCHING and not self._recency.is_met:
-            self._enter(Phase.CATCHING_UP)
+        now = _now()
+        self._state.promise(now if at is None else at, now, version=version, position=self.position)
         self._proof_wanted.set()
 
     def doubt(self) -> None:
@@ -235,25 +247,21 @@ class Reflector(Generic[T]):
 
         A watch that was open then says nothing, whether it goes on or not.
         """
-        self._recency.require(asyncio.get_running_loop().time())
-        if self.status.phase is Phase.WATCHING:
-            self._enter(Phase.CATCHING_UP)
+        now = _now()
+        self._state.require(now, now)
         self._proof_wanted.set()
 
-    def _enter(self, phase: Phase, problem: str = "") -> None:
-        before = self.status.phase
-        if phase in (Phase.LISTING, Phase.CONNECTING):  # what was wrong is so until that goes well
-            problem = self.status.problem
-        assert phase is before or phase in TRANSITIONS[before], f"{self.resource}: {before.value} to {phase.value}"
-        was_current = before in (Phase.WATCHING, Phase.CONNECTING)
-        if was_current and phase not in (Phase.WATCHING, Phase.CONNECTING):
-            self.losses += 1
-        now = asyncio.get_running_loop().time()
+    def _take_step(self, step: Step, problem: str = "", *, known: float | None = None) -> None:
+        self._state.take(step, _now(), problem=problem, known=known, position=self.position)
+
+    def _has_other_status(self) -> None:
+        phase = self.status.phase
+        if phase is Phase.CATCHING_UP:
+            self._catches_up.set()
+        else:
+            self._catches_up.clear()
         if phase is Phase.WATCHING:
-            self.late_since = None
-        elif self.late_since is None:
-            self.late_since = now
-        self.status = Status(phase, problem, self.status.since if phase is before else now)
+            self._short_watches = 0
         for tell in self.on_status:
             tell()
 
@@ -281,6 +289,7 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
+        self._take_step(Step.BEGIN)
         while self.resource.version_differs:
             try:
                 self.resource = await served(self._transport, self.resource)
@@ -305,32 +314,31 @@ class Reflector(Generic[T]):
             # A bug here or in the handler: its view may be half changed, so it gets all objects again.
             logger.exception("unexpected error in the reflector of %s; restarting it", self.resource)
             self._version, self._is_confused = "", True
-            self._fail(Phase.RETRYING, "internal error, see the log")
+            self._fail(Step.FAIL, "internal error, see the log")
             return self._backoff.next_seconds()
 
     # --- list ---------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        self._enter(Phase.LISTING)
-        asked = asyncio.get_running_loop().time()
+        self._take_step(Step.LIST)
+        asked = _now()
         take = self._list_again if self.synced.is_set() else self._list_bit_by_bit
         try:
             self._version = await take(PAGE_OBJECTS)
         except Gone:  # a continue token grew too old between two pages
-            asked = asyncio.get_running_loop().time()
+            asked = _now()
             self._version = await take(None)
         self._last_change = self._version
         self.counts.lists += 1
         self._is_confused = False
         self._undelivered.clear()
-        self.last_contact = asyncio.get_running_loop().time()
+        self.last_contact = _now()
         self._list_seconds = self.last_contact - asked
-        self._recency.known(asked)
         self._short_watches = 0
         if self._is_unavailable and self._on_unavailable is not None:
             self._on_unavailable("")
         self._is_unavailable = False
-        self._enter(Phase.CONNECTING)
+        self._take_step(Step.LISTED, known=asked)
         self.synced.set()
 
     async def _put_off_watch(self) -> None:
@@ -422,7 +430,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> float:
         loop = asyncio.get_running_loop()
-        self._enter(Phase.CONNECTING)
+        self._take_step(Step.CONNECT)
         is_short, is_first = self._short_watches > 0, self.counts.watches == 0
         seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
         query = {
@@ -442,10 +450,10 @@ class Reflector(Generic[T]):
         began, events_before, version_before = loop.time(), self.counts.events, self._version
         self.last_contact = began
         self._refused_at = None
-        self._recency.require(began - GAP_SECONDS)
+        self._state.require(began - GAP_SECONDS, began)
         # also after failures to open it: nothing was heard, so nothing was missed unseen
         believed = self._recency.required if is_first else NEVER
-        self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
+        self._take_step(Step.OPEN)
         catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, believed=believed))
         catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
         try:
@@ -461,18 +469,19 @@ class Reflector(Generic[T]):
                 self._backoff.reset()
                 self._slow_backoff.reset()
                 self._went_stale = False
-        ended = loop.time()
-        if self.status.phase is Phase.WATCHING:
-            # one that ends before its time, or long after, may have been cut off before
-            is_routine = self.is_optional or abs(ended - began - seconds) <= GAP_SECONDS
-            (self._recency.known if is_routine else self._recency.require)(ended)
-        elif is_short:
+        ended, was_current = loop.time(), self.status.phase is Phase.WATCHING
+        # one that ends before its time, or long after, may have been cut off before
+        is_routine = was_current and (self.is_optional or abs(ended - began - seconds) <= GAP_SECONDS)
+        if was_current and not is_routine:
+            self._state.require(ended, ended)
+        self._take_step(Step.CLOSE, known=ended if is_routine else None)
+        if is_short and not was_current:
             self._short_watches = 1 if self._version != version_before else self._short_watches + 1
             if self._short_watches > SHORT_WATCHES:
                 self._version = ""
         if is_healthy or is_short or self._short_watches or not self._version:
             return 0.0
-        self._fail(Phase.RETRYING, "the watch closed immediately")
+        self._fail(Step.FAIL, "the watch closed immediately")
         return self._backoff.next_seconds()
 
     async def _follow(self, stream: Stream) -> None:
@@ -495,8 +504,7 @@ class Reflector(Generic[T]):
                 self._take(event, changes)
         finally:
             self._deliver(changes)
-        if self.status.phase is Phase.CATCHING_UP:
-            self._look_how_new()
+        self._state.reached(self.position, _now())
 
     async def _catch_up(self, stream: Stream, *, is_short: bool, believed: float) -> None:
         """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it.
@@ -507,22 +515,16 @@ class Reflector(Generic[T]):
         believed: event loop's time; as long as the view need not be newer, and `prove` was not called, such a moment is
         enough.
         """
-        loop = asyncio.get_running_loop()
         pause = (FIRST_QUIET_SECONDS if believed > NEVER else QUIET_SECONDS) / 3
+        failures = 0
         while True:
-            if self._recency.is_met:
-                self._proof_wanted.clear()
-                await self._proof_wanted.wait()
-            elif self._recency.target is None:
-                await self._ask_how_new(stream)
-            elif (
-                self._recency.required <= believed
-                and self._recency.keeps_promise
-                and loop.time() - max(self.last_contact, self._recency.asked) >= FIRST_QUIET_SECONDS
-            ):
-                self._recency.reach(self._recency.target)
-                self._look_how_new()
-            elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
+            await self._catches_up.wait()
+            quiet = _now() - max(self.last_contact, self._recency.asked)
+            if self._recency.target is None:
+                failures = 0 if await self._ask_how_new(stream, failures) else failures + 1
+            elif self._recency.required <= believed and self._recency.keeps_promise and quiet >= FIRST_QUIET_SECONDS:
+                self._state.believe(_now())
+            elif not is_short and quiet >= QUIET_SECONDS:
                 # a list that takes long is too old again when its watch is open
                 if len(self._known) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
                     self._version = ""
@@ -533,32 +535,29 @@ class Reflector(Generic[T]):
             else:
                 await asyncio.sleep(pause)
 
-    async def _ask_how_new(self, stream: Stream) -> None:
-        """Ask for the version that the collection has now."""
-        asked = asyncio.get_running_loop().time()
+    async def _ask_how_new(self, stream: Stream, failures: int) -> bool:
+        """Ask for the version that the collection has now, with more patience after failures; return whether it came.
+
+        Where it cannot be had, as the collection may not be listed any more, the watch is closed: a list tells.
+        """
+        asked = _now()
         path = self.resource.collection(query={"limit": "1"})
+        patience = min(QUESTION_TIMEOUT_SECONDS * 2.0**failures, LONGEST_QUESTION_SECONDS)
         try:
-            body = await self._transport.request(
-                "GET", path, resource=self.resource.plural, timeout_seconds=QUESTION_TIMEOUT_SECONDS
-            )
+            body = await self._transport.request("GET", path, resource=self.resource.plural, timeout_seconds=patience)
             version = version_number(list_version(body))
         except KubeError as error:
             logger.debug("%s: failed to check how current the cache is: %s", self.resource, error)
-            await self._transport.pause(self._backoff.next_seconds())
-            return
+            if not isinstance(error, Forbidden | NotFound | Gone):
+                await self._transport.pause(self._backoff.next_seconds())
+                return False
+            version = 0
         if not version or not self.position:  # versions that cannot be compared
             self._version = ""
             stream.close()
-            return
-        self._recency.aim(asked, version)
-        self._look_how_new()
-
-    def _look_how_new(self) -> None:
-        """Take note of how far the view is, once the handler was told."""
-        self._recency.reach(self.position)
-        if self._recency.is_met and self.status.phase is Phase.CATCHING_UP:
-            self._short_watches = 0
-            self._enter(Phase.WATCHING)
+            return False
+        self._state.answered(asked, version, position=self.position, now=_now())
+        return True
 
     def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
         """Note one event and add what the handler is to be told."""
@@ -621,13 +620,13 @@ class Reflector(Generic[T]):
                 first = not self._went_stale
                 self._went_stale = True
                 logger.info("%s: resource version too old; relisting", self.resource)
-                self._fail(Phase.RETRYING, problem)
+                self._fail(Step.FAIL, problem)
                 return 0.0 if first else self._backoff.next_seconds(at_least=wish)
             case NotFound() | Forbidden() if not self._is_brief():
                 level = logging.INFO if self.is_optional else logging.ERROR
                 if not self._is_unavailable:
                     logger.log(level, "failed to list or watch %s", problem)
-                self._set_aside(Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN, problem)
+                self._set_aside(Step.MISS if isinstance(error, NotFound) else Step.FORBID, problem)
                 return self._slow_backoff.next_seconds(at_least=wish)
             case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
                 logger.debug("%s", problem)
@@ -637,25 +636,26 @@ class Reflector(Generic[T]):
                     logger.log(level, "%s", problem)
             case _:
                 logger.debug("%s", problem)
-        self._fail(Phase.RETRYING, problem)
+        self._fail(Step.FAIL, problem)
         return self._backoff.next_seconds(at_least=wish)
 
-    def _fail(self, phase: Phase, problem: str) -> None:
+    def _fail(self, step: Step, problem: str) -> None:
         """Take note that nothing is heard any more: what happens from now on must be shown by what comes next."""
-        self._recency.require(asyncio.get_running_loop().time())
-        self._enter(phase, problem)
+        self._take_step(step, problem)
+        now = _now()
+        self._state.require(now, now)
 
     def _is_brief(self) -> bool:
         """Return whether a rejection may be temporary: the resource was available until a short time ago."""
-        now = asyncio.get_running_loop().time()
+        now = _now()
         if not self.counts.lists:
             return False
         self._refused_at = self._refused_at if self._refused_at is not None else now
         return now - self._refused_at < BRIEF_REFUSAL_SECONDS
 
-    def _set_aside(self, phase: Phase, problem: str) -> None:
+    def _set_aside(self, step: Step, problem: str) -> None:
         """Note that the resource is not available; delivered objects stay, because they may still be right."""
-        self._fail(phase, problem)
+        self._fail(step, problem)
         self._version = ""
         self._is_unavailable = True
         if self._on_unavailable is not None:
@@ -670,6 +670,10 @@ class Reflector(Generic[T]):
         logger.warning("ignored a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _at_once(objects: Any) -> int:

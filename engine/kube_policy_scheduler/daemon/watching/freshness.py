@@ -31,12 +31,24 @@ class View(Protocol):
     """What is asked of a reflector (`adapters.kube.reflector`)."""
 
     resource: Any
-    status: Status
-    losses: int
-    late_since: float | None
     is_optional: bool
     on_status: list[Callable[[], None]]
     """Called when it has another status."""
+
+    @property
+    def status(self) -> Status:
+        """What it is doing, and since when."""
+        ...
+
+    @property
+    def losses(self) -> int:
+        """How often it has ceased to be current."""
+        ...
+
+    @property
+    def late_since(self) -> float | None:
+        """Since when it has not been known to be current; None while it is."""
+        ...
 
     @property
     def is_current(self) -> bool:
@@ -172,4 +184,5 @@ class Freshness:
 def _described(view: View, now: float) -> str:
     status = view.status
     why = f" ({status.problem})" if status.problem else ""
-    return f"{view.resource.plural} {status.phase.value} for {max(0.0, now - status.since):.0f} s{why}"
+    since = f" for {max(0.0, now - status.since):.0f} s" if status.since is not None else ""
+    return f"{view.resource.plural} {status.phase.value}{since}{why}"
