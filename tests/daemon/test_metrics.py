@@ -32,7 +32,8 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     ShardState,
     SignalRow,
     WatchRow,
-    query_label,
+    label_value,
+    series_labels,
 )
 from kube_policy_scheduler.daemon.observing.metrics import QuickHistogram, SchedulerMetrics, exponential
 from kube_policy_scheduler.daemon.observing.observers import (
@@ -51,6 +52,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from tests.daemon.deciding_stage import NOW, Stage
+from tests.exposition import unique_series
 from tests.lang.texts import sources
 
 
@@ -436,9 +438,9 @@ def test_creation_times_are_not_exported() -> None:
     assert [name for name in samples(metrics) if name.startswith("process_resident_memory_bytes")]
 
 
-def test_a_query_label_is_one_short_line() -> None:
-    assert query_label("sum by (node)\n  (up)") == "sum by (node) (up)"
-    assert len(query_label("x" * 500)) == 120
+def test_a_label_value_is_one_short_line() -> None:
+    assert label_value("sum by (node)\n  (up)") == "sum by (node) (up)"
+    assert len(label_value("x" * 500)) == 120
 
 
 def test_buckets_are_kube_schedulers() -> None:
@@ -479,3 +481,29 @@ def test_a_bucket_found_by_bisection_is_that_of_the_library(values: list[float])
 def test_a_histogram_with_labels_has_no_values_of_its_own() -> None:
     with pytest.raises(ValueError, match="label"):
         QuickHistogram("labelled", "…", ("result",), registry=CollectorRegistry()).observe(1.0)
+
+
+LONG = "sum by (node) (" + "node_load1" * 20
+ALIKE = ["up", "  up", "up ", "sum by (node)\n  (up)", "sum by (node) (up)", f"{LONG} + 1)", f"{LONG} + 2)"]
+
+
+@given(st.lists(st.sampled_from(ALIKE) | st.text(" \n#aé", max_size=8) | st.text("ab ", min_size=115, max_size=130)))
+def test_no_two_texts_have_the_same_label(texts: list[str]) -> None:
+    labels = series_labels(texts)
+    # a text may itself end like a digest, and must not take the place of another
+    labels = series_labels([*texts, *labels.values()])
+    assert set(labels) >= set(texts)
+    assert len(set(labels.values())) == len(labels)
+    assert all(len(label) <= 120 and "\n" not in label for label in labels.values())
+    assert all(labels[text] == text for text in labels if label_value(text) == text), "what is shown whole stays so"
+
+
+def test_queries_that_look_alike_have_a_series_each() -> None:
+    queries = [f"{LONG} + 1)", f"{LONG} + 2)", "up\n+ 1", "up + 1"]
+    rows = [SignalRow(query, 1.0, False, 1, 0, 0.1) for query in queries]
+    registry = CollectorRegistry()
+    registry.register(LiveMetrics(lambda: LiveState(signals=rows)))
+    shown = unique_series(generate_latest(registry).decode())
+    labels = {dict(labels)["query"] for name, labels in shown if name == "policy_scheduler_signal_series"}
+    assert len(labels) == 4
+    assert "up + 1" in labels

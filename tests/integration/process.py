@@ -16,6 +16,7 @@ from typing import Any
 
 import requests
 
+from tests.exposition import unique_series
 from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.forked import Forked
 
@@ -153,9 +154,14 @@ class SchedulerProcess:
             return 0, str(error)
 
     def metrics(self) -> dict[str, float]:
-        """Return all samples by name with labels, as they are written; an empty owner is no label, as in Prometheus."""
-        found = {}
-        for line in self.get("/metrics")[1].splitlines():
+        """Return all samples by name with labels, as they are written; an empty owner is no label, as in Prometheus.
+
+        No series may be there twice.
+        """
+        found: dict[str, float] = {}
+        text = self.get("/metrics")[1]
+        unique_series(text)
+        for line in text.splitlines():
             if line and not line.startswith("#"):
                 name, _, value = line.rpartition(" ")
                 found[re.sub(r'\{owner=""\}|owner="",|,owner=""', "", name)] = float(value)

@@ -666,7 +666,7 @@ class Daemon:
         now = asyncio.get_running_loop().time()
         return [
             WatchRow(
-                each.resource.plural,
+                each.resource.label,
                 phase=each.status.phase.value,
                 late_seconds=now - each.late_since if each.late_since is not None and not each.is_current else 0.0,
                 silent_seconds=now - each.last_contact if each.last_contact else None,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.adapters.kube.discovery import served
-from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS
+from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS, RESOURCES
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 
@@ -57,3 +57,11 @@ async def test_a_server_that_does_not_say_leaves_it_as_it_is() -> None:
         transport = Transport(server.credentials())
         assert await served(transport, POD_GROUPS) is POD_GROUPS
         await transport.close()
+
+
+def test_no_two_resources_have_the_same_label() -> None:
+    labels = {resource.label: str(resource) for resource in RESOURCES}
+    assert len(labels) == len(RESOURCES)
+    assert labels["podgroups.scheduling.k8s.io"] == "podgroups.scheduling.k8s.io"
+    assert labels["podgroups.scheduling.x-k8s.io"] == "podgroups.scheduling.x-k8s.io"
+    assert labels["replicasets"] == "replicasets.apps", "as kubectl, the group is named only where it is needed"

@@ -63,7 +63,7 @@ async def pages(
         nonlocal listed, similar
         path = resource.collection(query=query)
         async with turns or nullcontext():
-            body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
+            body = await transport.request("GET", path, resource=resource.label, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)
         is_long = listed + (page.metadata.remaining_item_count or 0) >= COMPARED_FROM

@@ -444,7 +444,7 @@ class Reflector(Generic[T]):
         if self._label_selector:
             query["labelSelector"] = self._label_selector
         stream = await self._transport.open_stream(
-            self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
+            self.resource.collection(query=query), resource=self.resource.label, idle_seconds=self._silence_seconds
         )
         self.counts.watches += 1
         began, events_before, version_before = loop.time(), self.counts.events, self._version
@@ -544,7 +544,7 @@ class Reflector(Generic[T]):
         path = self.resource.collection(query={"limit": "1"})
         patience = min(QUESTION_TIMEOUT_SECONDS * 2.0**failures, LONGEST_QUESTION_SECONDS)
         try:
-            body = await self._transport.request("GET", path, resource=self.resource.plural, timeout_seconds=patience)
+            body = await self._transport.request("GET", path, resource=self.resource.label, timeout_seconds=patience)
             version = version_number(list_version(body))
         except KubeError as error:
             logger.debug("%s: failed to check how current the cache is: %s", self.resource, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -62,6 +63,11 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         tail = f"/{subresource}" if subresource else ""
         return f"{self.collection(namespace=namespace)}/{quote(name, safe='')}{tail}"
 
+    @property
+    def label(self) -> str:
+        """Its plural, for metrics and messages; with the group, as kubectl writes it, if another group has one too."""
+        return str(self) if self.plural in _IN_SEVERAL_GROUPS else self.plural
+
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
@@ -120,5 +126,9 @@ RESOURCES: tuple[Resource[Any], ...] = (
     ),
 )
 """All, in the order in which they are read."""
+_IN_SEVERAL_GROUPS = frozenset(
+    plural for plural, count in Counter(resource.plural for resource in RESOURCES).items() if count > 1
+)
+"""A cluster may serve them all: series and messages that name only the plural could not be told apart."""
 WATCHED = tuple(resource for resource in RESOURCES if resource.read is not Read.BY_COMMANDS)
 """Those that the daemon watches, nodes and pods first."""

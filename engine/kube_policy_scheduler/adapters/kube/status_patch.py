@@ -62,7 +62,7 @@ async def patch_status(
                 path(subresource="status"),
                 body=msgspec.json.encode(body),
                 content_type=content_type,
-                resource=f"{resource.plural}/status",
+                resource=f"{resource.label}/status",
                 fence=fence,
             )
             return _read(answer, read, resource)
@@ -71,7 +71,7 @@ async def patch_status(
         except Conflict as error:
             conflict = error
         try:
-            now = _read(await transport.request("GET", path(), resource=resource.plural), read, resource)
+            now = _read(await transport.request("GET", path(), resource=resource.label), read, resource)
         except NotFound:
             return None
     if now is not None and conflict is not None:

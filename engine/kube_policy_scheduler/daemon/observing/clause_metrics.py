@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.daemon.observing.live_metrics import query_label
+from kube_policy_scheduler.daemon.observing.live_metrics import label_value
 from kube_policy_scheduler.policy.detail import Plugin, PluginVerdict
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -99,7 +99,7 @@ class ClauseMetrics(Collector):
                 counts = self._counts.of(plugin)
                 if not counts.decisions:
                     continue
-                labels = (policy.name, query_label(plugin.name))
+                labels = (policy.name, label_value(plugin.name))
                 # clauses may share a name, and a series must not be there twice
                 decisions[labels] += counts.decisions
                 missing[labels] += counts.degraded

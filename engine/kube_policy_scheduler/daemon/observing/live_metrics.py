@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -24,8 +25,10 @@ from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
 _REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
-MAX_QUERY_LABEL = 120
-"""Characters of a query in a label; the text comes from policy files, so the number is bounded, but not the length."""
+MAX_LABEL = 120
+"""Characters of a query, a clause or a queue in a label: what people write can be of any length."""
+_DIGITS = 8
+"""Of the digest that tells apart what looks alike after it was cut."""
 
 
 MAX_QUEUES = 1000
@@ -45,11 +48,6 @@ class SignalRow(msgspec.Struct, frozen=True):
     missing_nodes: int | None
     """Nodes without a value in the last decision that read it; None where none did."""
     fetch_seconds: float
-
-    @property
-    def label(self) -> str:
-        """Return the query as a label value."""
-        return query_label(self.query)
 
 
 class WatchRow(msgspec.Struct, frozen=True):
@@ -276,6 +274,12 @@ def _of_queues(live: LiveState, amounts: Callable[[QueueState], Mapping[str, flo
         for queue in live.queues
         for resource, value in amounts(queue).items()
     )
+
+
+def _of_signals(live: LiveState, value: Callable[[SignalRow], float | None]) -> Samples:
+    """Return a value of each query that has it."""
+    labels = series_labels(row.query for row in live.signals)
+    return (((labels[row.query],), found) for row in live.signals if (found := value(row)) is not None)
 
 
 SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
@@ -584,35 +588,35 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "policy_scheduler_signal_age_seconds",
         "Age of the last result of a query in seconds; absent before the first result.",
         ("query",),
-        lambda live: (((row.label,), row.age_seconds) for row in live.signals if row.age_seconds is not None),
+        lambda live: _of_signals(live, lambda row: row.age_seconds),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_degraded",
         "1 if a query fails, matches no series, or its result is older than the policies allow.",
         ("query",),
-        lambda live: (((row.label,), float(row.degraded)) for row in live.signals),
+        lambda live: _of_signals(live, lambda row: float(row.degraded)),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_series",
         "Number of series in the last result of a query.",
         ("query",),
-        lambda live: (((row.label,), row.series) for row in live.signals),
+        lambda live: _of_signals(live, lambda row: row.series),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_missing_nodes",
         "Number of nodes without a value in the last decision that read the query.",
         ("query",),
-        lambda live: (((row.label,), row.missing_nodes) for row in live.signals if row.missing_nodes is not None),
+        lambda live: _of_signals(live, lambda row: row.missing_nodes),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_fetch_duration_seconds",
         "Duration of the last fetch of a query in seconds.",
         ("query",),
-        lambda live: (((row.label,), row.fetch_seconds) for row in live.signals),
+        lambda live: _of_signals(live, lambda row: row.fetch_seconds),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
@@ -699,6 +703,24 @@ class LiveMetrics(Collector):
             yield family
 
 
-def query_label(query: str) -> str:
-    """Return a query as a label value: on one line, and cut where it is long."""
-    return one_line(query, MAX_QUERY_LABEL)
+def label_value(text: str) -> str:
+    """Return a text as a label value: on one line, and cut where it is long."""
+    return one_line(text, MAX_LABEL)
+
+
+def series_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Return each text as a label value that no other of them has: Prometheus drops a series that is there twice.
+
+    Of those that look alike once they are on one line, or cut, each ends with a digest of itself.
+    """
+    labels = {text: label_value(text) for text in texts}
+    alike = Counter(labels.values())
+    used = {label for text, label in labels.items() if label == text or alike[label] == 1}
+    for text, label in sorted(labels.items()):
+        attempt = 0
+        while label != text and (label in used if attempt else alike[label] > 1):
+            digest = sha256(f"{attempt}{text}".encode()).hexdigest()[:_DIGITS]
+            label = labels[text] = f"{one_line(text, MAX_LABEL - _DIGITS - 1)}#{digest}"
+            attempt += 1
+        used.add(label)
+    return labels

@@ -59,7 +59,7 @@ class ApiServer:
         """Raises CredentialsError: there is no way to reach a cluster."""
         await self.credentials.get()
         self._watching = [
-            self._loops.start(f"watch-{reflector.resource.plural}", reflector.run, restarts=False)
+            self._loops.start(f"watch-{reflector.resource.label}", reflector.run, restarts=False)
             for reflector in self.reflectors
         ]
         return self

@@ -185,4 +185,4 @@ def _described(view: View, now: float) -> str:
     status = view.status
     why = f" ({status.problem})" if status.problem else ""
     since = f" for {max(0.0, now - status.since):.0f} s" if status.since is not None else ""
-    return f"{view.resource.plural} {status.phase.value}{since}{why}"
+    return f"{view.resource.label} {status.phase.value}{since}{why}"
