@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
-from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take_snapshot
+from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, Snapshot, take_snapshot
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
 from kube_policy_scheduler.framework.gang_state import GangState
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
@@ -40,7 +40,11 @@ def served(scene: Scene) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    page = StatusPage(lambda: take_snapshot(scene.sources()), stopwatch=count(step=60).__next__)  # each one is new
+
+    async def take() -> Snapshot:
+        return take_snapshot(scene.sources())
+
+    page = StatusPage(take, stopwatch=count(step=60).__next__)  # each one is new
 
     async def nothing(_: web.Request) -> web.Response:
         return web.Response(text="")
@@ -179,9 +183,9 @@ def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
     assert len(taken.pending) <= MOST_PENDING
     html = rendered(taken).body.decode()
     assert "<strong>25,001</strong>" in html
-    assert "25,003 pods" in html, "each of 2,273 stands for 11"
-    assert "One of 11 pods was looked at" in html
-    assert "was looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
+    assert "25,001 pods" in html, "each stands for ten"
+    assert "2,500 pods were looked at" in html
+    assert "were looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
 
 
 def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
@@ -205,7 +209,7 @@ async def test_concurrent_requests_share_one_page_and_do_not_block_the_loop() ->
     scene = Scene(nodes=2000, pending=200)
     taken = 0
 
-    def counted() -> object:
+    async def counted() -> object:
         nonlocal taken
         taken += 1
         return take_snapshot(scene.sources())
@@ -231,7 +235,7 @@ async def test_concurrent_requests_share_one_page_and_do_not_block_the_loop() ->
 async def test_a_page_that_failed_is_rendered_again() -> None:
     scene, broken = Scene(), True
 
-    def sometimes() -> object:
+    async def sometimes() -> object:
         return None if broken else take_snapshot(scene.sources())
 
     page = StatusPage(sometimes, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
@@ -329,3 +333,16 @@ def test_times_are_short(seconds: float, said: str) -> None:
     assert duration(seconds) == said
     assert ago(0.2) == "now"
     assert ago(14) == "14 s ago"
+
+
+def test_the_pods_of_one_namespace_hide_no_others() -> None:
+    scene = Scene()
+    for number in range(2 * MOST_PENDING):
+        scene.queue.add(scene.stage.pod(f"evil-{number}"), NOW)
+    for name in ("good", "fine"):
+        scene.queue.add(msgspec.structs.replace(scene.stage.pod(name), namespace=name), NOW)
+    shown = {pod.key: pod.stands_for for pod in take_snapshot(scene.sources()).pending}
+    assert len(shown) == MOST_PENDING
+    assert shown["good/good"] == shown["fine/fine"] == 1
+    assert sum(shown.values()) == pytest.approx(2 * MOST_PENDING + 2)
+    assert {"good/good", "fine/fine"} < set(list(shown)[:3]), "gangs are taken from the first pods"

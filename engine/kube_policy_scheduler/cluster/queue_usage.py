@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from weakref import WeakSet, WeakValueDictionary
@@ -27,7 +27,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
 NO_LIMIT = 2**63 - 1
 MOST_FADED = 1000
-"""Queues by a key without pods whose past usage is kept."""
+"""Queues by a key without pods whose past usage is kept for good: those with the largest. Up to twice as many are
+known."""
 MOST_RECALLED = 8
 """Pasts that wait for the memory to begin; a few seconds after the start it has."""
 MOST_BORROWERS = 5
@@ -223,8 +224,10 @@ class QueueState(msgspec.Struct, frozen=True):
     weight: float
     pods: int
     """Of this queue and those below."""
-    past: Mapping[str, float] = field(default_factory=dict)
+    past: Mapping[str, float] = msgspec.field(default_factory=dict)
     """What the fair order counts of its past; empty without a memory."""
+    others: int = 0
+    """Number of queues of which this is the sum: it is none itself. 0: it is one."""
 
 
 class Touched:
@@ -279,7 +282,7 @@ class QueueUsage:
         """Levels at the top that all queues have in common: their shares decide nothing."""
         self._remembered_at: float | None = None
         self._faded: dict[str, list[float]] = {}
-        """By name, the past usage of queues by a key that have no pods on nodes; those that went last at the end."""
+        """By name, the past usage of queues by a key that have no pods on nodes."""
         self._recalled: deque[PastUsage] = deque(maxlen=MOST_RECALLED)
         """What is to be recalled when the memory begins; without a half-life, by later queues."""
         self._keeps = any(any(spec.kept) for spec in tree.queues)
@@ -309,6 +312,11 @@ class QueueUsage:
         found = self.tree.find(template)
         return self.queue_at(*found) if found is not None else None
 
+    def declared(self, template: PodTemplate) -> str:
+        """Return the name, as declared, of the queue that pods of a template belong to; "" if they belong to none."""
+        found = self.tree.find(template)
+        return self.tree.queues[found[0]].name if found is not None else ""
+
     def queue_at(self, place: int, key: str | None) -> Queue:
         """Return the queue at a place of the tree, with its key."""
         if key is None:
@@ -333,6 +341,10 @@ class QueueUsage:
             queue = stack.pop()
             yield queue
             stack.extend(reversed(queue.children.values()))
+
+    def by_key(self) -> Iterator[tuple[tuple[int, str], Queue]]:
+        """Yield those by a key that have pods, with their place and key."""
+        yield from self._keyed.items()
 
     def named(self, name: str) -> Queue | None:
         """Return a queue by its name."""
@@ -415,9 +427,9 @@ class QueueUsage:
             assert queue.parent is not None
             del queue.parent.children[queue.name]
             if queue.remembered is not None:
-                if len(self._faded) >= MOST_FADED:
-                    del self._faded[next(iter(self._faded))]
                 self._faded[queue.name] = queue.remembered
+                if len(self._faded) > 2 * MOST_FADED:  # not with each of them: it is a look at all
+                    self._forget_smallest()
             self._keep(queue, -1)
             self._empty[place, key] = queue
 
@@ -716,6 +728,14 @@ class QueueUsage:
                 used[resource] += step * amount
         return self._dominant(queue, used)
 
+    def part(self, queue: Queue) -> float:
+        """Return what part of the cluster a queue uses, of the resource of which it uses most."""
+        return self._part(queue.used)
+
+    def _part(self, amounts: Iterable[float]) -> float:
+        offered = self.capacity()
+        return max((amount / max(most, 1) for amount, most in zip(amounts, offered, strict=True)), default=0.0)
+
     def _dominant(self, queue: Queue, used: Sequence[float]) -> float:
         # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
         capacity, highest = self.capacity(), 0.0
@@ -774,14 +794,19 @@ class QueueUsage:
                 del self._faded[name]
         return True
 
+    def _forget_smallest(self) -> None:
+        """Keep the past usage of the largest queues without pods: whoever creates pods can have any number of them."""
+        if len(self._faded) > MOST_FADED:
+            largest = sorted(self._faded.items(), key=lambda each: -self._part(each[1]))[:MOST_FADED]
+            self._faded = dict(largest)
+
     def past_usage(self) -> PastUsage | None:
         """Return what is remembered; None before the memory has begun, or without a half-life."""
         if self._remembered_at is None:
             return None
-        capacity = self.capacity()
         known = [(queue.name, queue.remembered) for queue in self.queues()] + list(self._faded.items())
         parts = [
-            (max(each / max(most, 1) for each, most in zip(past, capacity, strict=True)), name, past)
+            (self._part(past), name, past)
             for name, past in known
             if past is not None and max(past, default=0.0) >= FADED
         ]
@@ -802,11 +827,10 @@ class QueueUsage:
         left = past.faded_to(now, half_life, self.tree.resources)
         self._raise(left, self._of_running(now, half_life, since=past.at))
         by_key = {spec.name for spec in self.tree.queues if spec.key is not None}
-        for name in reversed([name for name in left if name.partition("/")[0] in by_key][:MOST_FADED]):
+        for name in [name for name in left if name.partition("/")[0] in by_key][:MOST_FADED]:
             known = self._faded.pop(name, None)
             self._faded[name] = left[name] if known is None else list(map(max, known, left[name]))
-        while len(self._faded) > MOST_FADED:
-            del self._faded[next(iter(self._faded))]
+        self._forget_smallest()
         for follower in self._followers:
             follower.all = True
 
@@ -858,9 +882,10 @@ class QueueUsage:
 
     def states(self) -> list[QueueState]:
         """Return all queues, parents before their children."""
-        return [self._state(queue) for queue in self.queues()]
+        return [self.state(queue) for queue in self.queues()]
 
-    def _state(self, queue: Queue) -> QueueState:
+    def state(self, queue: Queue) -> QueueState:
+        """Return one queue, to be shown."""
         names = self.tree.resources
         pods, stack = 0, [queue]
         while stack:

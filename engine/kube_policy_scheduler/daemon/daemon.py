@@ -44,7 +44,6 @@ from kube_policy_scheduler.daemon.modes.selection import make_mode, make_schedul
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.live_metrics import (
-    MAX_QUEUES,
     LiveMetrics,
     LiveState,
     PendingCensus,
@@ -628,11 +627,11 @@ class Daemon:
             },
             devices=self._devices(),
             unschedulable_pods=self._census.rejections(),
-            queues=usage.states()[:MAX_QUEUES] if (usage := scheduler.cluster.queue_usage) is not None else (),
+            queues=self._census.queues.states,
             gangs_started=scheduler.waiting_pods.domain_counts.started,
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
-            queue_pending=self._census.by_queue(),
+            queue_pending=self._census.queues.pending,
             queue_reclaimed=scheduler.reclaimed,
             past_usage=self._past_usage.state(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),

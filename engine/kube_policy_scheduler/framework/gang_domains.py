@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.domains import Topology, label_states, topolo
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quantity import column_scale
+from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.device_room import DeviceKind, claimed_kinds, provided_kind
 from kube_policy_scheduler.framework.frame import Frame
@@ -150,7 +151,7 @@ class Shortfall(msgspec.Struct, frozen=True):
 ANY_DOMAIN = "any"
 """In metrics: gangs that were placed on any nodes, because no topology had a domain for them."""
 OTHER_TOPOLOGY = "other"
-"""In metrics: topologies beyond the first `MOST_TOPOLOGIES`."""
+"""In metrics: topologies beside the `MOST_TOPOLOGIES` with the largest number: whoever creates pods can name any."""
 MOST_TOPOLOGIES = 50
 
 
@@ -158,15 +159,17 @@ class DomainCounts:
     """How gangs got their domains since the start, by topology."""
 
     def __init__(self) -> None:
-        self.started = Counter[str]()
+        self.started = BoundedCounts(MOST_TOPOLOGIES)
         """Gangs that started in a domain."""
-        self.left = Counter[str]()
+        self.left = BoundedCounts(MOST_TOPOLOGIES)
         """Domains that a gang left because not all of its members fit there, though there was room by resources."""
 
-    def count(self, counts: Counter[str], domain: Domain | None) -> None:
+    def count(self, counts: BoundedCounts, domain: Domain | None) -> None:
         """Count one more."""
-        key = domain.key if domain is not None else ANY_DOMAIN
-        counts[key if key in counts or len(counts) < MOST_TOPOLOGIES else OTHER_TOPOLOGY] += 1
+        if domain is None:
+            counts.add(ANY_DOMAIN, others=None)
+        else:
+            counts.add(domain.key, others=OTHER_TOPOLOGY)
 
 
 Resource: TypeAlias = str | DeviceKind

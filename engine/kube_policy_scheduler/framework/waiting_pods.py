@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
+from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_room import claimed_kinds
 from kube_policy_scheduler.framework.diagnosis import refusal_message
@@ -633,12 +634,11 @@ class WaitingPods(Generic[AssumedT]):
         found: dict[str, tuple[int, int]] = {}
         for group, (_, shortfall) in self._shortfalls.items():
             if self._queue.without_place(group):
-                key = shortfall.key
-                if key not in found and len(found) >= MOST_TOPOLOGIES:
-                    key = OTHER_TOPOLOGY
-                gangs, missing = found.get(key, (0, 0))
-                found[key] = gangs + 1, missing + shortfall.missing
-        return found
+                gangs, missing = found.get(shortfall.key, (0, 0))
+                found[shortfall.key] = gangs + 1, missing + shortfall.missing
+        gangs_of = largest({key: gangs for key, (gangs, _) in found.items()}, MOST_TOPOLOGIES, others=OTHER_TOPOLOGY)
+        rest = sum(missing for key, (_, missing) in found.items() if key not in gangs_of)
+        return {key: (gangs, found[key][1] if key in found else rest) for key, gangs in gangs_of.items()}
 
     def _preference(self, queued: QueuedPod) -> Preference:
         """Return which of several domains the policy of a pod prefers."""

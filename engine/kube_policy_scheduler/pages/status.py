@@ -247,8 +247,8 @@ class Status:
     nodes: Nodes
     pending: Sequence[PendingGroup]
     pending_left_out: int
-    pending_every: int
-    """1: the numbers of pods that wait are exact; n: only every nth was looked at."""
+    pending_looked_at: int
+    """So many pods were looked at, and the numbers of pods that wait are estimates; 0: all were."""
     gangs: Sequence[Gang]
     policies: Sequence[PolicyFile]
     counted: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -19,8 +18,9 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.queue_overview import QueueOverview, overview
 from kube_policy_scheduler.cluster.queue_usage import QueueState
-from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
@@ -32,7 +32,10 @@ _DIGITS = 8
 
 
 MAX_QUEUES = 1000
-"""Queues in metrics: queues by a key can be as many as the texts that people write into labels."""
+"""Queues by a key in metrics: there can be as many as the texts that people write into labels."""
+MAX_REJECTORS = 1000
+"""Plugins, by schedulerName, that pods are waiting for: an owner can name a clause otherwise with each change."""
+OTHER_REJECTORS = "(others)"
 
 
 class SignalRow(msgspec.Struct, frozen=True):
@@ -197,13 +200,13 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
     queues: Sequence[QueueState] = ()
-    """Quotas that lend; at most `MAX_QUEUES` of them."""
+    """Quotas that lend: all that are declared, and at most `MAX_QUEUES` by a key."""
     queue_pending: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """By queue: pods that wait, those of the queues below included; at most `MAX_QUEUES`."""
+    """By queue: pods that wait, those of the queues below included."""
     past_usage: PastUsageState | None = None
     """None where no queue has a memory, or the mode places no pods."""
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """By queue: pods of it that were evicted for other queues since the start; at most `MAX_QUEUES`."""
+    """By queue: pods of it that were evicted for other queues since the start."""
     lease: LeaseState | None = None
     """None without leader election."""
     shard: ShardState | None = None
@@ -216,22 +219,17 @@ class PendingCensus:
     def __init__(self, queue: SchedulingQueue, cluster: Cluster) -> None:
         self._queue, self._cluster = queue, cluster
         self._standings: Mapping[Standing, int] = {}
-        self._by_queue: Mapping[str, int] = {}
+        self.queues = QueueOverview()
+        """Quotas that lend, and how many pods wait in each."""
 
     def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""
         self._standings = yield from self._queue.standings()
-        counts: Counter[str] = Counter()
-        pods = iter([queued.pod for queued in self._queue] if self._cluster.queue_usage is not None else ())
-        while chunk := list(islice(pods, COUNTED_AT_ONCE)):
-            if self._cluster.queue_usage is not None:
-                counts.update(self._cluster.queue_usage.count(chunk))
-            yield
-        self._by_queue = dict(counts.most_common(MAX_QUEUES))
-
-    def by_queue(self) -> Mapping[str, int]:
-        """Return how many pods wait, by queue of quotas that lend; those with most pods, if there are very many."""
-        return self._by_queue
+        usage = self._cluster.queue_usage
+        if usage is None:
+            self.queues = QueueOverview()
+        else:
+            self.queues = yield from overview(usage, [queued.pod for queued in self._queue], most=MAX_QUEUES)
 
     def places(self) -> dict[str, int]:
         """Return how many pods wait, by place."""
@@ -245,8 +243,15 @@ class PendingCensus:
         rejections: Counter[tuple[str, str]] = Counter()
         for (place, plugins, scheduler_name), number in self._standings.items():
             if place in _REJECTED:
-                rejections.update({(plugin, scheduler_name): number for plugin in plugins})
-        return rejections
+                for plugin in plugins:
+                    rejections[label_value(plugin), scheduler_name] += number
+        if len(rejections) <= MAX_REJECTORS:
+            return rejections
+        found = Counter(dict(rejections.most_common(MAX_REJECTORS)))
+        for (plugin, scheduler_name), number in rejections.items():
+            if (plugin, scheduler_name) not in found:
+                found[OTHER_REJECTORS, scheduler_name] += number
+        return found
 
 
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
@@ -309,7 +314,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "policy_scheduler_queue_share",
         "Dominant share of a queue: what it borrows, by what the nodes offer and by its weight.",
         ("queue",),
-        lambda live: (((queue.name,), queue.share) for queue in live.queues),
+        lambda live: (((queue.name,), queue.share) for queue in live.queues if not queue.others),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
@@ -695,12 +700,25 @@ class LiveMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the state of now; families without a sample where they do not apply."""
-        live = self._state()
+        live = _labelled(self._state())
         for kind, name, text, labels, read in SCRAPE_METRICS:
             family = kind(name, text, labels=labels)
             for values, value in read(live):
                 family.add_metric(values, value)
             yield family
+
+
+def _labelled(live: LiveState) -> LiveState:
+    """Return a state with the queues by their labels."""
+    labels = series_labels(
+        (*(queue.name for queue in live.queues), *live.queue_pending.keys(), *live.queue_reclaimed.keys())
+    )
+    return msgspec.structs.replace(
+        live,
+        queues=[msgspec.structs.replace(queue, name=labels[queue.name]) for queue in live.queues],
+        queue_pending={labels[name]: pods for name, pods in live.queue_pending.items()},
+        queue_reclaimed={labels[name]: pods for name, pods in live.queue_reclaimed.items()},
+    )
 
 
 def label_value(text: str) -> str:

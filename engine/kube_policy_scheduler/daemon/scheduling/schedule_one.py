@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_overview import others
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
@@ -41,6 +41,7 @@ from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.algorithm import NO_POLICY
+from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
@@ -72,7 +73,7 @@ BATCH_SECONDS = 0.002
 FLUSH_EVERY_SECONDS = 30.0
 """Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
 MOST_QUEUES_COUNTED = 1000
-"""Queues for which evicted pods are counted: queues by a key can be as many as the texts in labels."""
+"""Queues by a key for which evicted pods are counted: there can be as many as the texts in labels."""
 MOST_RECLAIMED_KNOWN = 4096
 EVICT_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses before victims are tried again, of whose gangs some are gone already."""
@@ -107,7 +108,7 @@ class Scheduler:
         )
         self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
         self.reservations = Reservations(context, self.algorithm)
-        self.reclaimed: Counter[str] = Counter()
+        self.reclaimed = BoundedCounts(MOST_QUEUES_COUNTED)
         """By queue: pods that were evicted for pods of other queues."""
         self._reclaimed_pods: dict[str, None] = {}
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
@@ -878,8 +879,8 @@ class Scheduler:
         if len(self._reclaimed_pods) >= MOST_RECLAIMED_KNOWN:
             del self._reclaimed_pods[next(iter(self._reclaimed_pods))]
         self._reclaimed_pods[victim.uid] = None
-        if queue.name in self.reclaimed or len(self.reclaimed) < MOST_QUEUES_COUNTED:
-            self.reclaimed[queue.name] += 1
+        declared = usage.declared(victim.template)
+        self.reclaimed.add(queue.name, others=None if declared == queue.name else others(declared))
 
     def _may_be_gangs(self, pod: PodInfo, victims: Iterable[PodInfo]) -> bool:
         profile = self.algorithm.profile(pod)

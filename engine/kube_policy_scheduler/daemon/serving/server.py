@@ -34,7 +34,7 @@ from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
 from kube_policy_scheduler.daemon.serving.records import Records
 from kube_policy_scheduler.daemon.serving.state_dump import State
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage
-from kube_policy_scheduler.daemon.serving.status_snapshot import take_snapshot
+from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot, look, take_snapshot
 from kube_policy_scheduler.tooling.decision_record import Outcome, encode
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class DaemonServer:
         self._records = records
         self._reloader = reloader
         self._owners = owners
-        self._status = StatusPage(lambda: take_snapshot(records.sources), stopwatch=time.monotonic)
+        self._status = StatusPage(self._take_snapshot, stopwatch=time.monotonic)
         self._http = http_server(
             settings,
             transport,
@@ -107,6 +107,10 @@ class DaemonServer:
     def url(self) -> str:
         """Where it listens, with the real port."""
         return self._http.url
+
+    async def _take_snapshot(self) -> Snapshot:
+        sources = self._records.sources
+        return take_snapshot(sources, await self._records.spare_time.run(look(sources)))
 
     async def _policies(self, _: web.Request) -> web.Response:
         last, active = self._reloader.last, self._reloader.active_record

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
@@ -41,8 +41,8 @@ def rendered(taken: Snapshot) -> Rendered:
 class StatusPage:
     """Serves the page."""
 
-    def __init__(self, take: Callable[[], Snapshot], *, stopwatch: Callable[[], float]) -> None:
-        """take: returns the state of now; called on the event loop."""
+    def __init__(self, take: Callable[[], Awaitable[Snapshot]], *, stopwatch: Callable[[], float]) -> None:
+        """take: returns the state of now."""
         self._take = take
         self._stopwatch = stopwatch
         self._made: asyncio.Future[Rendered] | None = None
@@ -64,7 +64,9 @@ class StatusPage:
     def _current(self) -> asyncio.Future[Rendered]:
         made, now = self._made, self._stopwatch()
         if made is None or (made.done() and (made.exception() is not None or now - self._made_at >= FRESH_SECONDS)):
-            taken = self._take()
-            made = self._made = asyncio.ensure_future(asyncio.to_thread(rendered, taken))
+            made = self._made = asyncio.ensure_future(self._make())
             self._made_at = now
         return made
+
+    async def _make(self) -> Rendered:
+        return await asyncio.to_thread(rendered, await self._take())

@@ -63,7 +63,7 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
         place="held" if first.place is Place.GATED else first.place.value,
         why=why,
         reasons=reasons,
-        pods=len(pods) * taken.every,
+        pods=round(sum(pod.stands_for for pod in pods)),
         examples=[pod.key for pod in pods[:MOST_EXAMPLES]],
         oldest_seconds=max(0.0, taken.at - min(pod.queued for pod in pods)),
         policy=newest.policy or "" if newest is not None else "",

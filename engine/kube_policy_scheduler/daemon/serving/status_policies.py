@@ -30,8 +30,12 @@ def policies(taken: Snapshot) -> list[shown.PolicyFile]:
                 about[source.name].append(policy.name)
     for policy in taken.policies.policies if taken.policies is not None else ():
         for clause in policy.holds:
-            held = taken.every * sum(
-                pod.place is Place.GATED and pod.gated_because == policy.held_by(clause) for pod in taken.pending
+            held = round(
+                sum(
+                    pod.stands_for
+                    for pod in taken.pending
+                    if pod.place is Place.GATED and pod.gated_because == policy.held_by(clause)
+                )
             )
             line = clause.span.source.position(clause.span.start)[0]
             notes[clause.span.source.name, line].append(shown.ClauseNote(f"holds {plural(held, 'pod')} now"))

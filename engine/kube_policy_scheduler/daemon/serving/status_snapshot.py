@@ -5,9 +5,9 @@ Nothing here is put into words; that is done in a thread, from what was taken.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -15,7 +15,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.queue_usage import QueueState
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.queue_overview import QueueOverview, overview
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -24,15 +25,16 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.daemon.serving.device_uses import DeviceUses, device_uses
 from kube_policy_scheduler.framework.gang_state import GangState
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
 MOST_PENDING = 2_500
-"""Pods that are looked at one by one: 5 ms. Of more, every second one, or every third, and so on."""
+"""Pods that are looked at one by one: 5 ms. Of more, a sample."""
 MOST_GANGS = 50
 MOST_QUEUES = 100
+"""Queues by a key; all that are declared are shown."""
 RECENT_DECISIONS = 25
 RECENT_RELOADS = 10
 RESOURCES = ("cpu", "memory", "pods")
@@ -64,6 +66,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     last: Entry | None
     behind: Behind | None = None
     """The first pod of its strict order, for which it waits."""
+    stands_for: float = 1.0
+    """Pending pods of its namespace that it represents."""
 
 
 class PluginCounts(msgspec.Struct, frozen=True):
@@ -117,8 +121,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many pods wait, by place."""
     pending: Sequence[PendingPod]
     """Those that were looked at."""
-    every: int
-    """One sampled pod represents this number of pending pods."""
     gangs: Sequence[GangState]
     policies: PolicySet | None
     plugins: Sequence[PluginCounts]
@@ -136,11 +138,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     shadow: Mapping[str, Any] | None = None
     devices: DeviceUses | None = None
     """None if drivers publish none."""
-    queues: Sequence[QueueState] = ()
-    """Quotas that lend; the first ones, if there are very many."""
-    queues_left_out: int = 0
-    pending_by_queue: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """Of the pods that were looked at, by queue and by those above it."""
+    queues: QueueOverview = QueueOverview()
+    """Quotas that lend, and how many pods wait in each."""
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some of the pods that wait were not looked at."""
+        return any(pod.stands_for != 1 for pod in self.pending)
 
 
 class PolicyStatus(Observer):
@@ -188,17 +192,54 @@ def _behind(first: QueuedPod | None) -> Behind | None:
     return Behind(first.pod.key, first.refused_for) if first is not None else None
 
 
-def take_snapshot(sources: SnapshotSources) -> Snapshot:
-    """Return the state of now. Call on the event loop."""
+class Look(msgspec.Struct, frozen=True):
+    """What takes longer than a moment to find, and may be a moment old."""
+
+    pending: Sequence[tuple[str, float]]
+    """The uids of the pods to be shown, each with the number of pods that it represents. Namespaces take turns."""
+    queues: QueueOverview
+
+
+def look(sources: SnapshotSources) -> Generator[None, None, Look]:
+    """Look for what is to be shown, in steps; between two of them anything may happen."""
+    pods = [queued.pod for queued in sources.queue]
+    sampled = yield from _sampled(pods)
+    usage = sources.cluster.queue_usage
+    queues = QueueOverview() if usage is None else (yield from overview(usage, pods, most=MOST_QUEUES))
+    return Look(sampled, queues)
+
+
+def _sampled(pods: Sequence[PodInfo]) -> Generator[None, None, list[tuple[str, float]]]:
+    """Return a sample in which no namespace hides the pods of another: as many of each, if it has them."""
+    by_namespace: dict[str, list[str]] = defaultdict(list)
+    for number, pod in enumerate(pods):
+        by_namespace[pod.namespace].append(pod.uid)
+        if not number % COUNTED_AT_ONCE:
+            yield
+    left, parts = MOST_PENDING, []
+    few_first = sorted(by_namespace.values(), key=len)[:MOST_PENDING]
+    for number, uids in enumerate(few_first):
+        taken = min(len(uids), left // (len(few_first) - number))
+        left -= taken
+        parts.append([(uids[at * len(uids) // taken], len(uids) / taken) for at in range(taken)])
+    turns = zip_longest(*parts)
+    return [found for turn in turns for found in turn if found is not None]
+
+
+def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapshot:
+    """Return the state of now. Call on the event loop.
+
+    found: what `look` has found; None: it is looked for at once.
+    """
+    if found is None:
+        found = _at_once(look(sources))
     nodes = sources.cluster.nodes
     log, policy_status = sources.log, sources.policy_status
     ready = nodes.condition("Ready")
     entries = log.entries()
-    every = max(1, -(-len(sources.queue) // MOST_PENDING))
-    looked_at = list(islice(sources.queue, 0, None, every))
+    known = ((sources.queue.get(uid), stands_for) for uid, stands_for in found.pending)
+    looked_at = [(queued, stands_for) for queued, stands_for in known if queued is not None]
     blocked = sources.queue.blocked()
-    usage = sources.cluster.queue_usage
-    queues = usage.states() if usage is not None else []
     return Snapshot(
         at=sources.clock(),
         replica=sources.replica(),
@@ -223,12 +264,12 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
                 queued.rejectors,
                 log.latest(queued.pod.uid),
                 _behind(blocked.get(queued.pod.uid)),
+                stands_for,
             )
-            for queued in looked_at
+            for queued, stands_for in looked_at
         ),
         places=sources.queue.counts(),
-        every=every,
-        gangs=_gangs(looked_at, sources.gangs),
+        gangs=_gangs((queued for queued, _ in looked_at), sources.gangs),
         policies=policy_status.policies,
         plugins=tuple(_plugins(policy_status.policies, sources.counts)),
         looked_at=sources.counts.decisions,
@@ -241,10 +282,17 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
         decided=log.decided,
         shadow=sources.shadow() if sources.shadow is not None else None,
         devices=device_uses(sources.cluster),
-        queues=queues[:MOST_QUEUES],
-        queues_left_out=max(0, len(queues) - MOST_QUEUES),
-        pending_by_queue=usage.count(each.pod for each in looked_at) if usage is not None else {},
+        queues=found.queues,
     )
+
+
+def _at_once(steps: Generator[None, None, Look]) -> Look:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Look = end.value
+            return found
 
 
 def _gangs(pods: Iterable[QueuedPod], gangs_of: Callable[[QueuedPod], Sequence[GangState]]) -> list[GangState]:

@@ -52,7 +52,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         nodes=_nodes(taken),
         pending=waiting[:MOST_GROUPS],
         pending_left_out=sum(group.pods for group in waiting[MOST_GROUPS:]),
-        pending_every=taken.every,
+        pending_looked_at=len(taken.pending) if taken.is_sample else 0,
         gangs=gangs(taken.gangs, now=taken.at),
         policies=policies(taken),
         counted=counted(taken),
@@ -66,7 +66,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         replica=_replica(taken),
         shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
         devices=devices_section(taken.devices) if taken.devices is not None else None,
-        queues=_queues(taken) if taken.queues else None,
+        queues=_queues(taken) if taken.queues.states else None,
         rebalancing=_rebalancing(taken.replica.rebalancing) if taken.replica.rebalancing is not None else None,
     )
 
@@ -301,11 +301,11 @@ def _facts(entry: Entry) -> Iterator[str]:
 def _queues(taken: Snapshot) -> shown.Queues:
     """Return the rows of queues: one for each resource."""
     rows = []
-    for state in taken.queues:
+    for state in taken.queues.states:
         told = state.guaranteed.keys() | state.maximum.keys() | {name for name, used in state.used.items() if used}
         for number, name in enumerate([name for name in state.used if name in told] or list(state.used)[:1]):
             first = number == 0
-            pending = taken.pending_by_queue.get(state.name, 0) * taken.every
+            pending = taken.queues.pending.get(state.name, 0)
             guaranteed, used, borrowed, most = (
                 quantity(name, amounts[name]) if name in amounts else "\u2013"
                 for amounts in (state.guaranteed, state.used, state.borrowed, state.maximum)
@@ -318,12 +318,12 @@ def _queues(taken: Snapshot) -> shown.Queues:
                     used=used,
                     borrowed=borrowed,
                     most=most,
-                    share=amount(state.share, 3) if first else "",
+                    share=amount(state.share, 3) if first and not state.others else "",
                     pods=amount(state.pods) if first else "",
                     pending=amount(pending) if first else "",
                 )
             )
-    return shown.Queues(tuple(rows), taken.queues_left_out)
+    return shown.Queues(tuple(rows), taken.queues.left_out)
 
 
 def _rebalancing(state: RebalancingState) -> shown.Rebalancing:
