@@ -117,7 +117,7 @@ score promql("load") as calm
         metrics = self.metrics.extender
         metrics.requests.labels("bind", "bound").inc()
         metrics.seconds.labels("bind").observe(2)
-        metrics.refusals.labels("web", "ready").inc()
+        metrics.refusals.of("web", "ready").inc()
 
     def use(self) -> None:
         self.canaries.use_policies(self.policies)
@@ -507,3 +507,42 @@ def test_queries_that_look_alike_have_a_series_each() -> None:
     labels = {dict(labels)["query"] for name, labels in shown if name == "policy_scheduler_signal_series"}
     assert len(labels) == 4
     assert "up + 1" in labels
+
+
+def test_what_policies_name_is_exported_only_while_they_are_active() -> None:
+    """An owner may name policies, clauses and schedulers otherwise with each change, for ever."""
+    metrics = SchedulerMetrics(version=lambda: "1")
+    canaries = Canaries(metrics.registry, decide=lambda *_, **__: None, stopwatch=lambda: 0.0)  # type: ignore[arg-type, return-value]
+    sizes = set()
+    for number in range(20):
+        policy, clause = f"web-{number}", f'node.label.disk != "{number}"'
+        text = f"policy {policy}\nscheduler s-{number}\nfilter {clause}\n"
+        canary = sources(f"canary of {policy} for 50%\nfilter true\n", name="next.policy")
+        loaded = load([*sources(text), *canary]).policy_set
+        assert loaded is not None
+        canaries.use_policies(loaded)
+        metrics.use_policies(loaded, served={f"s-{number}"})
+        metrics.decisions.of(policy, "placed").inc()
+        metrics.schedule_attempts.of("scheduled", f"s-{number}").inc()
+        metrics.attempt_seconds.of("scheduled", f"s-{number}").observe(1)
+        metrics.shadow.pods.of(policy, "agreed").inc()
+        metrics.shadow.margin.of(policy).observe(0.1)
+        for refusals in (metrics.shadow.refusals, metrics.extender.refusals):
+            refusals.of(policy, clause).inc()
+        canaries._bound_seconds.of(policy).observe(1.0)
+        found = {name for name in samples(metrics) if not name.startswith(("process_", "python_"))}
+        assert any(f"policy={policy}," in name for name in found)
+        sizes.add(len(found))
+    assert len(sizes) == 1
+    assert not any("web-1}" in name or "web-1," in name or "s-1}" in name for name in found)
+
+
+def test_the_drivers_of_devices_are_bounded_by_size() -> None:
+    metrics = SchedulerMetrics(version=lambda: "1")
+    drivers = ["gpu.example.com"] * 3 + [f"driver-{number}" for number in range(1000)]
+    for driver in drivers:
+        waited = {"conditions": "success", "conditions_seconds": 1.0, "drivers": (driver,)}
+        metrics.on_claims_bound(ClaimsBound(bound().pod, "n1", NOW, 0.5, claims=1, created="", contended=0, **waited))
+    found = [name for name in samples(metrics) if name.startswith("scheduler_dra_bindingconditions_allocations_total")]
+    assert len(found) <= 200
+    assert any("driver=gpu.example.com" in name for name in found)

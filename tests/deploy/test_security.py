@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
@@ -24,6 +25,7 @@ from kube_policy_scheduler.daemon.configuration.settings import parse_settings
 from kube_policy_scheduler.daemon.logs import JsonLines, TextLines
 from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState, PendingCensus
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
@@ -31,9 +33,11 @@ from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadR
 from kube_policy_scheduler.daemon.serving.server import shown_settings
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
-from tests.daemon.deciding_stage import Stage, policies
+from tests.daemon.deciding_stage import NOW, Stage, policies
 from tests.daemon.status_stage import Scene
+from tests.exposition import unique_series
 from tests.integration.conditions import eventually
 from tests.integration.process import SchedulerProcess
 
@@ -240,3 +244,46 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         assert re.findall("hunter2|s3cr3t", process.log()) == []
     finally:
         process.kill()
+
+
+def test_pods_of_one_namespace_hide_nothing_of_another() -> None:
+    stage = Stage(policies(BY_LABEL), nodes=1)
+    queue = SchedulingQueue()
+    for run in (True, False):
+        for number in range(1500):
+            add(stage, queue, namespace="evil", team=f"evil-{number}-{run}", run=run)
+        add(stage, queue, namespace="good", team=f"zz-good-{run}", run=run)
+    assert stage.policy_set.queues is not None
+    stage.cluster.usage_of(stage.policy_set.queues.tree)
+    census = PendingCensus(queue, stage.cluster)
+    for _ in census.steps():
+        pass
+    registry = CollectorRegistry()
+    live = LiveState(queues=census.queues.states, queue_pending=census.queues.pending)
+    registry.register(LiveMetrics(lambda: live))
+    shown = {
+        (name, dict(labels).get("queue")): value
+        for (name, labels), value in unique_series(generate_latest(registry).decode()).items()
+    }
+    assert ("policy_scheduler_queue_used", "fixed") in shown
+    assert shown["policy_scheduler_queue_used", "team/zz-good-True"] == 0.001
+    assert shown["policy_scheduler_queue_pending_pods", "team/zz-good-False"] == 1
+    for name, in_all in (("policy_scheduler_queue_used", 1.501), ("policy_scheduler_queue_pending_pods", 1501)):
+        values = [value for (each, _), value in shown.items() if each == name]
+        assert len(values) <= 1 + 1000 + 1
+        assert sum(values) == pytest.approx(in_all), "what is left out is in (others)"
+
+
+BY_LABEL = """\
+queue fixed for pods where pod.label.team == "fixed" max cpu 5
+queue team by pod.label.team max cpu 5
+filter fits(cpu)
+"""
+
+
+def add(stage: Stage, queue: SchedulingQueue, *, namespace: str, team: str, run: bool) -> None:
+    pod = msgspec.structs.replace(stage.pod(cpu="1m", team=team), namespace=namespace)
+    if run:
+        stage.cluster.place(pod, "n0")
+    else:
+        queue.add(pod, NOW)

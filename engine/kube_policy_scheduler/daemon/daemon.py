@@ -492,6 +492,7 @@ class Daemon:
         self._rebalancer.use_policies(policy_hash)
         self._records.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
+        self.metrics.use_policies(policies.policy_set, served=policies.served)
         if are_others_gone:
             asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
 

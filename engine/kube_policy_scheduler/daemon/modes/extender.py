@@ -24,6 +24,7 @@ from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.daemon.modes.asked_pods import AskedPods
 from kube_policy_scheduler.daemon.modes.extender_binder import ExtenderBinder
 from kube_policy_scheduler.daemon.observing.decision_entry import counted
+from kube_policy_scheduler.daemon.observing.live_metrics import label_value
 from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.context import Binder
@@ -105,7 +106,7 @@ class Extender:
             return Filtered(everything)
         why_not = refusals(frame, profile)
         for clause in why_not.diagnosis.rejectors():
-            self._metrics.refusals.labels(policy.name, clause).inc()
+            self._metrics.refusals.of(policy.name, label_value(clause)).inc()
         answer = _explained(why_not, request.names, rows=rows, good=good.nonzero()[0].tolist())
         reasons = Counter((*answer.failed.values(), *answer.unresolvable.values()))
         self._pods.report(

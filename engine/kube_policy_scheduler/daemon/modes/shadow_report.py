@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+from kube_policy_scheduler.daemon.observing.live_metrics import label_value
 from kube_policy_scheduler.daemon.observing.metrics import ShadowMetrics
 from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, ShadowOutcome
 
@@ -45,14 +46,14 @@ class ShadowReport(Observer):
         """Count it, and keep what the report says of it."""
         policy = compared.policy or ""
         self._totals[policy, compared.verdict] += 1
-        self._metrics.pods.labels(policy, compared.verdict.value).inc()
+        self._metrics.pods.of(policy, compared.verdict.value).inc()
         for clause in compared.clauses:
             self._clauses[policy, clause] += 1
-            self._metrics.refusals.labels(policy, clause).inc()
+            self._metrics.refusals.of(policy, label_value(clause)).inc()
         if compared.margin is not None:
             self._margins[policy] += compared.margin
             self._rated[policy] += 1
-            self._metrics.margin.labels(policy).observe(compared.margin)
+            self._metrics.margin.of(policy).observe(compared.margin)
         if compared.late:
             self._late += 1
             self._metrics.late.inc()

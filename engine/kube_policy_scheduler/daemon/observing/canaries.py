@@ -68,11 +68,13 @@ class Canaries(Observer):
         self._policies: PolicySet | None = None
         self._stable: dict[str, Profile] = {}
         """By canary: the profile of its stable policy."""
-        self._comparisons = Counter(
-            "policy_scheduler_canary_comparisons",
-            "Number of canary decisions that were compared with the decision of the stable policy, by result.",
-            ("canary", "policy", "result"),
-            registry=registry,
+        self._comparisons = Children(
+            Counter(
+                "policy_scheduler_canary_comparisons",
+                "Number of canary decisions that were compared with the decision of the stable policy, by result.",
+                ("canary", "policy", "result"),
+                registry=registry,
+            )
         )
         self._shares = Gauge(
             "policy_scheduler_canary_share",
@@ -94,13 +96,16 @@ class Canaries(Observer):
     def use_policies(self, policies: PolicySet) -> None:
         """Take note of the policies that decide from now on."""
         self._policies = policies
+        names = {policy.name for policy in policies.policies}
+        self._bound_seconds.keep(lambda values: values[0] in names)
+        self._comparisons.keep(lambda values: names.issuperset(values[:2]))
         self._stable.clear()
         self._shares.clear()
         for canary, share, stable, profile in _pairs(policies):
             self._stable[canary] = profile
             self._shares.labels(canary, stable).set(share)
             for result in Comparison:
-                self._comparisons.labels(canary, stable, result.value)  # there before its first event
+                self._comparisons.of(canary, stable, result.value)  # there before its first event
 
     def on_decided(self, decided: Decided) -> None:
         """Ask the stable policy too, if a canary decided and there is time for it."""
@@ -113,7 +118,7 @@ class Canaries(Observer):
         if theirs is None:
             return
         result = compared(canary=decided.decision.host, stable=theirs.host)
-        self._comparisons.labels(decided.policy, stable.name, result.value).inc()
+        self._comparisons.of(decided.policy or "", stable.name, result.value).inc()
 
     def _of_stable(self, decided: Decided, stable: Profile) -> Decision | None:
         """Return what the stable policy decides; None if extenders were not asked about the node that it wants."""

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
@@ -19,6 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.live_metrics import label_value
 from kube_policy_scheduler.daemon.observing.observers import (
     AttemptFailed,
     ClaimsBound,
@@ -28,6 +30,7 @@ from kube_policy_scheduler.daemon.observing.observers import (
     PodMoved,
 )
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
@@ -61,6 +64,12 @@ class Children(Generic[MetricT]):
         if child is None:
             child = self._children[values] = self._metric.labels(*values)
         return child
+
+    def keep(self, is_kept: Callable[[tuple[str, ...]], bool]) -> None:
+        """Export those children no more whose label values are not kept."""
+        for values in [values for values in self._children if not is_kept(values)]:
+            del self._children[values]
+            self._metric.remove(*values)
 
 
 class _BuildInfo(Collector):
@@ -243,6 +252,24 @@ class SchedulerMetrics(Observer):
         self._reload_successful.labels("")
         self._reload_success_at.labels("")
 
+    def use_policies(self, policies: PolicySet, *, served: Set[str]) -> None:
+        """Export nothing more of policies and clauses that are gone: owners can name theirs otherwise at each change.
+
+        served: names of schedulers whose pods are decided.
+        """
+        for by_profile in (self.schedule_attempts, self.attempt_seconds):
+            by_profile.keep(lambda values: values[1] in served)
+        names = {"", *(policy.name for policy in policies.policies)}
+        clauses = {
+            (policy.name, label_value(plugin.name))
+            for policy in policies.policies
+            for plugin in (*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores))
+        }
+        for by_policy in (self.decisions, self.shadow.pods, self.shadow.margin):
+            by_policy.keep(lambda values: values[0] in names)
+        for by_clause in (self.shadow.refusals, self.extender.refusals):
+            by_clause.keep(clauses.__contains__)
+
     def on_decided(self, decided: Decided) -> None:
         """Time a decision; count an attempt that found no node: one that found one ends with its binding."""
         preemption = decided.decision.preemption
@@ -336,6 +363,8 @@ _METHODS = {
 }
 
 
+MOST_DRIVERS = 200
+"""Of devices with binding conditions that metrics name at most."""
 MARGINS = (0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Shares of the range between the best and the worst node."""
 EXTENDER_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -351,18 +380,22 @@ class DeviceMetrics:
             ("status",),
             registry=registry,
         )
-        self._conditions = Counter(
-            "scheduler_dra_bindingconditions_allocations",
-            "Number of allocations of devices with binding conditions, by profile, driver and status.",
-            ("profile", "driver", "status"),
-            registry=registry,
+        self._conditions = Children(
+            Counter(
+                "scheduler_dra_bindingconditions_allocations",
+                "Number of allocations of devices with binding conditions, by profile, driver and status.",
+                ("profile", "driver", "status"),
+                registry=registry,
+            )
         )
-        self._wait_seconds = Histogram(
-            "scheduler_dra_bindingconditions_wait_duration_seconds",
-            "Seconds that pods waited for the binding conditions of their devices, by profile, driver and status.",
-            ("profile", "driver", "status"),
-            buckets=exponential(0.1, 2, 14),
-            registry=registry,
+        self._wait_seconds = Children(
+            Histogram(
+                "scheduler_dra_bindingconditions_wait_duration_seconds",
+                "Seconds that pods waited for the binding conditions of their devices, by profile, driver and status.",
+                ("profile", "driver", "status"),
+                buckets=exponential(0.1, 2, 14),
+                registry=registry,
+            )
         )
         self._claims_seconds = Histogram(
             "policy_scheduler_claims_binding_duration_seconds",
@@ -377,41 +410,60 @@ class DeviceMetrics:
             registry=registry,
         )
 
+        self._drivers: Counts[str] = Counts()
+        """Allocations by driver."""
+
     def on_claims_bound(self, bound: ClaimsBound) -> None:
         """Count what happened to the claims of a pod."""
         if bound.created:
             self._creates.labels(bound.created).inc()
         for driver in bound.drivers if bound.conditions else ():
             labels = (bound.pod.scheduler_name, driver, bound.conditions)
-            self._conditions.labels(*labels).inc()
-            self._wait_seconds.labels(*labels).observe(bound.conditions_seconds)
+            self._conditions.of(*labels).inc()
+            self._wait_seconds.of(*labels).observe(bound.conditions_seconds)
+            self._drivers[driver] += 1
+        if len(self._drivers) > MOST_DRIVERS:
+            self._forget_smallest()
         self._claims_seconds.labels("failure" if bound.why else "success").observe(bound.seconds)
         self._contended.inc(bound.contended)
+
+    def _forget_smallest(self) -> None:
+        """Keep the drivers with most allocations: whoever publishes devices names their driver."""
+        self._drivers = Counts(dict(self._drivers.most_common(MOST_DRIVERS // 2)))
+        for metric in (self._conditions, self._wait_seconds):
+            metric.keep(lambda labels: labels[1] in self._drivers)
 
 
 class ShadowMetrics:
     """What happened to the pods that another scheduler places, against what we decided."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.pods = Counter(
-            "policy_scheduler_shadow_pods",
-            "Number of pods that another scheduler placed or could not place, by policy and by verdict.",
-            ("policy", "verdict"),
-            registry=registry,
+        self.pods = Children(
+            Counter(
+                "policy_scheduler_shadow_pods",
+                "Number of pods that another scheduler placed or could not place, by policy and by verdict.",
+                ("policy", "verdict"),
+                registry=registry,
+            )
         )
-        self.refusals = Counter(
-            "policy_scheduler_shadow_refusals",
-            "Number of pods whose node this clause rejects, or for which it rejects every node, by policy and clause.",
-            ("policy", "clause"),
-            registry=registry,
+        self.refusals = Children(
+            Counter(
+                "policy_scheduler_shadow_refusals",
+                "Number of pods whose node this clause rejects, or for which it rejects every node, by policy and"
+                " clause.",
+                ("policy", "clause"),
+                registry=registry,
+            )
         )
-        self.margin = Histogram(
-            "policy_scheduler_shadow_margin",
-            "Score difference between the chosen node of this scheduler and the node of the pod, as a share of"
-            " the range from the best to the worst feasible node.",
-            ("policy",),
-            buckets=MARGINS,
-            registry=registry,
+        self.margin = Children(
+            Histogram(
+                "policy_scheduler_shadow_margin",
+                "Score difference between the chosen node of this scheduler and the node of the pod, as a share of"
+                " the range from the best to the worst feasible node.",
+                ("policy",),
+                buckets=MARGINS,
+                registry=registry,
+            )
         )
         self.late = Counter(
             "policy_scheduler_shadow_late",
@@ -438,11 +490,13 @@ class ExtenderMetrics:
             buckets=EXTENDER_SECONDS,
             registry=registry,
         )
-        self.refusals = Counter(
-            "policy_scheduler_extender_refusals",
-            "Number of pods for which a clause rejected at least one node of the request, by policy and clause.",
-            ("policy", "clause"),
-            registry=registry,
+        self.refusals = Children(
+            Counter(
+                "policy_scheduler_extender_refusals",
+                "Number of pods for which a clause rejected at least one node of the request, by policy and clause.",
+                ("policy", "clause"),
+                registry=registry,
+            )
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
@@ -60,6 +60,11 @@ class LivePolicies:
     def policy_set(self) -> PolicySet:
         """Return the policies themselves."""
         return self._set
+
+    @property
+    def served(self) -> Set[str]:
+        """Return the names of schedulers whose pods these policies decide."""
+        return self._names
 
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod asks for a scheduler that we are."""
