@@ -15,8 +15,8 @@ def test_missing_values_are_counted_as_soon_as_readings_come() -> None:
         series = tuple(Series({"node": name}, 0.5, now) for name in ("n0", "n1"))
         reading = Reading("load", series, evaluated_at=now, fetched_at=now)
         calm.process.scheduler.use_signals(Signals.of((reading,)))
-        assert calm.process.scheduler.algorithm.missing_nodes == {"load": 1}
+        assert calm.process.scheduler.algorithm.missing_nodes() == {"load": 1}
         calm.process.scheduler.use_signals(Signals.EMPTY)
-        assert calm.process.scheduler.algorithm.missing_nodes == {"load": 3}
+        assert calm.process.scheduler.algorithm.missing_nodes() == {"load": 3}
 
     story(POLICY, tell, cpus=(1, 1, 1))

@@ -156,7 +156,8 @@ class PrometheusClient:
             at = {"time": f"{evaluated_at:.3f}"}
             sampled = self._ask(f"timestamp({query.promql})", lookback | at, nameless=True)
             if isinstance(sampled, Vector):
-                series = SeriesColumns(series.labels, series.values, _sample_times(answer, sampled))
+                times = np.minimum(_sample_times(answer, sampled), evaluated_at)  # clocks of exporters may be ahead
+                series = SeriesColumns(series.labels, series.values, times)
         return Reading(
             promql=query.promql,
             series=series,

@@ -66,6 +66,8 @@ class QueryHealth:
     """Too old, or absent, for every policy that reads it."""
     empty: bool
     """Answered with no series, by a query that should have some: nothing has a value."""
+    may_be_empty: bool
+    """Having no series is an answer as good as any."""
     several: bool
     """Answered with several series, by a query that has one value for the cluster: it has none."""
     series: int
@@ -195,6 +197,7 @@ class SignalSource:
                     age_seconds=None if reading is None else reading.age_seconds(now),
                     stale=not self.signals.usable(tracked.query, now=now),
                     empty=tracked.empty,
+                    may_be_empty=may_be_empty(promql),
                     several=tracked.several,
                     series=0 if reading is None else len(reading.series),
                     fetch_seconds=tracked.fetch_seconds,
@@ -303,7 +306,7 @@ class SignalSource:
         known = () if tracked.reading is None else tracked.reading.warnings
         if reading.warnings and reading.warnings != known:
             log.warning("Prometheus warns about query %s: %s", tracked.query.promql, "; ".join(reading.warnings))
-        empty = reading.scalar is None and not len(reading.series) and not _may_be_empty(reading.promql)
+        empty = reading.scalar is None and not len(reading.series) and not may_be_empty(reading.promql)
         if empty and not tracked.empty:
             log.warning(
                 "metric query matches no series, so its value is missing%s: %s: is the metric exported?",
@@ -396,7 +399,7 @@ _ONLY_WHERE_SOMETHING_IS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 
 
 @lru_cache(maxsize=256)
-def _may_be_empty(promql: str) -> bool:
+def may_be_empty(promql: str) -> bool:
     """Return whether no series is an answer as good as any: the query asks for those that meet a condition."""
     try:
         parts: list[Any] = [promql_parser.parse(promql)]

@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.signal_join import SignalColumns
+from kube_policy_scheduler.cluster.signal_join import Join, SignalColumns
 from kube_policy_scheduler.cluster.signal_values import MAX_VALUE, ValueTable, ValueTables
 from kube_policy_scheduler.cluster.signals import (
     DEFAULT_EVERY_SECONDS,
@@ -408,6 +408,32 @@ def missing_nodes(query: Query, nodes: NodeTable, *, signals: Signals, now: floa
         return nodes.size
     usable_age = query.stale_after_seconds - table.reading.age_seconds(now)
     return nodes.size if table.missing(usable_age=usable_age) == len(table.rows) else 0
+
+
+def why_missing(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -> str:
+    """Return why no node has a value of a query that was answered; "" if one has, or if there was no usable answer.
+
+    An answer that is too old, or without series, is none: why that is, only who asked can tell.
+    """
+    reading = signals.reading(query)
+    if reading is None or not signals.usable(query, now=now) or (reading.scalar is None and not len(reading.series)):
+        return ""
+    if not nodes.size or missing_nodes(query, nodes, signals=signals, now=now) < nodes.size:
+        return ""
+    joins = _joins(nodes)
+    found: Join | ValueTable = (
+        joins.columns.joined(query, reading=reading, nodes=joins.identities)
+        if query.about is About.NODES
+        else joins.tables.of(query, reading, signals)
+    )
+    ages = found.sample_ages[np.abs(found.values) <= MAX_VALUE]
+    if len(ages):
+        newest, limit = float(ages.min()) + reading.age_seconds(now), query.stale_after_seconds
+        return f"the newest sample is {newest:.0f} s old, and at most {limit:g} s are allowed"
+    problems = found.problems() if isinstance(found, Join) else found.problems
+    if problems:
+        return "; ".join(problems)
+    return "the value is not a number that can be used" if len(found.values) else "no series has the label"
 
 
 def joining(query: Query, nodes: NodeTable, *, signals: Signals) -> Iterator[None]:

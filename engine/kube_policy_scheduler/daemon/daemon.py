@@ -235,6 +235,8 @@ class Daemon:
             settings.prometheus,
             publish=self._scheduler.use_signals,
             joining=self._scheduler.algorithm.joining,
+            missing=self._scheduler.algorithm.missing_nodes,
+            unusable=self._scheduler.algorithm.unusable_metrics,
             clock=clock,
             loops=loops,
         )
@@ -651,7 +653,7 @@ class Daemon:
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._records.recorder.tallies(),
-            signals=self._records.signals(),
+            signals=self._signals.rows(),
             lease=self._coordinator.lease_state(),
             shard=self._coordinator.shard_state(),
         )

@@ -22,6 +22,15 @@ def missing_nodes(queries: Iterable[Query], nodes: NodeTable, *, signals: Signal
     return found
 
 
+def unusable(queries: Iterable[Query], nodes: NodeTable, *, signals: Signals, now: float) -> dict[str, str]:
+    """Return by PromQL why no node has a value from an answer, for all that read it; see `metrics.why_missing`."""
+    found: dict[str, str] = {}
+    for query in queries:
+        why = metrics.why_missing(query, nodes, signals=signals, now=now)
+        found[query.promql] = why if found.get(query.promql, why) else ""
+    return {promql: why for promql, why in found.items() if why}
+
+
 def metric_ages(part: Part, frame: Frame) -> FloatArray | None:
     """Return `float64[rows]`: the age of each node's sample, seconds, NaN where there is none.
 

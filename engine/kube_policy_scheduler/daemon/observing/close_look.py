@@ -32,8 +32,6 @@ class CloseLook:
             stopwatch: seconds, never going back.
             counts: receives what is seen.
         """
-        self.missing: dict[str, int] = {}
-        """By PromQL: nodes without a value in the last look at a decision that read it."""
         self._share = share
         self._best_nodes = best_nodes
         self._stopwatch = stopwatch
@@ -65,7 +63,6 @@ class CloseLook:
             limit=self._best_nodes,
             stopwatch=self._stopwatch,
         )
-        self.missing.update(seen.missing)
         if self._counts is not None:
             self._counts.add(seen.verdicts)
         self._credit -= self._stopwatch() - began

@@ -7,7 +7,7 @@ somebody asks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query, Signals
@@ -83,7 +83,6 @@ class DecisionLog(Observer):
         self._policies = {policy.name: policy for policy in policies.policies}
         self._hash = hash
         self._fetched = (Signals.EMPTY, {})
-        self._close_look.missing.clear()
 
     # --- noting --------------------------------------------------------------------------------------
 
@@ -297,11 +296,6 @@ class DecisionLog(Observer):
     def entries(self) -> list[Entry]:
         """Return what is kept, oldest first. Call on the event loop; read it where you like."""
         return list(self._entries)
-
-    @property
-    def missing(self) -> Mapping[str, int]:
-        """By PromQL: nodes without a value in the last close look at a decision that read it."""
-        return self._close_look.missing
 
     def latest(self, uid: str) -> Entry | None:
         """Return the last entry about a pod, None where none is kept."""

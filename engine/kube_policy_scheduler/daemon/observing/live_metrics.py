@@ -46,10 +46,10 @@ class SignalRow(msgspec.Struct, frozen=True):
     age_seconds: float | None
     """None where there is no reading yet."""
     degraded: bool
-    """It fails, or is older than the policies allow."""
+    """It fails, or no value of it can be used."""
     series: int
     missing_nodes: int | None
-    """Nodes without a value in the last decision that read it; None where none did."""
+    """Nodes without a value; None where it is no fault to have none."""
     fetch_seconds: float
 
 
@@ -598,7 +598,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_degraded",
-        "1 if a query fails, matches no series, or its result is older than the policies allow.",
+        "1 if a query fails or matches no series, or if none of its values can be used: they are older than the"
+        " policies allow, not finite, or of no node.",
         ("query",),
         lambda live: _of_signals(live, lambda row: float(row.degraded)),
     ),
@@ -612,7 +613,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_signal_missing_nodes",
-        "Number of nodes without a value in the last decision that read the query.",
+        "Number of nodes without a value of the query now; absent if it asks for those that meet a condition.",
         ("query",),
         lambda live: _of_signals(live, lambda row: row.missing_nodes),
     ),

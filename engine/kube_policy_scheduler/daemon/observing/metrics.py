@@ -30,6 +30,7 @@ from kube_policy_scheduler.daemon.observing.observers import (
     PodMoved,
 )
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 
@@ -260,11 +261,10 @@ class SchedulerMetrics(Observer):
         for by_profile in (self.schedule_attempts, self.attempt_seconds):
             by_profile.keep(lambda values: values[1] in served)
         names = {"", *(policy.name for policy in policies.policies)}
-        clauses = {
-            (policy.name, label_value(plugin.name))
-            for policy in policies.policies
-            for plugin in (*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores))
-        }
+        clauses = set()
+        for policy in policies.policies:
+            plugins: list[Plugin] = [*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores)]
+            clauses.update((policy.name, label_value(plugin.name)) for plugin in plugins)
         for by_policy in (self.decisions, self.shadow.pods, self.shadow.margin):
             by_policy.keep(lambda values: values[0] in names)
         for by_clause in (self.shadow.refusals, self.extender.refusals):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -96,13 +96,28 @@ class SignalFeed:
         *,
         publish: Callable[[Signals], None],
         joining: Joining,
+        missing: Callable[[], Mapping[str, int]],
+        unusable: Callable[[], Mapping[str, str]],
         clock: SettableClock,
         loops: Loops,
     ) -> None:
-        """publish: receives every new snapshot. joining: see `Joining`. loops: of the process."""
+        """Set up; nothing is asked yet.
+
+        Args:
+            settings: of Prometheus; None: there is none.
+            publish: receives every new snapshot.
+            joining: see `Joining`.
+            missing: returns by PromQL how many nodes have no value, by what was published.
+            unusable: returns by PromQL why what was published has no value for any node.
+            clock: of the process.
+            loops: of the process.
+        """
         self._settings = settings
         self._queries: Sequence[Query] = ()
-        self._ready = ReadyReadings(publish=publish, joining=joining, loops=loops)
+        self._use, self._missing, self._unusable = publish, missing, unusable
+        self._told: Mapping[str, str] = {}
+        """By PromQL: why no node has a value, as it was logged."""
+        self._ready = ReadyReadings(publish=self._publish, joining=joining, loops=loops)
         self._source: SignalSource | None = None
         if settings is not None:
             from kube_policy_scheduler.adapters.prometheus import (
@@ -122,6 +137,17 @@ class SignalFeed:
                 endpoint, publish=self._ready.take, node_label=settings.node_label, clock=clock, loops=loops
             )
             clock.on_set(self._source.clock_was_set)
+
+    def _publish(self, signals: Signals) -> None:
+        """Hand readings on, and log which of them have no value for any node, though Prometheus answers."""
+        self._use(signals)
+        unusable = self._unusable()
+        for promql, why in unusable.items():
+            if promql not in self._told:
+                logger.warning("metric query gives no value that can be used: %s: %s", promql, why)
+        for promql in self._told.keys() & signals.readings.keys() - unusable.keys():
+            logger.info("metric query gives values again: %s", promql)
+        self._told = unusable
 
     async def __aenter__(self) -> Self:
         await self._ready.__aenter__()
@@ -160,20 +186,20 @@ class SignalFeed:
 
     def rows(self) -> list[SignalRow]:
         """Return the state of each query, for a scrape."""
+        missing, unusable = self._missing(), self._unusable()
         if self._source is None:
-            return [_never_answered(promql) for promql in dict.fromkeys(query.promql for query in self._queries)]
+            return [
+                SignalRow(promql, None, degraded=True, series=0, missing_nodes=missing.get(promql), fetch_seconds=0.0)
+                for promql in dict.fromkeys(query.promql for query in self._queries)
+            ]
         return [
             SignalRow(
                 query=health.promql,
                 age_seconds=health.age_seconds,
-                degraded=health.degraded,
+                degraded=health.degraded or health.promql in unusable,
                 series=health.series,
-                missing_nodes=None,
+                missing_nodes=None if health.may_be_empty else missing.get(health.promql),
                 fetch_seconds=health.fetch_seconds,
             )
             for health in self._source.health()
         ]
-
-
-def _never_answered(promql: str) -> SignalRow:
-    return SignalRow(promql, age_seconds=None, degraded=True, series=0, missing_nodes=None, fetch_seconds=0.0)

@@ -22,7 +22,7 @@ from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.preparation import preparing
-from kube_policy_scheduler.policy.readings import missing_nodes
+from kube_policy_scheduler.policy.readings import missing_nodes, unusable
 from kube_policy_scheduler.policy.units import unit_of
 
 
@@ -107,6 +107,10 @@ class LivePolicies:
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
         """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
         return missing_nodes(self.queries, nodes, signals=signals, now=now)
+
+    def unusable(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, str]:
+        """Return by PromQL why an answer has no value for any node."""
+        return unusable(self.queries, nodes, signals=signals, now=now)
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
         """Return the unit of pods that one replica decides alone, as `kube_policy_scheduler.policy.units` has it."""

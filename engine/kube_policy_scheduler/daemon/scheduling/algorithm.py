@@ -30,8 +30,6 @@ class Algorithm(ScheduleAlgorithm):
         super().__init__(context.cluster, context.cycle, context.wakeups, context.clock)
         self.policies: Policies | None = None
         """None until a policy set is in force: nothing is decided without one."""
-        self.missing_nodes: Mapping[str, int] = {}
-        """By PromQL: how many nodes had no value in the last reading."""
         self._sharding = context.sharding
         self.awaiting_nodes = AwaitingNodes()
         """The pods that no node takes."""
@@ -49,8 +47,19 @@ class Algorithm(ScheduleAlgorithm):
     def use_signals(self, signals: Signals) -> None:
         """Decide by these readings."""
         self.signals = signals
-        if self.policies is not None:
-            self.missing_nodes = self.policies.lay_out(signals, self._cluster.nodes, now=self._clock())
+        self.missing_nodes()  # here, so that no decision waits for it
+
+    def missing_nodes(self) -> Mapping[str, int]:
+        """Return by PromQL how many nodes have no value now."""
+        if self.policies is None:
+            return {}
+        return self.policies.lay_out(self.signals, self._cluster.nodes, now=self._clock())
+
+    def unusable_metrics(self) -> Mapping[str, str]:
+        """Return by PromQL why an answer has no value for any node now."""
+        if self.policies is None:
+            return {}
+        return self.policies.unusable(self.signals, self._cluster.nodes, now=self._clock())
 
     def joining(self, queries: Iterable[Query], signals: Signals) -> Iterator[None]:
         """Lay readings over the nodes in steps, so that decisions by them do not have to."""

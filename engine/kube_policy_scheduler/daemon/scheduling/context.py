@@ -196,6 +196,9 @@ class Policies(Protocol):
         """Return the position of the pod in the queue."""
         ...
 
+    def unusable(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, str]:
+        """Return by PromQL why an answer has no value for any node."""
+
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
         """Join new signal values to the nodes; return, by PromQL, the number of nodes without a value."""
         ...

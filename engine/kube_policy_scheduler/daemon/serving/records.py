@@ -96,7 +96,6 @@ class Records:
             settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
         )
         metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._policy_status.policies))
-        self._fetched = signals
         self.sources = SnapshotSources(
             cluster=scheduler.cluster,
             queue=scheduler.queue,
@@ -105,7 +104,7 @@ class Records:
             log=self.recorder.log,
             counts=self._counts,
             policy_status=self._policy_status,
-            metrics=self.signals,
+            metrics=signals,
             replica=replica,
             clock=time.time,
             shadow=mode.shadow.summary if mode.shadow is not None else None,
@@ -125,11 +124,6 @@ class Records:
     async def close(self) -> None:
         """Write what is left of the decision log."""
         await self.recorder.close()
-
-    def signals(self) -> list[SignalRow]:
-        """Return the state of each query, with the nodes that had no value for it in the last close look."""
-        missing = self.recorder.log.missing
-        return [msgspec.structs.replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]
 
     def dump(self, *, recount: bool) -> Generator[None, None, State]:
         """Return the state of now; between two steps anything may happen.
