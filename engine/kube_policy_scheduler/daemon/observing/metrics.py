@@ -261,7 +261,7 @@ class SchedulerMetrics(Observer):
         for by_profile in (self.schedule_attempts, self.attempt_seconds):
             by_profile.keep(lambda values: values[1] in served)
         names = {"", *(policy.name for policy in policies.policies)}
-        clauses = set()
+        clauses: set[tuple[str, ...]] = set()
         for policy in policies.policies:
             plugins: list[Plugin] = [*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores)]
             clauses.update((policy.name, label_value(plugin.name)) for plugin in plugins)
