@@ -311,6 +311,25 @@ def circle_in(package: Path) -> list[str]:
     return []
 
 
+MAY_NOTE: dict[str, set[str]] = {
+    "daemon/scheduling/event_handlers.py": {"POLICY", "SIGNALS"},
+    "daemon/scheduling/gated_pods.py": {"CLOCK"},
+    "tooling/simulation/run.py": {"SIGNALS"},
+}
+"""Outside `cluster`, who notes which events in its ledger: what is not in the cluster. All else it notes itself."""
+
+
+def test_what_changes_in_the_cluster_is_noted_by_the_cluster_alone() -> None:
+    found: dict[str, set[str]] = {}
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note":
+                for event in node.args[:1]:
+                    if isinstance(event, ast.Attribute) and ast.unparse(event.value) == "ClusterEvent":
+                        found.setdefault(file.relative_to(ENGINE).as_posix(), set()).add(event.attr)
+    assert {name: events for name, events in found.items() if not name.startswith("cluster/")} == MAY_NOTE
+
+
 PACKAGES = [file.parent for file in FILES if file.name == "__init__.py"] + [ENGINE]
 
 

@@ -43,9 +43,7 @@ class World:
             claims=SimpleNamespace(delivered=lambda claim, *, gone=False: None),
         )
         self.algorithm = algorithm = Algorithm(context)
-        algorithm.policies = cast(
-            Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served, reads_pod_states=False)
-        )
+        algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served))
         self.event_handlers = EventHandlers(
             context, algorithm, waiting_pods(context, algorithm, PermitReports(context, algorithm))
         )
@@ -94,9 +92,11 @@ def test_pods_bound_by_anyone_count_on_their_nodes_also_if_the_node_comes_later(
 def test_a_pod_that_becomes_ready_wakes_those_that_wait_for_it_only_if_a_policy_asks() -> None:
     for reads in (False, True):
         world = World()
-        world.algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: True, reads_pod_states=reads))
+        world.algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: True))
         world.event_handlers.node_changed(node("n1"))
         world.event_handlers.pod_changed(pod("a", on="n1"))
+        if reads:
+            world.cluster.pod_states()  # as a policy does that is asked for the first time
         world.event_handlers.pod_changed(pod("b"))
         waiting = world.queue.pop(0.0)
         assert waiting is not None

@@ -15,7 +15,6 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework import gang_trial
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gang_attempt import Attempt
 from kube_policy_scheduler.framework.gang_trial import UNFINISHED, GangTrial, Unfinished
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
@@ -38,23 +37,11 @@ def policies(text: str) -> PolicySet:
     return PolicySet.of([policy(text)])
 
 
-class Events:
-    """Nobody is woken."""
-
-    changes = 0
-
-    def move_on_event(self, event: ClusterEvent) -> None:
-        """Do nothing."""
-
-    def devices_freed(self) -> None:
-        """Do nothing."""
-
-
 class Algorithm(ScheduleAlgorithm):
     """Decides by one policy."""
 
     def __init__(self, cluster: Cluster, text: str) -> None:
-        super().__init__(cluster, Cycle(), Events(), lambda: NOW)
+        super().__init__(cluster, Cycle(), lambda: NOW)
         self._policies = policies(text)
 
     def profile(self, pod: PodInfo) -> Profile | None:

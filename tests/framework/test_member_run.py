@@ -16,7 +16,6 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
@@ -43,23 +42,11 @@ POLICIES = (
 )
 
 
-class Events:
-    """Counts what happens."""
-
-    changes = 0
-
-    def move_on_event(self, event: ClusterEvent) -> None:
-        self.changes += 1
-
-    def devices_freed(self) -> None:
-        self.changes += 1
-
-
 class Algorithm(ScheduleAlgorithm):
     """Decides by one profile, and counts how many members were decided without a look at all nodes."""
 
     def __init__(self, cluster: Cluster, profile: Profile, accelerator: Accelerator | None = None) -> None:
-        super().__init__(cluster, Cycle(seed=7, accelerator=accelerator), Events(), lambda: NOW)
+        super().__init__(cluster, Cycle(seed=7, accelerator=accelerator), lambda: NOW)
         self._profile = profile
         self.begun = 0
 
@@ -118,21 +105,14 @@ def test_members_get_the_nodes_that_each_would_get_alone(data: st.DataObject) ->
                 assert shown(found) == shown(wanted)
                 if found.host is not None and step == "member":
                     cluster.place(pod, found.host)
-                    algorithm.forget_refusals()
             case "other" if cluster.nodes.size:
                 name = data.draw(st.sampled_from(sorted(cluster.nodes.rows)))
                 other = make_pod(f"other-{serial}", {**data.draw(st.sampled_from(PODS)), "deleting": False})
                 cluster.place(cluster.templates.pod(other), name)
-                if data.draw(st.booleans()):
-                    algorithm.forget_refusals()  # it is ours
-                else:
-                    algorithm._events.move_on_event(ClusterEvent.POD_ADD)
             case "gone" if cluster.pods:
                 cluster.displace(data.draw(st.sampled_from(sorted(cluster.pods))))
-                algorithm._events.move_on_event(ClusterEvent.POD_DELETE)
             case "node":
                 world.happen(("node", data.draw(st.integers(0, 7)), data.draw(st.integers(0, 95))))
-                algorithm._events.move_on_event(ClusterEvent.NODE_ADD)
             case "domain":
                 zone = data.draw(st.sampled_from([None, *ZONES]))
                 domain = Domain("zone", zone) if zone is not None else None
@@ -140,7 +120,6 @@ def test_members_get_the_nodes_that_each_would_get_alone(data: st.DataObject) ->
             case "nominated" if cluster.nodes.size:
                 name = data.draw(st.sampled_from(["", *sorted(cluster.nodes.rows)]))
                 cluster.nominate(cluster.templates.pod(make_pod("important", {"cpu": "2", "priority": 9})), name)
-                algorithm.forget_refusals()
 
 
 def gang(cluster: Cluster, number: int, **short: Any) -> list[QueuedPod]:
@@ -161,7 +140,6 @@ def placed(algorithm: Algorithm, cluster: Cluster, members: list[QueuedPod]) -> 
         decision = algorithm.decide(queued, preempts=False)
         if decision.host is not None:
             cluster.place(queued.pod, decision.host)
-            algorithm.forget_refusals()
             hosts[decision.host] += 1
     return hosts
 

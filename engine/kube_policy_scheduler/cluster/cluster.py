@@ -4,6 +4,7 @@ One mutable value, changed only by the methods here, each of which leaves every 
 consistent. As in kube-scheduler's cache, a pod counts on its node from `assume` (we decided it) or `confirm` (the
 watch shows it there) to `forget` (it is not bound after all) or `remove` (it is gone). `place` and `displace` are
 what these share with dry runs. A pod on an unknown node is stored separately and counts as soon as the node appears.
+Each of them notes in the `ledger` what it changed, so that nobody else has to say so.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices import Chosen, Devices
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
+from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, object_event
+from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.numa import NumaZones
-from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
+from kube_policy_scheduler.cluster.object_store import ObjectStore, is_same_group, key_of, object_key
 from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
@@ -33,7 +36,7 @@ from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
 from kube_policy_scheduler.cluster.requests import PodRequests
-from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
+from kube_policy_scheduler.cluster.resource_claims import ResourceClaims, gives_as_before, is_freed
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
 
@@ -51,17 +54,6 @@ class DryRunChange(NamedTuple):
     node_name: str
     step: int
     """1 for a pod that was placed, -1 for one that was displaced."""
-
-
-class Confirmed(NamedTuple):
-    """What changed when the watch showed that a pod is on a node."""
-
-    added: bool
-    """It was not known to be there, or assumed only."""
-    changed: bool
-    """It counts differently than before."""
-    state_changed: bool
-    """It became ready or started, or is no longer ready."""
 
 
 class AssumedPods(dict[str, str]):
@@ -85,6 +77,8 @@ class Cluster:
     """Nodes as columns, pods by node, counters, ports, and other objects by kind."""
 
     def __init__(self) -> None:
+        self.ledger = Ledger()
+        """What changed: the methods here note it."""
         self.nodes = NodeTable()
         self.templates = Templates()
         self.counters = PodCounters()
@@ -119,7 +113,7 @@ class Cluster:
         """NUMA nodes, where their exporter runs."""
         self.workload = Workload(self.nodes)
         """The expected pods."""
-        self.store = ObjectStore()
+        self.store = ObjectStore(self.ledger)
         """Objects of all other kinds."""
         self.disk_users: dict[DiskKey, dict[str, DiskUse]] = {}
         """How pods on known nodes use the disks that they mount inline, by uid."""
@@ -129,7 +123,7 @@ class Cluster:
         """CSI volumes in use on known nodes."""
         self.resource_slices = ResourceSlices(self.nodes)
         """Devices that drivers publish."""
-        self.resource_claims = ResourceClaims()
+        self.resource_claims = ResourceClaims(self.ledger)
         """Claims for such devices, and which devices are in use because of them."""
         self.queue_usage: QueueUsage | None = None
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
@@ -156,6 +150,8 @@ class Cluster:
         self._follow_resources()
         if "allocatable" in changes:
             self.devices.set_node(node.metadata.name, known)
+        for event in node_events(changes):
+            self.ledger.note(event)
         return changes
 
     def add_nodes(self, infos: Sequence[NodeInfo]) -> None:
@@ -171,6 +167,8 @@ class Cluster:
             for pod in self.on_node.get(info.name, {}).values():
                 self._from_unknown_node(pod)
                 self._count(pod, info.row, 1)
+        if infos:
+            self.ledger.note(ClusterEvent.NODE_ADD)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods are stored separately until they are deleted or the node returns."""
@@ -197,6 +195,7 @@ class Cluster:
         self.counters.resize(self.nodes.size)
         self.numa.rows_changed()
         self._follow_resources()
+        self.ledger.note(ClusterEvent.NODE_DELETE)
 
     def _follow_resources(self) -> None:
         """Count the counted pods also for the resources that are offered since a node changed."""
@@ -223,8 +222,13 @@ class Cluster:
 
         devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
+        before = self.node_of(pod.uid)
+        self._place(pod, node_name, devices=devices)
+        self.ledger.note(ClusterEvent.TAKEN if before is None else _moved(before, node_name))
+
+    def _place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
         if pod.uid in self.pods:
-            self.displace(pod.uid)
+            self._displace(pod.uid)
         if devices:
             self.devices.want(pod.uid, devices)
         self.pods[pod.uid] = pod
@@ -244,7 +248,15 @@ class Cluster:
             self.workload.saw(pod.template, 1)
 
     def place_many(self, pods: Sequence[PodInfo]) -> None:
-        """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster."""
+        """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster.
+
+        Other than `place`, it notes that the watch shows them there.
+        """
+        self._place_many(pods)
+        if pods:
+            self.ledger.note(ClusterEvent.POD_ADD)
+
+    def _place_many(self, pods: Sequence[PodInfo]) -> None:
         names = [pod.node_name for pod in pods]
         templates = [pod.template for pod in pods]
         uids = [pod.uid for pod in pods]
@@ -258,7 +270,7 @@ class Cluster:
         at = 0
         for number in apart:
             self._enter(pods[at:number], names[at:number], uids[at:number])
-            self.place(pods[number], names[number])
+            self._place(pods[number], names[number])
             at = number + 1
         self._enter(pods[at:], names[at:], uids[at:])
         counted, numbers = pods, rows
@@ -284,6 +296,7 @@ class Cluster:
         self._enter(pods, names, uids)
         priorities = np.array([example.template.priority for example in examples])[kinds]
         self._count_many(pods, rows, kinds, [example.demand for example in examples], priorities)
+        self.ledger.note(ClusterEvent.POD_ADD)
 
     def _enter(self, pods: Sequence[PodInfo], names: Sequence[str], uids: Sequence[str]) -> None:
         """Note on which nodes new pods are, without counting them."""
@@ -333,7 +346,7 @@ class Cluster:
                     self.workload.saw(pod.template, 1)
 
     def assume(self, pod: PodInfo, node_name: str, *, now: float, devices: Mapping[str, Chosen] | None = None) -> None:
-        """Count a pod on the node that was chosen for it, before it is bound.
+        """Count a pod on the node that was chosen for it, before it is bound; it keeps no room any more.
 
         Args:
             pod: the pending pod.
@@ -341,9 +354,12 @@ class Cluster:
             now: Unix seconds.
             devices: see `place`.
         """
-        self.place(pod, node_name, devices=devices)
+        before, kept = self.node_of(pod.uid), self._end_nomination(pod.uid)
+        self._place(pod, node_name, devices=devices)
         self.assumed[pod.uid] = node_name
         self.assumed.since.setdefault(pod.uid, now)
+        is_freed_there = (before or node_name) != node_name or _gives_room(kept, pod, node_name)
+        self.ledger.note(ClusterEvent.POD_DELETE if is_freed_there else ClusterEvent.TAKEN)
 
     def forget(self, uid: str) -> PodInfo | None:
         """Stop counting an assumed pod that is not bound after all; None if it was not assumed."""
@@ -352,21 +368,32 @@ class Cluster:
     def remove(self, uid: str) -> PodInfo | None:
         """Stop counting a pod that is gone from its node, assumed or not; None if it did not count."""
         was_assumed, node_name = self._unassume(uid), self.node_of(uid)
-        pod = self.displace(uid)
-        if pod is not None and node_name is not None and not was_assumed:
-            self.previous_nodes.note(pod, node_name)
+        pod = self._displace(uid)
+        if pod is not None and node_name is not None:
+            if not was_assumed:
+                self.previous_nodes.note(pod, node_name)
+            self.ledger.note(ClusterEvent.POD_DELETE)
         return pod
 
     def _unassume(self, uid: str) -> bool:
         self.assumed.since.pop(uid, None)
         return self.assumed.pop(uid, None) is not None
 
-    def confirm(self, pod: PodInfo, node_name: str) -> Confirmed:
-        """Confirm a pod that the watch shows on a node."""
-        known = self.pods.get(pod.uid)
+    def confirm(self, pod: PodInfo, node_name: str) -> bool:
+        """Confirm a pod that the watch shows on a node; return whether it counts differently than before.
+
+        It keeps no room any more.
+        """
+        known, before, kept = self.pods.get(pod.uid), self.node_of(pod.uid), self._end_nomination(pod.uid)
         added = self._unassume(pod.uid) or known is None
         changed = self._update(pod, node_name)
-        return Confirmed(added, changed, known is not None and differs(known, pod))
+        if (before or node_name) != node_name or _gives_room(kept, pod, node_name):
+            self.ledger.note(ClusterEvent.POD_DELETE)
+        if added or changed:
+            self.ledger.note(ClusterEvent.POD_ADD if added else ClusterEvent.POD_UPDATE)
+        if known is not None and self.counters.follows_states and differs(known, pod):
+            self.ledger.note(ClusterEvent.POD_STATE)
+        return changed
 
     def _update(self, pod: PodInfo, node_name: str) -> bool:
         """Update a placed pod; return whether this changed what counts."""
@@ -395,11 +422,17 @@ class Cluster:
                 if follows or known.started != pod.started:  # those that run longest are the last to be preempted
                     self.nodes.touch(row)
             return False
-        self.place(pod, node_name)
+        self._place(pod, node_name)
         return True
 
     def displace(self, uid: str) -> PodInfo | None:
         """Stop counting a pod; return it, or None if it did not count."""
+        pod = self._displace(uid)
+        if pod is not None:
+            self.ledger.note(ClusterEvent.POD_DELETE)
+        return pod
+
+    def _displace(self, uid: str) -> PodInfo | None:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
@@ -432,19 +465,20 @@ class Cluster:
         outer, log = self._dry_run, self._dry_run if self._dry_run is not None else []
         mark = len(log)
         self.dry_run_changes = self._dry_run = log
-        try:
-            yield
-        finally:
-            self._dry_run = None
-            for pod, node_name, step in reversed(log[mark:]):
-                if step > 0:
-                    self.displace(pod.uid)
-                else:
-                    self.place(pod, node_name)
-            del log[mark:]
-            self._dry_run = outer
-            if outer is None:
-                self.dry_run_changes = ()
+        with self.ledger.silent():
+            try:
+                yield
+            finally:
+                self._dry_run = None
+                for pod, node_name, step in reversed(log[mark:]):
+                    if step > 0:
+                        self._displace(pod.uid)
+                    else:
+                        self._place(pod, node_name)
+                del log[mark:]
+                self._dry_run = outer
+                if outer is None:
+                    self.dry_run_changes = ()
 
     def usage_of(self, tree: QueueTree) -> QueueUsage:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
@@ -578,6 +612,7 @@ class Cluster:
         self.priorities.clear(row)
         for pod in there:
             self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
+        self.ledger.note(ClusterEvent.POD_DELETE)
 
     def forget_rules(self, *, has_queues: bool) -> None:
         """Note that other rules hold from now on: groups are others, and what nobody counted since the last call goes.
@@ -595,16 +630,34 @@ class Cluster:
     # --- nominations ---------------------------------------------------------------------------------
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Nominate a pending pod to a node; "" clears an earlier nomination."""
-        before = self._nominated_to.pop(pod.uid, None)
-        if before is not None:
-            there = self.nominated[before]
-            del there[pod.uid]
-            if not there:
-                del self.nominated[before]
+        """Nominate a pending pod to a node; "" clears an earlier nomination.
+
+        Room that it kept, and keeps no longer or not as much of, is free for others like that of a pod that ended.
+        """
+        kept = self._end_nomination(pod.uid)
         if node_name:
             self.nominated.setdefault(node_name, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = node_name
+        if _gives_room(kept, pod, node_name):
+            self.ledger.note(ClusterEvent.POD_DELETE)
+        elif node_name and kept is None:
+            self.ledger.note(ClusterEvent.TAKEN)
+
+    def end_nomination(self, uid: str) -> None:
+        """Keep no room for a pod that is gone."""
+        if self._end_nomination(uid) is not None:
+            self.ledger.note(ClusterEvent.POD_DELETE)
+
+    def _end_nomination(self, uid: str) -> tuple[PodInfo, str] | None:
+        """Return the pod as it was nominated, and to which node; None: it was not."""
+        before = self._nominated_to.pop(uid, None) if self._nominated_to else None
+        if before is None:
+            return None
+        there = self.nominated[before]
+        known = there.pop(uid)
+        if not there:
+            del self.nominated[before]
+        return known, before
 
     @contextmanager
     def keeping_nominated(self) -> Iterator[None]:
@@ -648,6 +701,8 @@ class Cluster:
 
     def set_object(self, thing: Any) -> None:
         """Add or update an object of another kind, such as a Service or a PersistentVolumeClaim."""
+        kind, key = type(thing), object_key(thing.metadata)
+        before = self.resource_claims.get(key) if kind is objects.ResourceClaim else self.store.get(kind, key)
         self.store.set(thing)
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, thing.metadata.labels or {})
@@ -660,9 +715,29 @@ class Cluster:
             self._claim_changed(thing)
         elif isinstance(thing, objects.NodeResourceTopology):
             self.numa.set(thing)
+        event = self._event_of_change(before, thing)
+        if event is not None:
+            self.ledger.note(event)
+
+    def _event_of_change(self, before: Any, thing: Any) -> ClusterEvent | None:
+        """Return the event of an object that is in place now, or None if nothing that counts is new.
+
+        before: as it was before, None if it was not there.
+        """
+        if isinstance(thing, objects.ResourceClaim):
+            after = self.resource_claims.get(object_key(thing.metadata))
+            if before is not None and after is not None and gives_as_before(before, after):
+                return None
+            # one that came or got devices may help only the pods that refer to it
+            return ClusterEvent.RESOURCE_CLAIM if is_freed(before, after) else ClusterEvent.TAKEN
+        if isinstance(thing, objects.PodGroup | objects.CompositePodGroup) and is_same_group(before, thing):
+            return None
+        return object_event(type(thing))
 
     def remove_object(self, thing: Any) -> None:
         """Delete an object of another kind."""
+        is_claim = isinstance(thing, objects.ResourceClaim)
+        known = self.resource_claims.get(object_key(thing.metadata)) if is_claim else None
         self.store.remove(thing)
         if isinstance(thing, objects.Namespace):
             self._set_namespace(thing.metadata.name, None)
@@ -675,6 +750,8 @@ class Cluster:
             self._claim_changed(thing)
         elif isinstance(thing, objects.NodeResourceTopology):
             self.numa.remove(thing.metadata.name)
+        frees = not is_claim or (known is not None and known.status.allocation is not None)
+        self.ledger.note(object_event(type(thing)) if frees else ClusterEvent.TAKEN)
 
     def _claim_changed(self, claim: objects.ResourceClaim) -> None:
         for usage in self._usages:
@@ -691,3 +768,24 @@ class Cluster:
     def all(self, kind: type[ObjectT]) -> Iterable[ObjectT]:
         """Return all objects of a kind, in the order in which they were first seen."""
         return self.store.all(kind)
+
+
+def _moved(before: str, node_name: str) -> ClusterEvent:
+    """Return the event of a pod that counted on one node and counts on this one now."""
+    return ClusterEvent.POD_UPDATE if before == node_name else ClusterEvent.POD_DELETE
+
+
+def _gives_room(kept: tuple[PodInfo, str] | None, pod: PodInfo, node_name: str) -> bool:
+    """Return whether room that was kept for a pod may be free, now that the pod has, or keeps, room on this node.
+
+    kept: the pod as it was nominated, and to which node; None: nothing was kept.
+    """
+    if kept is None:
+        return False
+    before, there = kept
+    return (
+        there != node_name
+        or before.template is not pod.template
+        or before.demand != pod.demand
+        or before.volumes != pod.volumes
+    )

@@ -12,6 +12,8 @@ from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.events import ClusterEvent, object_event
+from kube_policy_scheduler.cluster.ledger import Ledger
 
 ObjectT = TypeVar("ObjectT")
 ValueT = TypeVar("ValueT")
@@ -71,10 +73,17 @@ _JOURNALED: Collection[type] = frozenset(
 )
 
 
+def is_same_group(before: Any, group: objects.PodGroup | objects.CompositePodGroup) -> bool:
+    """Return whether only the status of a group has changed. before: the group as it was, None if there was none."""
+    return before is not None and before.spec == group.spec and before.metadata.uid == group.metadata.uid
+
+
 class ObjectStore:
     """Objects by kind and key."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        """Note in the ledger of the cluster which volumes and claims are taken and given back in memory."""
+        self._ledger = ledger
         self._objects: dict[type, dict[str, Any]] = {}
         self._versions: dict[type, int] = {}
         self._groups: dict[tuple[type, str], dict[str, Any]] = {}
@@ -194,6 +203,7 @@ class ObjectStore:
             )
         self._assumed[kind, key] = thing
         self._versions[kind] = self._versions.get(kind, 0) + 1
+        self._ledger.note(ClusterEvent.TAKEN)
 
     def restore(self, thing: Assumable) -> None:
         """Show the stored object again, if this version of it is the one assumed; otherwise do nothing."""
@@ -202,6 +212,7 @@ class ObjectStore:
         if assumed is not None and assumed.metadata.resource_version == thing.metadata.resource_version:
             del self._assumed[kind, key]
             self._versions[kind] = self._versions.get(kind, 0) + 1
+            self._ledger.note(object_event(kind))
 
     def expected(self, kind: type[AssumableT], key: str) -> AssumableT | None:
         """Return the assumed version of an object, or else the stored one."""

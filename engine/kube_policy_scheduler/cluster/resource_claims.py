@@ -12,8 +12,10 @@ from typing import Protocol
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.exact_quantity import Quantity
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, quantity_or_zero
 from kube_policy_scheduler.cluster.resource_versions import version_number
@@ -176,7 +178,9 @@ def _sum(amounts: Capacity, more: Capacity) -> dict[str, Quantity]:
 class ResourceClaims:
     """All claims of the cluster, as this scheduler has to see them."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        """Note in the ledger of the cluster what is allocated and freed in memory."""
+        self._ledger = ledger
         self.allocated = AllocatedDevices()
         self._stored: dict[str, objects.ResourceClaim] = {}
         self._stored_users: dict[DeviceID, tuple[str, ...]] = {}
@@ -252,6 +256,7 @@ class ResourceClaims:
         """Record why the API server does not show claims, "" if it does."""
         self._unavailable = why
         self.version += 1
+        self._ledger.note(ClusterEvent.RESOURCE_CLAIM)
 
     def set(self, claim: objects.ResourceClaim) -> None:
         """Take over a claim that the API server delivered."""
@@ -279,13 +284,18 @@ class ResourceClaims:
         key = object_key(claim.metadata)
         stored = self._stored.get(key)
         if stored is None or not _older(claim, stored):
+            before = self.get(key)
             self._assumed[key] = claim
             self._recount(key)
+            self._ledger.note(ClusterEvent.RESOURCE_CLAIM if is_freed(before, claim) else ClusterEvent.TAKEN)
 
     def restore(self, key: str) -> None:
         """Show a claim as the API server delivered it again."""
-        if self._assumed.pop(key, None) is not None:
+        assumed = self._assumed.pop(key, None)
+        if assumed is not None:
             self._recount(key)
+            now = self.get(key)
+            self._ledger.note(ClusterEvent.RESOURCE_CLAIM if is_freed(assumed, now) else ClusterEvent.TAKEN)
 
     def hold(self, pod_uid: str) -> None:
         """Take note that a pod has its place with all that it claims, until `let_go`."""
@@ -316,6 +326,7 @@ class ResourceClaims:
         self._in_flight[claim.metadata.uid] = InFlight(claim, uses, {pod_uid}, frozenset(groups))
         self.allocated.add(uses)
         self.version += 1
+        self._ledger.note(ClusterEvent.TAKEN)
 
     def leave_allocation(self, uid: str, *, pod_uid: str) -> None:
         """Take note that a pod does not rest on an allocation in memory any more; the last one ends it."""
@@ -326,12 +337,14 @@ class ResourceClaims:
                 self.end_allocation(uid)
 
     def end_allocation(self, uid: str) -> bool:
-        """Forget an allocation in memory, because it was written; return whether there was one."""
+        """Forget an allocation in memory, because it was written or given up; return whether there was one."""
         found = self._in_flight.pop(uid, None)
         if found is None:
             return False
         self.allocated.discard(found.uses)
         self.version += 1
+        frees = any(use.share is not None or use.id not in self.allocated for use in found.uses)
+        self._ledger.note(ClusterEvent.RESOURCE_CLAIM if frees else ClusterEvent.TAKEN)
         return True
 
     def set_aside(self, key: str) -> None:
@@ -413,6 +426,18 @@ def gives_the_same(allocation: objects.AllocationResult, other: objects.Allocati
         for results in (allocation.devices.results or (), other.devices.results or ())
     )
     return first == second
+
+
+def is_freed(before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> bool:
+    """Return whether a claim was deallocated, or is another one now."""
+    if before is None or before.status.allocation is None:
+        return False
+    return after is None or after.status.allocation is None or before.metadata.uid != after.metadata.uid
+
+
+def gives_as_before(before: objects.ResourceClaim, after: objects.ResourceClaim) -> bool:
+    """Return whether a claim is the same one, with the same devices and users."""
+    return before.status == after.status and before.metadata.uid == after.metadata.uid
 
 
 def _devices_of(claim: objects.ResourceClaim | None) -> dict[DeviceID, None]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Container, Hashable
-from typing import Protocol
+from collections.abc import Callable, Container
 
 import msgspec
 import numpy as np
@@ -19,7 +18,6 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import passes
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
@@ -41,41 +39,23 @@ REMEMBERED_WORK, RUN_WORK = 1, 8
 decision costs as much as asking the filters once."""
 
 
-class ClusterEvents(Protocol):
-    """Passes events on to the pods that they may help."""
-
-    @property
-    def changes(self) -> int:
-        """Return a number that grows with everything that may change a decision, other than our own placements."""
-        ...
-
-    def move_on_event(self, event: ClusterEvent) -> None:
-        """Move the pods that an event may help to the active or backoff queue."""
-        ...
-
-    def devices_freed(self) -> None:
-        """Move pods that wait for devices, because devices that were allocated in memory are free again."""
-        ...
-
-
 class ScheduleAlgorithm(ABC):
     """Asks the cycle about pods, and remembers refusals until something changes."""
 
-    def __init__(self, cluster: Cluster, cycle: Cycle, events: ClusterEvents, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, cycle: Cycle, clock: Callable[[], float]) -> None:
         """clock: Unix seconds."""
         self.signals = Signals.EMPTY
         """The readings that decisions rest on."""
         self.cycle = cycle
-        self._cluster, self._events, self._clock = cluster, events, clock
+        self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
         self._refused = RefusalMemo()
-        self._placements = 0
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
         self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...]], Profile] = OrderedDict()
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
-        self._run_goes_on: tuple[Hashable, str, str] | None = None
+        self._run_goes_on: tuple[int, str, str] | None = None
         """The state in which it goes on: that member, by uid, was placed on that node, and nothing else changed."""
         self._decided_alone: tuple[PodTemplate, Profile] | None = None
         """The last template whose pods can't be decided in a run."""
@@ -148,9 +128,9 @@ class ScheduleAlgorithm(ABC):
         return queued.frame(self._cluster, self._clock(), signals=self.signals)
 
     @property
-    def state(self) -> Hashable:
+    def state(self) -> int:
         """Return what is another value as soon as a pod may be decided otherwise."""
-        return self._events.changes, self._placements
+        return self._ledger.epoch
 
     def decide(
         self,
@@ -172,7 +152,7 @@ class ScheduleAlgorithm(ABC):
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        known = memo.get(pod, profile, self._events.changes, preempts=preempts)
+        known = memo.get(pod, profile, self.state, preempts=preempts)
         if known is not None:
             self.work += REMEMBERED_WORK
             return msgspec.structs.replace(known, pod=pod)
@@ -184,7 +164,7 @@ class ScheduleAlgorithm(ABC):
         decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
         self.work += VERDICT_WORK + (decision.preemption.work if decision.preemption is not None else 0)
         if not decision.is_unfinished:
-            memo.note(decision, profile, self._events.changes, preempts=preempts)
+            memo.note(decision, profile, self.state, preempts=preempts)
         return decision
 
     def _decide_in_run(self, queued: QueuedPod, profile: Profile) -> Decision | None:
@@ -210,8 +190,7 @@ class ScheduleAlgorithm(ABC):
         if decision is None or decision.host is None:
             self._run = None
             return None
-        placed = self._events.changes, self._placements + 1
-        self._run_goes_on = placed, queued.pod.uid, decision.host
+        self._run_goes_on = self.state + 1, queued.pod.uid, decision.host
         return decision
 
     def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
@@ -260,20 +239,16 @@ class ScheduleAlgorithm(ABC):
         profile = self.profile(queued.pod)
         return profile is not None and is_alike(queued.pod, profile)
 
-    def forget_refusals(self) -> None:
-        """Take note that our own placements changed: who was refused may not be now, or the other way round."""
-        self._refused.clear()
-        self._placements += 1
-
     def still_fits(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a pod that counts on a node would still be placed there."""
         if host not in self._cluster.nodes.rows:
             return False
-        self._cluster.displace(queued.pod.uid)
-        try:
-            return self.passes(queued, host)
-        finally:
-            self._cluster.place(queued.pod, host)
+        with self._ledger.silent():
+            self._cluster.displace(queued.pod.uid)
+            try:
+                return self.passes(queued, host)
+            finally:
+                self._cluster.place(queued.pod, host)
 
     def passes(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a node passes every filter for a pod, as the cluster stands."""

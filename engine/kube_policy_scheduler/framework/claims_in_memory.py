@@ -37,10 +37,11 @@ def take_claims(
     if row is None or not has_claims(pod.template, cluster):
         return _nothing
     frame = Frame(pod, cluster, now, rows=np.array([row]), device_order=order)
-    reservation = reserve_on(frame)
-    if reservation is None or isinstance(reservation, str):
-        return _nothing
-    undo(reservation, cluster)
+    with cluster.ledger.silent():
+        reservation = reserve_on(frame)
+        if reservation is None or isinstance(reservation, str):
+            return _nothing
+        undo(reservation, cluster)
     before: list[objects.ResourceClaim] = []
     made: list[objects.ResourceClaim] = []
     for one in reservation.claims:

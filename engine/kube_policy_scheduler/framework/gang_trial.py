@@ -339,7 +339,10 @@ class GangTrial:
 
     def _in_turns(self, begun: _UnderWay, group: Group, most_work: int | None) -> Evictions | bool | Unfinished | None:
         """Go on with the trial that is under way for a group if it is the same, or begin one."""
-        trial = self._resumed(group, begun.basis) or begun
+        with self._cluster.ledger.silent():
+            return self._turn_of(self._resumed(group, begun.basis) or begun, group, most_work)
+
+    def _turn_of(self, trial: _UnderWay, group: Group, most_work: int | None) -> Evictions | bool | Unfinished | None:
         if self._restarts.get(group, 0) >= _MOST_RESTARTS:
             if not trial.evicts:
                 trial.attempt.undo()
@@ -489,7 +492,8 @@ class GangTrial:
     def _trying(self, most_work: int) -> Iterator[Attempt]:
         """Take everything back at the end."""
         attempt = self._new_attempt(most_work)
-        try:
-            yield attempt
-        finally:
-            attempt.undo()
+        with self._cluster.ledger.silent():
+            try:
+                yield attempt
+            finally:
+                attempt.undo()

@@ -8,12 +8,13 @@ rules is a module beside this one; this module moves pods between the places.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count, islice
 from operator import attrgetter
 from typing import assert_never
 
+from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
@@ -97,12 +98,29 @@ class SchedulingQueue:
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
         """Pods that only the size of their group can gate."""
-        self._events = AttemptEvents()
+        self._ledger = Ledger()
+        """Where an attempt that ends looks for events since it began."""
         self._in_flight = 0
         self._sorting: Iterator[None] = iter(())
         """What is left to do after new rules."""
         self._is_sorted = True
         """Whether no pods are left that are not sorted by the rules in use."""
+
+    def follow(self, ledger: Ledger, clock: Callable[[], float], *, moved: Callable[[], None] = lambda: None) -> None:
+        """Move the rejected pods that an event of a cluster may help as soon as it is noted; set before the first pod.
+
+        Args:
+            ledger: of the cluster.
+            clock: Unix seconds.
+            moved: called when pods were moved, or are left to `move_some` because they are very many.
+        """
+        self._ledger = ledger
+
+        def listen(event: ClusterEvent) -> None:
+            if self._help(event, clock(), in_steps=True):
+                moved()
+
+        ledger.follow(listen)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -265,7 +283,10 @@ class SchedulingQueue:
         queued.place = Place.IN_FLIGHT
         queued.serves_time = False
         queued.attempts += 1
-        self._events.begin(queued)
+        self._begin_attempt(queued)
+
+    def _begin_attempt(self, queued: QueuedPod) -> None:
+        queued.began_at, queued.missed = self._ledger.epoch, ()
         self._in_flight += 1
 
     def rejected(
@@ -293,7 +314,7 @@ class SchedulingQueue:
         queued.wake_events = wake_events(rejectors, wakes or {})
         queued.rejections += 1
         queued.errors = 0
-        if self._events.may_help(queued):
+        if self._missed_an_event(queued):
             self._back_off(queued)
         else:
             self._unschedulable.add(queued, quota)
@@ -308,8 +329,7 @@ class SchedulingQueue:
     def resume(self, queued: QueuedPod) -> None:
         """Continue with a pod that waited at Permit."""
         queued.place = Place.IN_FLIGHT
-        self._events.begin(queued)
-        self._in_flight += 1
+        self._begin_attempt(queued)
 
     def returned(self, queued: QueuedPod, now: float) -> None:
         """Put back a pod that lost its node to others, with backoff."""
@@ -350,12 +370,16 @@ class SchedulingQueue:
         self.remove(uid)
 
     def move_on_event(self, event: ClusterEvent, now: float, *, in_steps: bool = False) -> int:
-        """Move the rejected pods that an event may help; return their number.
+        """Note an event and move the rejected pods that it may help; return their number.
+
+        A queue that follows a cluster hears of the events there by itself.
 
         in_steps: leave very many of them to `move_some`; `pop` first moves those that are left.
         """
-        if self._in_flight:
-            self._events.note(event)
+        self._ledger.note(event)
+        return self._help(event, now, in_steps=in_steps)
+
+    def _help(self, event: ClusterEvent, now: float, *, in_steps: bool) -> int:
         helped = self._unschedulable.help(event, now)
         if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
             self._move_helped(self._unschedulable.number_helped)
@@ -387,7 +411,7 @@ class SchedulingQueue:
         return len(helped)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
-        """Like `move_on_event` for one pod; if it is gated, check it again. Return whether the event may help."""
+        """Have one pod see an event; if it is gated, check it again. Return whether the event may help."""
         queued = self._pods.get(uid)
         if queued is None:
             return False
@@ -395,7 +419,7 @@ class SchedulingQueue:
             case Place.GATED:
                 return self.recheck(queued)
             case Place.IN_FLIGHT:
-                self._events.note(event)
+                queued.missed = (*queued.missed, event)
             case Place.UNSCHEDULABLE if queued.wake_events is None or event in queued.wake_events:
                 self._wake(queued, now)
                 return True
@@ -588,6 +612,11 @@ class SchedulingQueue:
         queued.timestamp = now
         return True
 
+    def _missed_an_event(self, queued: QueuedPod) -> bool:
+        """Return whether an event since its attempt began may help a pod; one that is too long ago to know may."""
+        since = self._ledger.since(queued.began_at)
+        return since is None or any(_helps(queued, event) for event in (*since, *queued.missed))
+
     def _leave(self, queued: QueuedPod) -> None:
         """Remove a pod from its place. Its heap entries stay and become stale."""
         match queued.place:
@@ -608,34 +637,10 @@ class SchedulingQueue:
                 assert_never(queued.place)
 
 
-_REMEMBERED_EVENTS = 4096
-
-
-class AttemptEvents:
-    """The last events, numbered. An attempt that began before the oldest of them counts as helped."""
-
-    def __init__(self) -> None:
-        self._events: deque[ClusterEvent] = deque(maxlen=_REMEMBERED_EVENTS)
-        self._count = 0
-
-    def note(self, event: ClusterEvent) -> None:
-        """Record an event."""
-        self._events.append(event)
-        self._count += 1
-
-    def begin(self, queued: QueuedPod) -> None:
-        """Record that an attempt begins."""
-        queued.seen_events = self._count
-
-    def may_help(self, queued: QueuedPod) -> bool:
-        """Return whether an event since the attempt began may help the pod."""
-        missed = self._count - queued.seen_events
-        recent = list(self._events)[-missed:] if missed else []
-        return missed > len(self._events) or any(_helps(queued, event) for event in recent)
-
-
 def _helps(queued: QueuedPod, event: ClusterEvent) -> bool:
-    return event in ALWAYS or queued.wake_events is None or event in queued.wake_events
+    if queued.wake_events is None:
+        return event is not ClusterEvent.TAKEN
+    return event in ALWAYS or event in queued.wake_events
 
 
 _NOBODY: Mapping[str, QueuedPod] = {}

@@ -61,8 +61,10 @@ class QueuedPod(msgspec.Struct, eq=False):
     """Whether it counts on a node: it waits there for its groups, or is being bound with them."""
     serves_time: bool = False
     """Whether its back-off must pass even if there is nothing else to decide."""
-    seen_events: int = 0
-    """Position in the event log at which its current attempt began."""
+    began_at: int = 0
+    """The epoch of the ledger at which its current attempt began."""
+    missed: tuple[ClusterEvent, ...] = ()
+    """Events since then that concern this pod alone."""
     ticket: int = msgspec.field(default=0)
     """Number of its newest heap entry; older entries are stale."""
 

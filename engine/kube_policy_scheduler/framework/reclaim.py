@@ -108,10 +108,11 @@ def reclaim(
     if frame.now < frame.queued + rule.after_seconds:
         return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
     attempt = _Attempt(frame, rules, rule, usage, queue, request, places, own)
-    try:
-        return attempt.run()
-    finally:
-        attempt.put_back()
+    with frame.cluster.ledger.silent():
+        try:
+            return attempt.run()
+        finally:
+            attempt.put_back()
 
 
 def may_gain(usage: QueueUsage, queue: Queue, request: Amounts, rule: ReclaimRule) -> bool:
@@ -394,27 +395,28 @@ def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) 
     rule = rules.reclaims[0]
     units = units_of(Frame(anyone, cluster, now), rules, rule, usage=usage)
     removed: list[tuple[PodInfo, str]] = []
-    try:
-        while len(found) < most:
-            borrowing = [
-                (tuple(usage.share(each) for each in reversed(list(queue.path()))), there[0])
-                for queue, there in units.items()
-                if there and any(queue.over(r) > 0 for r, _ in there[0].amounts)
-            ]
-            if not borrowing:
-                break
-            borrowing.sort(key=lambda each: each[1].queue.name)
-            _, unit = max(borrowing, key=lambda each: (not each[1].violates, each[0]))
-            units[unit.queue].remove(unit)
-            found.append(unit)
-            for pod in unit.pods:
-                node_name = cluster.node_of(pod.uid)
-                if node_name is not None:
-                    removed.append((pod, node_name))
-                    cluster.displace(pod.uid)
-    finally:
-        for pod, node_name in reversed(removed):
-            cluster.place(pod, node_name)
+    with cluster.ledger.silent():
+        try:
+            while len(found) < most:
+                borrowing = [
+                    (tuple(usage.share(each) for each in reversed(list(queue.path()))), there[0])
+                    for queue, there in units.items()
+                    if there and any(queue.over(r) > 0 for r, _ in there[0].amounts)
+                ]
+                if not borrowing:
+                    break
+                borrowing.sort(key=lambda each: each[1].queue.name)
+                _, unit = max(borrowing, key=lambda each: (not each[1].violates, each[0]))
+                units[unit.queue].remove(unit)
+                found.append(unit)
+                for pod in unit.pods:
+                    node_name = cluster.node_of(pod.uid)
+                    if node_name is not None:
+                        removed.append((pod, node_name))
+                        cluster.displace(pod.uid)
+        finally:
+            for pod, node_name in reversed(removed):
+                cluster.place(pod, node_name)
     return found
 
 

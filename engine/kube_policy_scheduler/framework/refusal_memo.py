@@ -6,8 +6,6 @@ those with volumes, claims or a nomination, and policies that read more than the
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.cycle import Decision
@@ -19,37 +17,38 @@ _MOST_BYTES = 64 * 2**20
 
 
 class RefusalMemo:
-    """Decisions without a host, by template and profile, for one state of everything else."""
+    """Decisions without a host, by template and profile, for one epoch of the cluster's ledger."""
 
     def __init__(self) -> None:
-        self._state: Hashable = None
+        self._epoch = -1
         self._kept: BoundedCache[tuple[PodTemplate, Profile, bool], Decision] = BoundedCache(
             most=_MOST, most_bytes=_MOST_BYTES, size_of=lambda _, decision: _size(decision)
         )
 
-    def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
-        """Return the decision on a pod of the same template, None if there is none for this state.
+    def get(self, pod: PodInfo, profile: Profile, epoch: int, *, preempts: bool = True) -> Decision | None:
+        """Return the decision on a pod of the same template, None if there is none since this epoch began.
 
         preempts: whether the decision included a search for victims.
         """
-        if state != self._state:
-            self._kept.clear()
-            self._state = state
+        self._follow(epoch)
         return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
 
-    def note(self, decision: Decision, profile: Profile, state: Hashable, *, preempts: bool = True) -> None:
+    def note(self, decision: Decision, profile: Profile, epoch: int, *, preempts: bool = True) -> None:
         """Keep a decision if it is a refusal without preemption."""
         found = decision.preemption
         acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
         if decision.host is None and is_alike(decision.pod, profile) and not acts and not decision.refused_by:
-            if state != self._state:
-                self._kept.clear()
-                self._state = state
+            self._follow(epoch)
             self._kept.set((decision.pod.template, profile, preempts), decision)
 
     def clear(self) -> None:
-        """Drop all: a pod was placed, removed or nominated, or rules changed."""
+        """Drop all: rules changed, or a pod was placed or displaced where that is only tried out."""
         self._kept.clear()
+
+    def _follow(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._kept.clear()
+            self._epoch = epoch
 
 
 def _size(decision: Decision) -> int:

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
-from kube_policy_scheduler.framework.algorithm import NO_POLICY, ClusterEvents, ScheduleAlgorithm
+from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_room import claimed_kinds
@@ -107,7 +107,6 @@ class WaitingPods(Generic[AssumedT]):
         queue: SchedulingQueue,
         algorithm: ScheduleAlgorithm,
         *,
-        events: ClusterEvents,
         observer: PermitObserver[AssumedT],
         clock: Callable[[], float],
         look_seconds: float = REST_LOOK_SECONDS,
@@ -118,14 +117,13 @@ class WaitingPods(Generic[AssumedT]):
             cluster: where pods are assumed.
             queue: of the pending pods.
             algorithm: decides.
-            events: wakes the pods that free places may help.
             observer: hears of places that are given back.
             clock: Unix seconds.
             look_seconds: how often it is looked whether a group that rests would fit.
         """
         self._cluster, self._queue = cluster, queue
         self._clock = clock
-        self._observer, self._events = observer, events
+        self._observer = observer
         self._algorithm = algorithm
         self._look_seconds = look_seconds
         self.permit = Permit()
@@ -942,7 +940,7 @@ class WaitingPods(Generic[AssumedT]):
         return frozenset(each.queued.pod.uid for each in waiting)
 
     def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
-        """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        """Free the places, then back off with all: others, which that woke, are to have the room."""
         returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
         groups: dict[Group, int] = {}
         for assumed, requirement in returned:
@@ -954,11 +952,6 @@ class WaitingPods(Generic[AssumedT]):
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
                 self._queue.returned(queued, self._clock())
-        self._algorithm.forget_refusals()
-        if returned:
-            self._events.move_on_event(ClusterEvent.POD_DELETE)
-        if any(assumed.has_devices for assumed, _ in returned):
-            self._events.devices_freed()
 
     def _give_back(self, uid: str) -> AssumedT | None:
         """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
@@ -992,9 +985,6 @@ class WaitingPods(Generic[AssumedT]):
             else:
                 self._observer.withdrawn(assumed)
             self._queue.activate(assumed.queued, self._clock())
-            self._events.move_on_event(ClusterEvent.POD_DELETE)
-            if assumed.has_devices:
-                self._events.devices_freed()
 
     def withdraw_all(self, *, keeps_nominations: bool = False) -> None:
         """Have all who wait decided again; keeps_nominations: another replica leads, and tries their nodes first."""

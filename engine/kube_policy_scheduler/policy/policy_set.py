@@ -30,7 +30,6 @@ from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
-from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
@@ -183,11 +182,6 @@ class PolicySet:
         return _Route(tuple(ask), None)
 
     # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
-
-    @cached_property
-    def reads_pod_states(self) -> bool:
-        """Return whether a policy asks which pods are ready or started, and since when."""
-        return any(clause.depends & Depends.RUN for policy in self.policies for clause in policy.clauses)
 
     @cached_property
     def rebalances(self) -> bool:

@@ -15,7 +15,6 @@ from kube_policy_scheduler.daemon.modes.asked_pods import AskedPod, AskedPods
 from kube_policy_scheduler.daemon.scheduling.context import Binder
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.evaluation import passes
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.policy.extension import refusals
 from kube_policy_scheduler.tooling.decision_record import Outcome as Decided
 
@@ -127,5 +126,4 @@ class ExtenderBinder:
         return ""
 
     def _give_back(self, uid: str) -> None:
-        if self._cluster.forget(uid) is not None:
-            self._scheduler.context.wakeups.move_on_event(ClusterEvent.POD_DELETE)
+        self._cluster.forget(uid)

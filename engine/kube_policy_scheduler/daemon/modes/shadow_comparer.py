@@ -61,14 +61,14 @@ class ShadowComparer:
     def _now(self, queued: QueuedPod, profile: Profile, base: Compared) -> Compared:
         pod, cluster = msgspec.structs.replace(queued.pod, nominated_node=""), self._cluster
         nominated = next((name for name, there in cluster.nominated.items() if pod.uid in there), "")
-        if nominated:
+        with cluster.ledger.silent():
             cluster.nominate(pod, "")
-        try:
-            frame = msgspec.structs.replace(self._algorithm.frame(queued), pod=pod)
-            return self._compared(queued, frame, profile=profile, base=base)
-        finally:
-            if nominated:
-                cluster.nominate(queued.pod, nominated)
+            try:
+                frame = msgspec.structs.replace(self._algorithm.frame(queued), pod=pod)
+                return self._compared(queued, frame, profile=profile, base=base)
+            finally:
+                if nominated:
+                    cluster.nominate(queued.pod, nominated)
 
     def _compared(self, queued: QueuedPod, frame: Frame, *, profile: Profile, base: Compared) -> Compared:
         cycle, nodes = self._algorithm.cycle, self._cluster.nodes

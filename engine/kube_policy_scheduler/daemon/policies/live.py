@@ -83,11 +83,6 @@ class LivePolicies:
         """Make in steps what the first decisions by these policies would make of all nodes and pods in one."""
         return preparing(self._set.policies, cluster)
 
-    @property
-    def reads_pod_states(self) -> bool:
-        """Return whether a policy asks which pods are ready or started, and since when."""
-        return self._set.reads_pod_states
-
     def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
         waits = gates(queued)

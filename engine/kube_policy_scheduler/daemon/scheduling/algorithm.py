@@ -27,7 +27,7 @@ class Algorithm(ScheduleAlgorithm):
     """The one way in which the daemon asks the cycle."""
 
     def __init__(self, context: SchedulerContext) -> None:
-        super().__init__(context.cluster, context.cycle, context.wakeups, context.clock)
+        super().__init__(context.cluster, context.cycle, context.clock)
         self.policies: Policies | None = None
         """None until a policy set is in force: nothing is decided without one."""
         self._sharding = context.sharding
@@ -71,11 +71,6 @@ class Algorithm(ScheduleAlgorithm):
         if self.policies is None or not self.policies.serves(pod):
             return False
         return self._sharding is None or self._sharding.is_ours(pod)
-
-    @property
-    def reads_pod_states(self) -> bool:
-        """Return whether a policy asks which pods are ready or started."""
-        return self.policies is not None and self.policies.reads_pod_states
 
     def keeps_room_for(self, pod: PodInfo) -> bool:
         """Return whether one of our nodes keeps room for a pending pod that is another replica's."""

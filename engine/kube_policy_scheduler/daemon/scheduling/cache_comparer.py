@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NoReturn
 
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, is_lost, node_violations, pod_violations
 from kube_policy_scheduler.framework.queue import Place
 
@@ -51,7 +50,7 @@ class CacheComparer:
         context = scheduler.context
         self._scheduler = scheduler
         self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.cluster.assumed
-        self._wakeups, self._clock = context.wakeups, context.clock
+        self._clock = context.clock
         self._is_current = is_current
         self._found = found
         self._current_since = self._clock()
@@ -105,7 +104,6 @@ class CacheComparer:
             self._report("node", f"{problem}; recalculated")
         if problems:
             self._cluster.recount(name)
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def _look_at_pod(self, uid: str) -> None:
         queued, assumed = self._queue.get(uid), self._assumed
@@ -116,8 +114,6 @@ class CacheComparer:
             self._report("pod", problem)
         if problems and uid not in assumed and queued.place not in (Place.IN_FLIGHT, Place.PERMIT):
             self._cluster.displace(uid)
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
-
         if is_lost(queued, self._scheduler.is_under_way):
             self._report("binding", f"pod {queued.pod.key} is in flight, and no task handles it")
             self._scheduler.settle(queued)

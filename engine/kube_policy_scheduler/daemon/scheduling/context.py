@@ -13,6 +13,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -24,7 +25,6 @@ from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, Clust
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, redo
 from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.nominations import nominate
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
@@ -161,11 +161,6 @@ class Reporter(Protocol):
 class Policies(Protocol):
     """Selects the profile of a pod."""
 
-    @property
-    def reads_pod_states(self) -> bool:
-        """Return whether a policy asks which pods are ready or started, and since when."""
-        ...
-
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod's schedulerName is served by this scheduler."""
         ...
@@ -218,25 +213,19 @@ class Policies(Protocol):
 
 
 class Wakeups:
-    """Moves the pods that an event may help, and wakes the scheduling loop."""
+    """Wakes the scheduling loop, also when an event in the cluster may help pods."""
 
-    def __init__(self, queue: SchedulingQueue, clock: Callable[[], float]) -> None:
-        self._queue = queue
-        self._clock = clock
+    def __init__(self, queue: SchedulingQueue, ledger: Ledger, clock: Callable[[], float]) -> None:
+        """Have the queue follow the ledger of the cluster from now on."""
         self.requested = asyncio.Event()
         """Set if there may be work for the loop."""
-        self.changes = 0
-        """Grows with everything that may change a decision, other than what the scheduler itself places."""
+        self._ledger = ledger
+        queue.follow(ledger, clock, moved=self.requested.set)
 
-    def move_on_event(self, event: ClusterEvent) -> None:
-        """Move the pods that an event may help to the active or backoff queue; the loop moves very many in steps."""
-        self.changes += 1
-        if self._queue.move_on_event(event, self._clock(), in_steps=True):
-            self.requested.set()
-
-    def devices_freed(self) -> None:
-        """Move pods that wait for devices, because devices that were allocated in memory are free again."""
-        self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
+    @property
+    def changes(self) -> int:
+        """Return a number that grows with everything that may change a decision."""
+        return self._ledger.epoch
 
 
 class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -269,7 +258,7 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def wakeups(self) -> Wakeups:
         """Wakes pods and the loop."""
-        return Wakeups(self.queue, self.clock)
+        return Wakeups(self.queue, self.cluster.ledger, self.clock)
 
     def nominate(self, queued: QueuedPod, node_name: str) -> None:
         """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination."""

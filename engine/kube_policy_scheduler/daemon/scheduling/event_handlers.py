@@ -13,30 +13,20 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
-from kube_policy_scheduler.cluster.nodes import ADDED, NodeInfo
-from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.events import ClusterEvent, node_events
+from kube_policy_scheduler.cluster.nodes import NodeInfo
+from kube_policy_scheduler.cluster.object_store import is_same_group, key_of
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
+from kube_policy_scheduler.cluster.resource_claims import gives_as_before
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, report_unusable, take_each, take_one
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
-from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.waiting_pods import WaitingPods
 from kube_policy_scheduler.policy.pod_groups import COMPOSITE_RULE, COSCHEDULING, NATIVE, parents_of
-
-STORAGE_KINDS: tuple[type, ...] = (
-    objects.PersistentVolumeClaim,
-    objects.PersistentVolume,
-    objects.StorageClass,
-    objects.CSINode,
-    objects.CSIDriver,
-    objects.CSIStorageCapacity,
-    objects.VolumeAttachment,
-)
-
 
 _GROUP_RULES: Mapping[type, str] = {
     objects.PodGroup: NATIVE.rule,
@@ -68,7 +58,7 @@ class EventHandlers:
             on_left: called with the uids of pods that are gone or on nodes, before the cluster knows.
         """
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
-        self._wakeups, self._claims = context.wakeups, context.claims
+        self._ledger, self._wakeups, self._claims = context.cluster.ledger, context.wakeups, context.claims
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
         self._on_assigned = on_assigned
@@ -227,7 +217,6 @@ class EventHandlers:
         marked = [name for name in names if name in rows]
         self._marks.update(zip(marked, range(made + 1, made + 1 + len(marked)), strict=True))  # as `_mark`
         self._marks_made = made + len(marked)
-        self._wakeups.move_on_event(ClusterEvent.POD_ADD)
 
     def _saw(self, version: str) -> None:
         self.pods_seen = max(self.pods_seen, version_number(version))
@@ -249,8 +238,7 @@ class EventHandlers:
     def take_back(self, uid: str) -> None:
         """Forget a pod on the node that it was passed on to."""
         early = self.passes.drop(uid)
-        if self._cluster.forget(uid) is not None:
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
+        self._cluster.forget(uid)
         if early is not None:
             self._pod_pending(early)
 
@@ -261,18 +249,15 @@ class EventHandlers:
             self._passed_changed(since)
 
     def _pod_pending(self, info: PodInfo) -> None:
-        if info.uid in self._cluster.pods and self._cluster.remove(info.uid) is not None:
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the state in the API server is authoritative
+        if info.uid in self._cluster.pods:
+            self._cluster.remove(info.uid)  # the state in the API server is authoritative
         if info.terminating or not self._algorithm.serves(info):
             self._queue.remove(info.uid)
-            if info.nominated_node or self._cluster.nominated:
-                self._cluster.nominate(info, info.nominated_node if self._algorithm.keeps_room_for(info) else "")
-                self._wakeups.changes += 1
+            self._keep_room_for_foreign(info)
             node_name = None if info.terminating else self._algorithm.passed_to(info)
             if node_name is not None:
                 self._cluster.assume(info, node_name, now=self._clock())
                 self.passes.show(info)
-                self._wakeups.changes += 1
             elif not info.terminating:
                 self._foreign[info.uid] = info
         else:
@@ -281,9 +266,7 @@ class EventHandlers:
             if known is not None and not is_shown and not known.is_nomination_shown:
                 # our own nomination, which the API server does not show yet
                 info = msgspec.structs.replace(info, nominated_node=known.pod.nominated_node)
-            if info.nominated_node or self._cluster.nominated:
-                self._wakeups.changes += 1
-                self._cluster.nominate(info, info.nominated_node)
+            self._cluster.nominate(info, info.nominated_node)
             self.claimants.add(info)
             self._queue.add(info, self._clock())
             if (queued := self._queue.get(info.uid)) is not None:
@@ -323,14 +306,8 @@ class EventHandlers:
             self.passes.drop(uid)
             self._returns.pop(uid, None)
             self._queue.remove(uid)
-            self._cluster.nominate(info, "")
-        added, changed, state_changed = self._cluster.confirm(info, info.node_name)
-        if changed:
+        if self._cluster.confirm(info, info.node_name):
             self._mark(info.node_name)
-        if added or changed:
-            self._wakeups.move_on_event(ClusterEvent.POD_ADD if added else ClusterEvent.POD_UPDATE)
-        if state_changed and self._algorithm.reads_pod_states:
-            self._wakeups.move_on_event(ClusterEvent.POD_STATE)
 
     def _leave(self, uid: str) -> None:
         self._waiting_pods.forget(uid)
@@ -340,14 +317,10 @@ class EventHandlers:
         self._leave(uid)
         self.passes.drop(uid)
         self._returns.pop(uid, None)
-        foreign = self._foreign.pop(uid, None)
-        if foreign is not None and self._cluster.nominated:
-            self._cluster.nominate(foreign, "")
-        waiting = self._queue.remove(uid)
-        if waiting is not None:
-            self._cluster.nominate(waiting.pod, "")
-        if self._cluster.remove(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
+        self._foreign.pop(uid, None)
+        self._queue.remove(uid)
+        self._cluster.end_nomination(uid)
+        self._cluster.remove(uid)
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Handle a full list: pods that are not in it are gone."""
@@ -372,51 +345,37 @@ class EventHandlers:
 
     def node_changed(self, node: objects.Node) -> None:
         """Handle a node that was added or modified."""
-        self._move_on(self._set_node(node))
+        if node_events(self._cluster.set_node(node)):
+            self._mark(node.metadata.name)
+            self._waiting_pods.node_changed(node.metadata.name)
 
     def nodes_changed(self, nodes: Sequence[objects.Node]) -> None:
-        """Handle several nodes that were added or modified: pods that they may help are moved once."""
-        events: set[ClusterEvent] = set()
+        """Handle several nodes that were added or modified; those that are new together."""
         new: dict[str, NodeInfo] = {}
         table = self._cluster.nodes
-        try:
-            for node in nodes:
-                name = node.metadata.name
-                if name in new:
-                    self._add_nodes(new, events)
-                    new = {}
-                try:
-                    if name in table.rows:
-                        events |= self._set_node(node)
-                    else:
-                        new[name] = table.interpret(node)
-                except ValueError as error:
-                    report_unusable(node, error)
-            self._add_nodes(new, events)
-        finally:
-            self._move_on(events)
+        for node in nodes:
+            name = node.metadata.name
+            if name in new:
+                self._add_nodes(new)
+                new = {}
+            try:
+                if name in table.rows:
+                    self.node_changed(node)
+                else:
+                    new[name] = table.interpret(node)
+            except ValueError as error:
+                report_unusable(node, error)
+        self._add_nodes(new)
 
-    def _add_nodes(self, new: Mapping[str, NodeInfo], events: set[ClusterEvent]) -> None:
+    def _add_nodes(self, new: Mapping[str, NodeInfo]) -> None:
         """Handle nodes that were not known before, by name."""
         if not new:
             return
         self._cluster.add_nodes(list(new.values()))
-        events |= node_events(ADDED)
         made = self._marks_made
         self._marks.update(zip(new, range(made + 1, made + 1 + len(new)), strict=True))  # as `_mark`
         self._marks_made = made + len(new)
         self._waiting_pods.nodes_changed(new)
-
-    def _set_node(self, node: objects.Node) -> frozenset[ClusterEvent]:
-        events = node_events(self._cluster.set_node(node))
-        if events:
-            self._mark(node.metadata.name)
-            self._waiting_pods.node_changed(node.metadata.name)
-        return events
-
-    def _move_on(self, events: Iterable[ClusterEvent]) -> None:
-        for event in sorted(events, key=lambda event: event.value):
-            self._wakeups.move_on_event(event)
 
     def node_deleted(self, node: objects.Node) -> None:
         """Handle the deletion of a node; its pods stay in the cache."""
@@ -426,7 +385,6 @@ class EventHandlers:
         self._cluster.remove_node(name)
         self._marks.pop(name, None)
         self._waiting_pods.node_changed(name)
-        self._wakeups.move_on_event(ClusterEvent.NODE_DELETE)
 
     # --- other objects -------------------------------------------------------------------------------
 
@@ -445,7 +403,6 @@ class EventHandlers:
         """Record why the objects of a kind cannot be read, "" once they can: without claims, their pods are gated."""
         if kind is objects.ResourceClaim:
             self._cluster.resource_claims.set_unavailable(why)
-            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
     def claim_changed(self, claim: objects.ResourceClaim) -> None:
         """Handle one event about a claim."""
@@ -458,12 +415,11 @@ class EventHandlers:
             self._claim_changed(thing)
             return
         is_in_tree = isinstance(thing, objects.PodGroup | objects.CompositePodGroup)
-        if is_in_tree and self._knows(thing):
+        if is_in_tree and is_same_group(self._cluster.get(type(thing), object_key(thing.metadata)), thing):
             self._cluster.set_object(thing)
             return
         before = self._parents(thing) if is_in_tree else ()
         self._cluster.set_object(thing)
-        self._wakeups.move_on_event(_event_of(type(thing)))
         if (rule := _GROUP_RULES.get(type(thing))) is not None:
             self._queue.group_changed(rule, object_key(thing.metadata))
             for parent in dict.fromkeys((*before, *self._parents(thing))) if is_in_tree else ():
@@ -475,38 +431,22 @@ class EventHandlers:
         known = self._cluster.get(type(group), object_key(group.metadata))
         return parents_of(self._cluster, known) if known is not None else ()
 
-    def _knows(self, group: objects.PodGroup | objects.CompositePodGroup) -> bool:
-        """Return whether only the status of a group has changed, which this scheduler writes."""
-        known = self._cluster.get(type(group), object_key(group.metadata))
-        return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
-
     def _claim_changed(self, claim: objects.ResourceClaim) -> None:
-        """Handle a claim. If it was deallocated, it may help any pod; otherwise only pods that refer to it."""
+        """Handle a claim. If it was deallocated, it helps any pod; in any case it may help pods that refer to it."""
         key, claims = object_key(claim.metadata), self._cluster.resource_claims
         before = claims.get(key)
         self._cluster.set_object(claim)
         after = claims.get(key)
         assert after is not None
-        if is_freed(before, after):
-            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
-        elif before is not None and before.status == after.status and before.metadata.uid == after.metadata.uid:
-            return
-        else:
-            self._wakeups.changes += 1
-        self._wake_claimants(after)
+        if before is None or not gives_as_before(before, after):
+            self._wake_claimants(after)
 
     def _claim_deleted(self, claim: objects.ResourceClaim) -> None:
-        known = self._cluster.resource_claims.get(object_key(claim.metadata))
         self._cluster.remove_object(claim)
-        if known is not None and known.status.allocation is not None:
-            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
-        else:
-            self._wakeups.changes += 1
         self._wake_claimants(claim)
 
     def claims_settled(self, claims: Iterable[objects.ResourceClaim]) -> None:
-        """Record that claims are no longer being allocated, and move pods that refer to them."""
-        self._wakeups.changes += 1
+        """Move the pods that refer to claims that are no longer being allocated."""
         for claim in claims:
             self._wake_claimants(claim)
 
@@ -526,7 +466,6 @@ class EventHandlers:
             return
         parents = self._parents(thing) if isinstance(thing, objects.PodGroup | objects.CompositePodGroup) else ()
         self._cluster.remove_object(thing)
-        self._wakeups.move_on_event(_event_of(type(thing)))
         for parent in parents:
             self._queue.group_changed(COMPOSITE_RULE, parent)
 
@@ -542,7 +481,17 @@ class EventHandlers:
         for queued in [queued for queued in self._queue if not self._algorithm.serves(queued.pod)]:
             if queued.place is not Place.IN_FLIGHT:
                 self.disown(queued)
-        self._wakeups.move_on_event(ClusterEvent.POLICY)
+        for pod in self._foreign.values():
+            self._keep_room_for_foreign(pod)
+        self._ledger.note(ClusterEvent.POLICY)
+
+    def _keep_room_for_foreign(self, pod: PodInfo) -> None:
+        """Keep room for a pending pod that is not ours if one of our nodes is to, by today's rules and shards.
+
+        One that is terminating is bound by nobody.
+        """
+        keeps = not pod.terminating and self._algorithm.keeps_room_for(pod)
+        self._cluster.nominate(pod, pod.nominated_node if keeps else "")
 
     def disown(self, queued: QueuedPod) -> None:
         """Remove a pod from the queue that belongs to another replica or scheduler."""
@@ -550,22 +499,7 @@ class EventHandlers:
 
     def signals_changed(self) -> None:
         """Move the pods that new signal values may help."""
-        self._wakeups.move_on_event(ClusterEvent.SIGNALS)
-
-
-def _event_of(kind: type) -> ClusterEvent:
-    if kind in STORAGE_KINDS:
-        return ClusterEvent.STORAGE
-    return _EVENTS.get(kind, ClusterEvent.WORKLOAD)
-
-
-_EVENTS: Mapping[type, ClusterEvent] = {
-    objects.Namespace: ClusterEvent.NAMESPACE,
-    objects.ResourceClaim: ClusterEvent.RESOURCE_CLAIM,
-    objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
-    objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
-    objects.NodeResourceTopology: ClusterEvent.NODE_TOPOLOGY,
-}
+        self._ledger.note(ClusterEvent.SIGNALS)
 
 
 class Claimants:
@@ -593,10 +527,3 @@ class Claimants:
         elif len(found) < len(uids):
             self._by_claim[key] = dict.fromkeys(found)
         return found
-
-
-def is_freed(before: objects.ResourceClaim | None, after: objects.ResourceClaim) -> bool:
-    """Return whether a claim was deallocated."""
-    if before is None or before.status.allocation is None:
-        return False
-    return after.status.allocation is None or before.metadata.uid != after.metadata.uid

@@ -46,7 +46,7 @@ class GatedPods:
         waiting_pods: WaitingPods[AssumedPod],
     ) -> None:
         self._context = context
-        self._queue, self._stopwatch, self._wakeups = context.queue, context.stopwatch, context.wakeups
+        self._queue, self._stopwatch, self._ledger = context.queue, context.stopwatch, context.cluster.ledger
         self._reporter, self._observer = context.reporter, context.observer
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
@@ -88,7 +88,7 @@ class GatedPods:
         for queued in self._waiting_pods.unreported(since=now - REPORT_AFTER_SECONDS):
             yield partial(self._report_waiting, queued)
         yield from self._blocked(now)
-        self._wakeups.move_on_event(ClusterEvent.CLOCK)
+        self._ledger.note(ClusterEvent.CLOCK)
 
     def _report_held(self, queued: QueuedPod, now: float) -> None:
         self._algorithm.awaiting_nodes.withdraw(queued.pod.uid)
@@ -147,5 +147,3 @@ class GatedPods:
         """Keep no room for a pod that will not come to take it."""
         if queued.pod.nominated_node:
             self._context.clear_nomination(queued)
-            self._algorithm.forget_refusals()
-            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)

@@ -9,7 +9,6 @@ from typing import assert_never
 from zlib import crc32
 
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.framework.queue import QueuedPod
@@ -27,14 +26,12 @@ class HandOver:
     def __init__(
         self,
         context: SchedulerContext,
-        algorithm: Algorithm,
         waiting_pods: WaitingPods[AssumedPod],
         event_handlers: EventHandlers,
     ) -> None:
         self._context = context
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
         self._nominator, self._sharding = context.nominator, context.sharding
-        self._algorithm = algorithm
         self._waiting_pods = waiting_pods
         self._event_handlers = event_handlers
         self._leaving: frozenset[str] = frozenset()
@@ -58,7 +55,6 @@ class HandOver:
         assert self._sharding is not None
         self._waiting_pods.withdraw_all()
         self._sharding.use(members)
-        self._algorithm.forget_refusals()
         self._leaving = frozenset(self._cluster.assumed)
         self._event_handlers.policies_changed()
 
@@ -79,10 +75,8 @@ class HandOver:
     def assume(self, queued: QueuedPod, host: str) -> None:
         """Count a pod on the node of another replica until that has bound it."""
         pod = queued.pod
-        self._cluster.nominate(pod, "")
         self._cluster.assume(pod, host, now=self._clock())
         self._event_handlers.passes.begin(pod.uid)
-        self._algorithm.forget_refusals()
 
     async def pass_on(self, queued: QueuedPod, host: str) -> str:
         """Have the owner of a node bind the pod; return why the attempt failed, "" where nothing is left to do."""

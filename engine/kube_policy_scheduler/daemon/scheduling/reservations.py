@@ -9,9 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
-from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 
@@ -33,8 +31,8 @@ class Reservation(msgspec.Struct, eq=False):
 class Reservations:
     """All that are kept. One that nobody claims ends when the caller releases it."""
 
-    def __init__(self, context: SchedulerContext, algorithm: Algorithm) -> None:
-        self._context, self._algorithm = context, algorithm
+    def __init__(self, context: SchedulerContext) -> None:
+        self._context = context
         self._kept: dict[str, Reservation] = {}
         """By the uid of the stand-in."""
 
@@ -50,7 +48,6 @@ class Reservations:
         stand_in = reservation.stand_in
         self._kept[stand_in.uid] = reservation
         self._context.cluster.nominate(stand_in, reservation.move.target)
-        self._changed()
 
     def release(self, reservation: Reservation) -> None:
         """Keep its room no longer; a replacement that claimed it and has no node yet loses its nomination, too."""
@@ -61,8 +58,6 @@ class Reservations:
         queued = context.queue.get(reservation.claimed_by) if reservation.claimed_by else None
         if queued is not None and queued.pod.nominated_node == reservation.move.target:
             context.nominate(queued, "")
-        self._changed()
-        context.wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def settle(self, uid: str) -> Reservation | None:
         """Return the reservation that a bound pod had claimed, and drop it."""
@@ -80,7 +75,6 @@ class Reservations:
             if not each.claimed_by and pod.template is each.stand_in.template:
                 each.claimed_by = pod.uid
                 self._context.cluster.nominate(each.stand_in, "")
-                self._changed()
                 return each.move.target
         return None
 
@@ -88,7 +82,3 @@ class Reservations:
         """Release all of them: another replica leads."""
         for each in self.all():
             self.release(each)
-
-    def _changed(self) -> None:
-        self._algorithm.forget_refusals()
-        self._context.wakeups.changes += 1

@@ -106,8 +106,8 @@ class Scheduler:
         self.event_handlers = EventHandlers(
             context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._left
         )
-        self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
-        self.reservations = Reservations(context, self.algorithm)
+        self.hand_over = HandOver(context, self.waiting_pods, self.event_handlers)
+        self.reservations = Reservations(context)
         self.reclaimed = BoundedCounts(MOST_QUEUES_COUNTED)
         """By queue: pods that were evicted for pods of other queues."""
         self._reclaimed_pods: dict[str, None] = {}
@@ -517,12 +517,10 @@ class Scheduler:
             return None
         try:
             self._report_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
-            self.cluster.nominate(pod, "")
             self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
         except Exception:
             assumed.unreserve(self.cluster)
             raise
-        self.algorithm.forget_refusals()
         return assumed
 
     def permit(self, assumed: AssumedPod) -> Sequence[AssumedPod]:
@@ -616,8 +614,6 @@ class Scheduler:
                 if why:
                     undo_claims(assumed.devices, self.cluster)
                 self.event_handlers.claims_settled(one.claim for one in assumed.devices.claims)
-                if why:
-                    context.wakeups.devices_freed()
 
     async def _bind(self, assumed: AssumedPod, after: Unknown | None) -> None:
         """Send the binding until its result is known; check its preconditions before each request."""
@@ -750,7 +746,6 @@ class Scheduler:
         if found is None or not found.nominated_node or self.extenders is not None:
             return
         self.context.nominate(queued, found.nominated_node)
-        self.algorithm.forget_refusals()
         self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
 
     def _evict_nobody(self, found: Preemption | None) -> None:
@@ -795,7 +790,6 @@ class Scheduler:
         node_name = nomination_after(found, queued.pod, self.cluster)
         if node_name:
             self.context.nominate(queued, node_name)
-            self.algorithm.forget_refusals()
         elif node_name is not None:
             self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:
@@ -1015,7 +1009,6 @@ def waiting_pods(context: SchedulerContext, algorithm: Algorithm, observer: Perm
         context.cluster,
         context.queue,
         algorithm,
-        events=context.wakeups,
         observer=observer,
         clock=context.clock,
     )

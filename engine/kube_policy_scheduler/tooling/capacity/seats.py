@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -94,7 +94,6 @@ class Seats:
         self._kubernetes = replace(KUBERNETES, profile=replace(KUBERNETES.profile, preempts=False))
         self._cycle = cycle or Cycle(seed=seed)
         self._refused = RefusalMemo()
-        self._changes = 0
         self._log: list[_Placed | _Removed | _Node] = []
 
     # --- decisions -----------------------------------------------------------------------------------
@@ -127,12 +126,12 @@ class Seats:
             if isinstance(inside, Shortfall):
                 return Decision(pod, None, message=inside.message)
             profile = inside
-        state: Hashable = self._changes
-        known = self._refused.get(pod, profile, state, preempts=False)
+        epoch = self.cluster.ledger.epoch
+        known = self._refused.get(pod, profile, epoch, preempts=False)
         if known is not None:
             return known
         decision = self._cycle.decide(inputs.frame(), profile, preempts=False)
-        self._refused.note(decision, profile, state, preempts=False)
+        self._refused.note(decision, profile, epoch, preempts=False)
         return decision
 
     def ranked(self, pod: PodInfo) -> tuple[IntArray, FloatArray]:
@@ -216,12 +215,12 @@ class Seats:
         self.cluster.place(pod, decision.host, devices=decision.devices or None)
         nominated = pod.nominated_node if self.cluster.is_nominated(pod.uid) else ""
         self.cluster.nominate(pod, "")
-        self._changed(_Placed(pod, nominated, give_back))
+        self._log.append(_Placed(pod, nominated, give_back))
 
     def put(self, pod: PodInfo, host: str) -> None:
         """Count a pod on a node without a decision, as one that belongs to the node."""
         self.cluster.place(pod, host)
-        self._changed(_Placed(pod, "", _nothing))
+        self._log.append(_Placed(pod, "", _nothing))
 
     def preempt(self, pods: Sequence[PodInfo], *, stop: Stop = never) -> tuple[int, list[PodInfo], dict[str, str]]:
         """Place pods at the cost of pods of lower priority, which are then decided again in their turn.
@@ -266,7 +265,7 @@ class Seats:
         removed = cluster.displace(uid)
         assert removed is not None
         take_back = give_claims_back(cluster, removed, ends=False)
-        self._changed(_Removed(removed, host, devices, take_back))
+        self._log.append(_Removed(removed, host, devices, take_back))
         return msgspec.structs.replace(removed, node_name="", nominated_node="")
 
     def set_node(self, node: objects.Node) -> None:
@@ -275,7 +274,7 @@ class Seats:
         row = self.cluster.nodes.rows.get(name)
         before = self.cluster.nodes.infos[row].node if row is not None else None
         self.cluster.set_node(node)
-        self._changed(_Node(name, before))
+        self._log.append(_Node(name, before))
 
     def cordon(self, name: str) -> None:
         """Keep new pods off a node, as `kubectl cordon` does."""
@@ -291,12 +290,8 @@ class Seats:
         pods = [self.take_off(pod) for pod in list(self.cluster.pods_on(name).values())]
         before = self.cluster.nodes.infos[self.cluster.nodes.rows[name]].node
         self.cluster.remove_node(name)
-        self._changed(_Node(name, before))
+        self._log.append(_Node(name, before))
         return pods
-
-    def _changed(self, what: _Placed | _Removed | _Node) -> None:
-        self._changes += 1
-        self._log.append(what)
 
     def mark(self) -> int:
         """Return where the changes are now, for `undo_to`."""
@@ -319,7 +314,6 @@ class Seats:
                         self.cluster.remove_node(name)
                     else:
                         self.cluster.set_node(before)
-        self._changes += 1
 
 
 def in_turn(pods: Iterable[PodInfo]) -> list[PodInfo]:

@@ -419,20 +419,21 @@ class Autoscaler:
         if not wanting:
             return
         trial = _Trial(self._cluster, self._algorithm)
-        try:
-            for one in self._upcoming:
-                trial.add_node(one.node, one.own)
-                for queued in one.covered.values():
-                    trial.place(queued, one.name)
-            done: set[str] = set()
-            for uid in wanting:
-                if uid in done:
-                    continue
-                unit, needed = self._unit(uid)
-                done.update(queued.pod.uid for queued in unit)
-                self._order_for(unit, needed, trial, now)
-        finally:
-            trial.undo_to(0)
+        with self._cluster.ledger.silent():
+            try:
+                for one in self._upcoming:
+                    trial.add_node(one.node, one.own)
+                    for queued in one.covered.values():
+                        trial.place(queued, one.name)
+                done: set[str] = set()
+                for uid in wanting:
+                    if uid in done:
+                        continue
+                    unit, needed = self._unit(uid)
+                    done.update(queued.pod.uid for queued in unit)
+                    self._order_for(unit, needed, trial, now)
+            finally:
+                trial.undo_to(0)
         self._upcoming.sort(key=lambda one: one.ready_at)
 
     def _unit(self, uid: str) -> tuple[list[QueuedPod], int]:

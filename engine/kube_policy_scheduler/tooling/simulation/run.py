@@ -15,6 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
+from kube_policy_scheduler.cluster.events import node_events
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.prices import prices
@@ -25,7 +26,7 @@ from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.device_columns import class_devices
-from kube_policy_scheduler.framework.events import ClusterEvent, node_events
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import nominate
@@ -275,9 +276,9 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
     """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
 
     def __init__(
-        self, cluster: Cluster, cycle: Cycle, events: SimulatedCluster, rules: Rules, signals: Signals
+        self, cluster: Cluster, cycle: Cycle, clock: Callable[[], float], rules: Rules, signals: Signals
     ) -> None:
-        super().__init__(cluster, cycle, events, events.clock)
+        super().__init__(cluster, cycle, clock)
         self.signals = signals
         self.rules = rules
         self.decisions = 0
@@ -311,8 +312,6 @@ class SimulatedCluster:
         self.cluster = cluster_state(scenario.things).cluster
         self.now = scenario.starts_at
         self.tally = Tally()
-        self.changes = 0
-        """How often something happened to the cluster."""
         self.room_changed: Callable[[], None] = lambda: None
         """Called when nodes may have more room."""
         rules = Rules(variant, preempts=not scenario.drops)
@@ -322,7 +321,7 @@ class SimulatedCluster:
         if variant.metrics is not None and variant.policy_set is not None:
             self.playback = Playback(variant.metrics, variant.policy_set.queries)
             signals = self.playback.advance(scenario.starts_at) or Signals.EMPTY
-        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self, rules, signals)
+        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self.clock, rules, signals)
         self.queue = SchedulingQueue()
         self.budgets = DisruptionBudgets(self.cluster)
         self._infos: dict[int, PodInfo] = {}
@@ -342,6 +341,8 @@ class SimulatedCluster:
         self.hourly = 0.0
         """What all nodes cost, with those that are ordered."""
         self.nodes_changed()
+        self.cluster.ledger.follow(self._heard)
+        self.queue.follow(self.cluster.ledger, self.clock)
 
     def nodes_changed(self, *, upcoming: int = 0, upcoming_hourly: float = 0.0) -> None:
         """Take note that nodes came, went or were ordered."""
@@ -357,23 +358,16 @@ class SimulatedCluster:
         """Return the virtual time, unix seconds."""
         return self.now
 
-    def move_on_event(self, event: ClusterEvent) -> None:
-        """Move the pods that an event may help."""
-        self.changes += 1
+    def _heard(self, event: ClusterEvent) -> None:
         if event in NodeResourcesFit.events:
             self.room_changed()
-        self.queue.move_on_event(event, self.now)
 
     def read_metrics(self) -> None:
         """Use what the metrics say now."""
         signals = self.playback.advance(self.now) if self.playback is not None else None
         if signals is not None:
             self.algorithm.signals = signals
-            self.move_on_event(ClusterEvent.SIGNALS)
-
-    def devices_freed(self) -> None:
-        """Move pods that wait for devices."""
-        self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
+            self.cluster.ledger.note(ClusterEvent.SIGNALS)
 
     def arrive(self, arrival: Arrival) -> PodInfo:
         """Return the pod that arrives, counted."""
@@ -397,10 +391,8 @@ class SimulatedCluster:
         """Count a pod on the node that was found for it."""
         assert decision.host is not None
         pod, cluster = queued.pod, self.cluster
-        cluster.nominate(pod, "")
         take_claims(cluster, pod, decision.host, now=self.now, order=decision.device_order)
         cluster.assume(pod, decision.host, now=self.now, devices=decision.devices)
-        self.algorithm.forget_refusals()
         return AssumedPod(queued, decision.host, requirements)
 
     def bind(self, assumed: AssumedPod) -> PodInfo:
@@ -504,7 +496,6 @@ class Waiting:
             simulated.cluster,
             simulated.queue,
             simulated.algorithm,
-            events=simulated,
             observer=self,
             clock=simulated.clock,
             look_seconds=GANG_LOOK_SECONDS,
@@ -533,8 +524,8 @@ class Waiting:
         self._looks: list[tuple[float, str]] = []
         """When to look at which pods that wait for time to pass, the earliest first."""
         self._looked_for: set[str] = set()
-        self._seen_changes = 0
-        """How much had happened when held pods were asked about last."""
+        self._seen_epoch = 0
+        """The epoch of the cluster at which held pods were asked about last."""
         self._last_event = simulated.now
         """When a pod came, was bound or left last."""
         self._longest_wait = 0.0
@@ -690,8 +681,6 @@ class Waiting:
         events = node_events(self._simulated.cluster.set_node(node))
         if events:
             self._waiting_pods.node_changed(node.metadata.name)
-        for event in sorted(events, key=lambda event: event.value):
-            self._simulated.move_on_event(event)
 
     def _remove_node(self, name: str) -> None:
         """Remove a node. Its pods start again if a controller creates them; pods of DaemonSets do not."""
@@ -716,9 +705,6 @@ class Waiting:
         self._waiting_pods.node_changed(name)
         if self._autoscaler is not None:
             self._autoscaler.gone(name)
-        simulated.move_on_event(ClusterEvent.NODE_DELETE)
-        if running:
-            simulated.move_on_event(ClusterEvent.POD_DELETE)
 
     def _pods_changed(self, node_name: str) -> None:
         if self._autoscaler is not None:
@@ -771,9 +757,10 @@ class Waiting:
     def _look(self) -> None:
         """Ask again about the pods for which it is time, and about all held ones where something happened."""
         queue, now = self._queue, self._simulated.now
-        if self._simulated.changes > self._seen_changes and self._looks:
+        epoch = self._simulated.cluster.ledger.epoch
+        if epoch > self._seen_epoch and self._looks:
             queue.recheck_gated()
-        self._seen_changes = self._simulated.changes
+        self._seen_epoch = epoch
         due = []
         while self._looks and self._looks[0][0] <= now:
             due.append(heapq.heappop(self._looks)[1])
@@ -794,10 +781,8 @@ class Waiting:
                 self._pods_changed(host)
                 simulated.tally.left += 1
                 self._last_event = simulated.now
-                self._simulated.move_on_event(ClusterEvent.POD_DELETE)
                 if has_claims(pod.template, simulated.cluster):
                     give_claims_back(simulated.cluster, pod)
-                    self._simulated.move_on_event(ClusterEvent.RESOURCE_CLAIM)
 
     def _decide_all(self, stop: Stop) -> None:
         while not stop() and (queued := self._next()) is not None:
@@ -868,8 +853,6 @@ class Waiting:
         """Keep no room for a pod that will not come to take it."""
         if queued.pod.nominated_node:
             nominate(self._simulated.cluster, queued, "")
-            self._algorithm.forget_refusals()
-            self._simulated.move_on_event(ClusterEvent.POD_DELETE)
 
     def _bind(self, assumed: AssumedPod) -> None:
         simulated, queued = self._simulated, assumed.queued
@@ -883,7 +866,6 @@ class Waiting:
         lasts = self._lasts.get(pod.uid)
         if lasts is not None:
             heapq.heappush(self._departures, (simulated.now + lasts, next(self._tickets), pod))
-        self._simulated.move_on_event(ClusterEvent.POD_ADD)
 
     def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
         """Evict victims; they start again, as their controllers would create them."""
@@ -902,7 +884,6 @@ class Waiting:
             self._create_again(victim)
             self._pods_changed(ran_on)
         self._nominate(queued, node_name)
-        self._simulated.move_on_event(ClusterEvent.POD_DELETE)
         self._queue.activate(queued, simulated.now)
         self._look_later(queued)
 
@@ -917,7 +898,6 @@ class Waiting:
         for other in nominate(self._simulated.cluster, queued, node_name):
             if (loser := self._queue.get(other.uid)) is not None:
                 nominate(self._simulated.cluster, loser, "")
-        self._algorithm.forget_refusals()
 
     def _sample(self, at: float) -> None:
         simulated = self._simulated
