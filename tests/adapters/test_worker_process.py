@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -93,6 +94,33 @@ def test_time_counts_for_each_piece_of_work(make: Make) -> None:
     for _ in range(3):
         assert answer(worker, b"count 10000000") == b"count 10000000"
     assert answer(worker, b"pid") == pid
+
+
+def test_a_piece_of_work_may_be_given_less_processor_time(make: Make) -> None:
+    """What it is given is its own: a busy machine takes nothing away from it."""
+    worker = make()
+    pid = int(answer(worker, b"pid"))
+    worker.ask(b"spin", within_cpu_seconds=0.05)
+    with pytest.raises(WorkerExceeded, match="more processor time than it may"):
+        worker.receive()
+    assert not is_alive(pid)
+    assert not worker.is_running
+    assert answer(worker, b"more") == b"more"
+    assert worker.is_running
+    worker.ask(b"sleep", within_seconds=0.2, within_cpu_seconds=0.05)
+    with pytest.raises(WorkerLost, match=r"no answer within 0\.2 s"):
+        worker.receive()
+    answer(worker, b"pid")  # its start takes some
+    for _ in range(3):
+        worker.ask(b"pid", within_cpu_seconds=0.05)
+        worker.receive()
+
+
+def test_a_process_may_be_as_important_as_who_asks(make: Make) -> None:
+    worker = make(niceness=0, idle_seconds=math.inf)
+    pid = int(answer(worker, b"pid"))
+    answer(worker, b"more")
+    assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_work_without_a_waiting_caller_is_dropped(make: Make) -> None:

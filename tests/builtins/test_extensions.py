@@ -17,11 +17,12 @@ from kube_policy_scheduler.builtins.extensions import (
     OFF_SECONDS,
     ExtensionError,
     ExtensionFault,
+    calls_without_value,
     guarded,
 )
 from kube_policy_scheduler.cli.main import policyctl
 from kube_policy_scheduler.diagnostics import Severity, Source
-from kube_policy_scheduler.lang.signature import Builtin, MaybeNumber, Number, Text, Truth, builtin
+from kube_policy_scheduler.lang.signature import Builtin, MaybeNumber, Number, Text, Truth, Unavailable, builtin
 from kube_policy_scheduler.policy.policy_set import load
 
 FOLDER = Path(__file__).parents[1] / "fakes" / "extension"
@@ -187,3 +188,23 @@ class TestGuard:
             return np.arange(frame.size)
 
         assert guarded(rows, extension="e", stopwatch=Clock()).kernel(frame).tolist() == [0.0, 1.0]
+
+
+def test_a_value_that_is_not_there_for_now_is_missing_and_counted() -> None:
+    @builtin()
+    def waiting(x: Number) -> MaybeNumber:
+        """Have no value yet."""
+        raise Unavailable("nothing has come")
+
+    @builtin()
+    def promising(x: Number) -> Number:
+        """Have no value although it says that it always has."""
+        raise Unavailable("nothing has come")
+
+    functions = [guarded(each, extension="example", stopwatch=lambda: 0.0) for each in (waiting, promising)]
+    assert np.isnan(functions[0].kernel(np.zeros(3)))
+    with pytest.raises(ExtensionFault, match="expected a value, as its signature says"):
+        functions[1].kernel(np.zeros(3))
+    counts = {("waiting", "failed"): 0, ("promising", "failed"): 1}
+    counts |= {("waiting", "unavailable"): 1, ("promising", "unavailable"): 0}
+    assert calls_without_value(functions) == counts

@@ -327,6 +327,9 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_pod_counters_bytes": lives("{}", 7, counter_bytes=7),
     "policy_scheduler_pod_counters_max_bytes": lives("{}", 8, max_counter_bytes=8),
     "policy_scheduler_device_annotation_protected": lives("{}", 1, device_annotation_protected=True),
+    "policy_scheduler_extension_calls_without_value": lives(
+        "_total{function=model,reason=unavailable}", 2, extension_failures={("model", "unavailable"): 2}
+    ),
     "policy_scheduler_decision_log_records": lives("_total{result=written}", 6, decision_records={"written": 6}),
     "policy_scheduler_signal_age_seconds": lives("{query=load}", 3, signals=[LOAD]),
     "policy_scheduler_signal_degraded": lives("{query=load}", 1, signals=[LOAD]),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -32,6 +34,7 @@ WALL_SECONDS = 120.0
 MEMORY_BYTES = 256 << 20
 """Beside what the process has once its modules are imported."""
 MAX_FRAME_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 18
 IDLE_SECONDS = 300.0
 """Without work for so long the process ends and gives its memory back; the next start takes half a second."""
 NICENESS = 5
@@ -74,6 +77,7 @@ class WorkerProcess:
         wall_seconds: float = WALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
         idle_seconds: float = IDLE_SECONDS,
+        niceness: int = NICENESS,
     ) -> None:
         """Start nothing yet.
 
@@ -82,21 +86,39 @@ class WorkerProcess:
             cpu_seconds: for one piece of work.
             wall_seconds: from the asking to the answer.
             memory_bytes: beside what the imported modules take.
-            idle_seconds: after which the process ends.
+            idle_seconds: after which the process ends; `math.inf`: with the one that asks.
+            niceness: how much less processor time it gets where that is scarce, once the first work is done.
         """
         self._module = module
-        self._limits = (cpu_seconds, memory_bytes, idle_seconds)
+        self._limits = (cpu_seconds, memory_bytes, idle_seconds, niceness)
         self._wall_seconds = wall_seconds
         self._pid: int | None = None
         self._socket: socket.socket | None = None
         self._seconds = wall_seconds
         """For the present work."""
         self._deadline = 0.0
+        self._within_cpu: float | None = None
+        """Processor time that the process may take for the present work, in seconds."""
+        self._most_cpu = math.inf
+        """That which it may have had when the work is done."""
         self._lock = threading.Lock()
         """Around the life of the process, which may be stopped from another thread."""
         self._is_stopped = False
         self._again: bytes | None = None
         """Work of which nothing has been heard yet."""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether a process was started and has not been seen to end; asks nobody."""
+        return self._pid is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        with self._lock:
+            if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0]:
+                self._forget()
+            return self._pid is not None
 
     def start(self) -> None:
         """Start the process, unless it is there.
@@ -137,6 +159,7 @@ class WorkerProcess:
                 raise WorkerLost(f"cannot start a process: {(error.strerror or str(error)).lower()}") from error
             finally:
                 theirs.close()
+            ours.setblocking(False)
             self._socket = ours
 
     def _fork(self, theirs: socket.socket, prepare: Callable[[], Callable[[bytes], bytes]]) -> int:
@@ -166,10 +189,22 @@ class WorkerProcess:
         finally:
             os.close(nothing)
 
-    def ask(self, work: bytes, *, within_seconds: float | None = None) -> None:
+    def ask(
+        self,
+        work: bytes,
+        *,
+        within_seconds: float | None = None,
+        within_cpu_seconds: float | None = None,
+        starts: bool = True,
+    ) -> None:
         """Begin a piece of work; what was begun before and not finished is dropped, with its process.
 
-        within_seconds: until the answer, no more than `wall_seconds`; None: so long.
+        Args:
+            work: what `serve` has handled.
+            within_seconds: until the answer, no more than `wall_seconds`; None: so long.
+            within_cpu_seconds: of the process, exactly, where the system tells it, as Linux does. It may need longer on
+                a machine that is busy with other things. None: what the process may take for one piece of work.
+            starts: whether to start the process where it is not there; that takes longer than some can wait.
 
         Raises:
             WorkerLost: there is no process, and none can be started.
@@ -177,16 +212,38 @@ class WorkerProcess:
         if self._deadline:
             self.kill()
         self._seconds = min(self._wall_seconds, within_seconds if within_seconds is not None else self._wall_seconds)
-        self._begin(work, time.monotonic() + self._seconds)
-        self._again = work
+        self._within_cpu = within_cpu_seconds
+        self._most_cpu = math.inf
+        if within_cpu_seconds is not None:
+            pid = self._pid
+            self._most_cpu = within_cpu_seconds + (_cpu_seconds(pid) if pid is not None else 0.0)
+        deadline = time.monotonic() + self._seconds
+        if starts:
+            self._begin(work, deadline)
+            self._again = work
+        else:
+            self._give(work, deadline)
 
     def _begin(self, work: bytes, deadline: float) -> None:
         self.start()
-        self._deadline = deadline
+        self._give(work, deadline)
+
+    def _give(self, work: bytes, deadline: float) -> None:
         connected = self._connected()
-        connected.settimeout(max(0.001, deadline - time.monotonic()))
+        self._deadline = deadline
+        parts = [memoryview(_HEAD.pack(_Kind.WORK.value, len(work))), memoryview(work)]
         with contextlib.suppress(OSError):  # it ended right now, as nothing had come for long: noticed by `receive`
-            _send(connected, _Kind.WORK, work)
+            while parts:
+                try:
+                    sent = connected.sendmsg(parts)
+                except BlockingIOError:
+                    if not _is_ready(connected, select.POLLOUT, deadline):
+                        break
+                    continue
+                while parts and sent >= len(parts[0]):
+                    sent -= len(parts.pop(0))
+                if sent:
+                    parts[0] = parts[0][sent:]
 
     def receive(self) -> bytes:
         """Wait for the answer.
@@ -200,8 +257,7 @@ class WorkerProcess:
         deadline = self._deadline
         connected = self._connected()
         try:
-            connected.settimeout(max(0.001, deadline - time.monotonic()))
-            kind, content = _receive(connected)
+            kind, content = self._answer(connected, deadline)
         except TimeoutError:
             self.kill()
             raise WorkerLate(f"no answer within {self._seconds:g} s") from None
@@ -218,6 +274,36 @@ class WorkerProcess:
         if kind is _Kind.FAULT:
             raise WorkerLost(f"unexpected error: {content.decode(errors='replace')}")
         return content
+
+    def _answer(self, connected: socket.socket, deadline: float) -> tuple[_Kind, bytes]:
+        """Return the answer.
+
+        Raises:
+            WorkerExceeded: the process has had its processor time before that; it is killed.
+            TimeoutError: the time is over.
+            EOFError: the process ended.
+        """
+        answer = bytearray()
+        length = math.inf
+        kind = b""
+        patience = self._within_cpu if self._within_cpu is not None else math.inf
+        while len(answer) < length:
+            if _is_ready(connected, select.POLLIN, min(deadline, time.monotonic() + patience)):
+                piece = connected.recv(_PIECE_BYTES)
+                if not piece:
+                    raise EOFError
+                answer += piece
+                if math.isinf(length) and len(answer) >= _HEAD.size:
+                    kind, bytes_ = _HEAD.unpack_from(answer)
+                    length = _HEAD.size + _within_a_frame(bytes_)
+            elif time.monotonic() >= deadline:
+                raise TimeoutError
+            elif self._pid is not None:
+                patience = self._most_cpu - _cpu_seconds(self._pid)
+                if patience <= 0:
+                    self.kill()
+                    raise WorkerExceeded("it takes more processor time than it may")
+        return _Kind(kind), bytes(answer[_HEAD.size :])
 
     def kill(self) -> None:
         """End the process at once."""
@@ -261,6 +347,17 @@ class WorkerProcess:
         self._deadline = 0.0
 
 
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has had; 0.0 where the system does not tell.
+
+    Its clock as `clock_getcpuclockid(3)` makes it on Linux.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
 # --- in the process --------------------------------------------------------------------------------------
 
 
@@ -269,7 +366,7 @@ def serve(handle: Callable[[bytes], bytes]) -> NoReturn:
 
     handle: takes the work, returns the answer.
     """
-    _serve(handle, (int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    _serve(handle, (int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))
 
 
 def _be_the_process(
@@ -278,7 +375,7 @@ def _be_the_process(
     prepare: Callable[[], Callable[[bytes], bytes]],
     *,
     name: str,
-    limits: tuple[int, int, float],
+    limits: tuple[int, int, float, int],
 ) -> NoReturn:
     """Be the process as a copy of the one that asks: let go of all that is its own, then do what is asked.
 
@@ -308,24 +405,27 @@ def _be_the_process(
         os._exit(1)
 
 
-def _serve(handle: Callable[[bytes], bytes], limits: tuple[int, int, float]) -> NoReturn:
-    cpu_seconds, memory_bytes, idle_seconds = limits
+def _serve(handle: Callable[[bytes], bytes], limits: tuple[int, int, float, int]) -> NoReturn:
+    cpu_seconds, memory_bytes, idle_seconds, nicer = limits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who asked
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # where memory gets scarce, this process goes first
     _limit_memory(memory_bytes)
     connected = socket.socket(fileno=_SOCKET)
-    nicer = NICENESS
+    ends_by_itself = not math.isinf(idle_seconds)
     while True:
-        connected.settimeout(idle_seconds)
         try:
+            if ends_by_itself:
+                connected.settimeout(idle_seconds)
             _, work = _receive(connected)
-            connected.settimeout(None)
+            if ends_by_itself:
+                connected.settimeout(None)
             _limit_time(cpu_seconds)
             done = _done(handle, work)
-            os.nice(nicer)
-            nicer = 0
+            if nicer:
+                os.nice(nicer)
+                nicer = 0
             _send(connected, *done)
         except (OSError, EOFError):  # also TimeoutError: no request came, or the parent process ended
             os._exit(0)
@@ -358,16 +458,26 @@ def _limit_time(seconds: int) -> None:
 # --- frames ----------------------------------------------------------------------------------------------
 
 
+def _is_ready(connected: socket.socket, event: int, until: float) -> bool:
+    """Wait until there is something to read or room to write, or a steady time has come; return whether it was that."""
+    ready = select.poll()  # not `select`, which knows the first 1,024 descriptors only
+    ready.register(connected, event)
+    return bool(ready.poll(math.ceil(1000 * max(0.0, until - time.monotonic()))))
+
+
+def _within_a_frame(length: int) -> int:
+    if length > MAX_FRAME_BYTES:
+        raise ValueError(f"a frame of {length} bytes")
+    return length
+
+
 def _send(connected: socket.socket, kind: _Kind, content: bytes) -> None:
-    connected.sendall(_HEAD.pack(kind.value, len(content)))
-    connected.sendall(content)
+    connected.sendall(_HEAD.pack(kind.value, len(content)) + content)
 
 
 def _receive(connected: socket.socket) -> tuple[_Kind, bytes]:
     kind, length = _HEAD.unpack(_exactly(connected, _HEAD.size))
-    if length > MAX_FRAME_BYTES:
-        raise ValueError(f"a frame of {length} bytes")
-    return _Kind(kind), _exactly(connected, length)
+    return _Kind(kind), _exactly(connected, _within_a_frame(length))
 
 
 def _exactly(connected: socket.socket, length: int) -> bytes:
@@ -378,7 +488,7 @@ def _exactly(connected: socket.socket, length: int) -> bytes:
     """
     content = bytearray()
     while len(content) < length:
-        piece = connected.recv(min(length - len(content), 1 << 16))
+        piece = connected.recv(min(length - len(content), _PIECE_BYTES))
         if not piece:
             raise EOFError
         content += piece

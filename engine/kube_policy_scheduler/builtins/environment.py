@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from kube_policy_scheduler import builtins
-from kube_policy_scheduler.builtins.extensions import load_extensions
+from kube_policy_scheduler.builtins.extensions import calls_without_value, load_extensions
 from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
@@ -35,6 +35,11 @@ def install_extensions(names: Sequence[str], *, stopwatch: Callable[[], float]) 
     if tuple(names) != _installed():
         _extensions = tuple(names), load_extensions(names, _own()[1], stopwatch=stopwatch)
         environment.cache_clear()
+
+
+def extension_failures() -> dict[tuple[str, str], int]:
+    """Return how often functions of installed packages gave no value so far, by name and reason."""
+    return calls_without_value(_extensions[1].values())
 
 
 _extensions: tuple[tuple[str, ...], dict[str, Builtin]] = ((), {})

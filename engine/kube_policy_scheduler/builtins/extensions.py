@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.lang.environment import Texts
-from kube_policy_scheduler.lang.signature import Builtin
+from kube_policy_scheduler.lang.signature import Builtin, Unavailable
 from kube_policy_scheduler.lang.types import Kind
 
 if TYPE_CHECKING:
@@ -110,6 +110,17 @@ def guarded(function: Builtin, *, extension: str, stopwatch: Callable[[], float]
     return msgspec.structs.replace(function, kernel=guard.staged if function.staged else guard.call)
 
 
+def calls_without_value(functions: Iterable[Builtin]) -> dict[tuple[str, str], int]:
+    """Return how often functions of packages gave no value so far, by name and reason: `failed`, `unavailable`."""
+    guards = [
+        (function.name, kernel.__self__)
+        for function in functions
+        if isinstance(kernel := function.kernel, MethodType) and isinstance(kernel.__self__, _Guard)
+    ]
+    failed = {(name, "failed"): guard.failed for name, guard in guards}
+    return failed | {(name, "unavailable"): guard.unavailable for name, guard in guards}
+
+
 class _Guard(msgspec.Struct):
     """Calls one function."""
 
@@ -118,6 +129,10 @@ class _Guard(msgspec.Struct):
     stopwatch: Callable[[], float]
     slow: int = 0
     off_until: float = 0.0
+    failed: int = 0
+    """Calls that ended with an error."""
+    unavailable: int = 0
+    """Calls for which there was no value."""
 
     def staged(self, *constants: Any) -> Callable[[Any], Any]:
         """Prepare the function with its constants; return what evaluates a frame."""
@@ -142,7 +157,14 @@ class _Guard(msgspec.Struct):
             )
         try:
             result = kernel(*given)
+        except Unavailable:
+            if not self.function.gives.maybe or self.function.gives.kind not in (Kind.NUMBER, Kind.TEXT):
+                self.failed += 1
+                raise self._wrong("a value, as its signature says", None) from None
+            self.unavailable += 1
+            result = np.nan if self.function.gives.kind is Kind.NUMBER else None
         except Exception as error:
+            self.failed += 1
             raise ExtensionFault(f"{self.what} failed: {_shown(error)}") from error
         ended = self.stopwatch()
         self.slow = self.slow + 1 if ended - began > SLOW_SECONDS else 0

@@ -36,6 +36,7 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.adapters.spare_time import in_turns
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
+from kube_policy_scheduler.builtins.environment import extension_failures
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PolicySettings, Settings
@@ -653,6 +654,7 @@ class Daemon:
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._records.recorder.tallies(),
+            extension_failures=extension_failures(),
             signals=self._signals.rows(),
             lease=self._coordinator.lease_state(),
             shard=self._coordinator.shard_state(),

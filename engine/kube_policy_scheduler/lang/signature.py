@@ -34,6 +34,10 @@ _MOST_WORDS = 4
 """That are listed as a type."""
 
 
+class Unavailable(Exception):
+    """A function of an extension has no value for now, whatever it is given: to policies its value is missing."""
+
+
 class TypeSpec(msgspec.Struct, frozen=True):
     """What an annotation declares for a parameter, of a builtin's result, or of a field."""
 

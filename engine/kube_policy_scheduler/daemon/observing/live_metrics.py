@@ -196,6 +196,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """None where no policy has a `rebalance`."""
     device_annotation_protected: bool | None = None
     """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
+    extension_failures: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """By function of an extension and reason, failed or unavailable: calls that gave no value."""
     decision_records: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
@@ -580,6 +582,13 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         " the annotation.",
         (),
         lambda live: [((), float(known))] if (known := live.device_annotation_protected) is not None else [],
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_extension_calls_without_value",
+        "Number of calls of functions of extensions that gave no value, by function and reason: failed, unavailable.",
+        ("function", "reason"),
+        lambda live: live.extension_failures.items(),
     ),
     ScrapeMetric(
         CounterMetricFamily,
