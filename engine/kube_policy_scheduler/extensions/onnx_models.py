@@ -160,11 +160,16 @@ class Model:
         self._refused: tuple[int, int, int] | None = None
         self._ended_at: list[float] = []
         """When processes of this version were killed, in steady seconds."""
+        self._looking = threading.Lock()
         self._said_at = -math.inf
         """When a problem was logged last, in steady seconds."""
 
     def look(self) -> None:
         """Take over a newer version if there is one that can be used, and give it a process where it has none."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
         try:
             now = _stamp(os.stat(self._path))  # noqa: PTH116
             if now in (self.current.stamp, self._refused):
