@@ -1,15 +1,16 @@
 """Writes the schema of the embedded API server from descriptions of the Kubernetes API that other programs bring.
 
-    python -m tests.embedded.make_schema KUBECTL engine/kube_policy_scheduler/embedded/schema.json
+    python -m tests.embedded.make_schema KUBECTL GO_SOURCES engine/kube_policy_scheduler/embedded/schema.json
 
 Names, types and merge keys of fields come from the package `kubernetes-validate`; their protobuf numbers from the
-descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them).
+descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them). Which fields are pointers is read
+in the sources of the Go modules k8s.io/api and k8s.io/apimachinery: folders `api` and `apimachinery` in GO_SOURCES.
 
 The result holds facts only: for each type, `field: type`, where a type is a scalar, the name of another type, `[]T`
 or `{}T`. A field that must be given ends in `!`. After the type of a list comes how two lists merge: `merge=KEY`
 (strategic merge by key), `set` (without key), `retain`, `keys=A,B` (server-side apply by keys). Last is the field's
 protobuf number: `#3`, or `#2.3` where field 2 is a message that JSON has inline. `wrapped` marks lists that protobuf
-puts into a message of their own.
+puts into a message of their own, `pointer` scalars whose zero (`0`, `""`, false) differs from their absence.
 """
 
 from __future__ import annotations
@@ -131,6 +132,42 @@ def _is_map_of_wrappers(entry: list[ProtoField] | tuple[()], protos: dict[str, l
     return [field.name for field in entry] == ["key", "value"] and _is_wrapper(protos.get(values[0].type, ()))
 
 
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\t(?:(?P<name>\w+)\s+)?(?P<type>[\w.*\[\]{}]+)\s+`json:\"(?P<json>[^\"]*)\"", re.MULTILINE)
+
+
+def pointers(sources: Path) -> dict[str, set[str]]:
+    """Return the JSON names of fields that are pointers in Go, by OpenAPI's name of their type.
+
+    sources: a folder with the modules `api` and `apimachinery`.
+    """
+    found: dict[str, set[str]] = {}
+    for file in sorted(sources.rglob("*.go")):
+        module, *folders = file.relative_to(sources).parts[:-1]
+        package = ".".join(("io.k8s", module, *folders))
+        structs = dict(_STRUCT.findall(file.read_text(encoding="utf-8")))
+        for struct, body in structs.items():
+            names = found.setdefault(f"{package}.{struct}", set())
+            for field in _FIELD.finditer(body):
+                name, _, options = field["json"].partition(",")
+                if name and field["type"].startswith("*"):
+                    names.add(name)
+                elif options == "inline" and field["type"] in structs:  # also the fields of what is inside
+                    inner = _FIELD.finditer(structs[field["type"]])
+                    names |= {each["json"].partition(",")[0] for each in inner if each["type"].startswith("*")}
+    return found
+
+
+def mark_pointers(types: dict[str, dict[str, str]], found: dict[str, set[str]]) -> None:
+    """Add to the types of scalar fields whether they are pointers."""
+    for name, fields in types.items():
+        for field, text in fields.items():
+            kind = text.split(" ")[0]
+            is_zero_possible = kind in ("string", "int32", "int64", "number", "boolean")
+            if is_zero_possible and field.removesuffix("!") in found.get(name, ()):
+                fields[field] = f"{text} pointer"
+
+
 def _type(schema: dict[str, Any], found: list[str]) -> str:
     if ref := schema.get("$ref"):
         name = str(ref).rpartition("/")[2]
@@ -195,13 +232,19 @@ def schema_of(definitions: dict[str, Any], protos: dict[str, list[ProtoField]]) 
 
 
 def main() -> None:
-    program, target = map(Path, sys.argv[1:])
+    program, sources, target = map(Path, sys.argv[1:])
     folder = resources.files("kubernetes_validate").joinpath("kubernetes-json-schema", _VERSION)
     definitions = json.loads(folder.joinpath("_definitions.json").read_text(encoding="utf-8"))["$defs"]
     result = schema_of(definitions, messages(program))
+    mark_pointers(result["types"], pointers(sources))
+    target.write_text(written(result), encoding="utf-8")
+
+
+def written(result: dict[str, Any]) -> str:
+    """Return the schema as its file has it: one line for each type."""
     kinds = json.dumps(result["kinds"], indent=0)
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in result["types"].items())
-    target.write_text(f'{{\n"kinds": {kinds},\n"types": {{\n{rows}\n}}\n}}\n', encoding="utf-8")
+    return f'{{\n"kinds": {kinds},\n"types": {{\n{rows}\n}}\n}}\n'
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
 
 def one_of(field: str, value: Any, supported: Iterable[str]) -> list[Cause]:
     """Check a value against a closed set; absent is allowed."""
-    return [] if value in (None, "") or value in supported else [unsupported(field, value, supported)]
+    return [] if value is None or value in supported else [unsupported(field, value, supported)]
 
 
 def dns_label(field: str, name: str) -> list[Cause]:

@@ -88,19 +88,6 @@ def _exponent_form(nanos: int) -> str:
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _KEPT = frozenset({"any", "quantity", "int-or-string"})
 """Scalars that are kept even when they are zero."""
-_POINTERS = """
-activeDeadlineSeconds allNodes allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion
-attachRequired automountServiceAccountToken backoffLimit blockOwnerDeletion completions controller defaultMode
-deletionGracePeriodSeconds enableServiceLinks expirationSeconds failedJobsHistoryLimit fsGroup gracePeriodSeconds
-holderIdentity hostUsers immutable leaseDurationSeconds leaseTransitions minDomains mode optional orphanDependents
-parallelism partition podInfoOnMount priority privileged progressDeadlineSeconds publishNotReadyAddresses
-readOnlyRootFilesystem ready replicas requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser
-serving setHostnameAsFQDN shareProcessNamespace started startingDeadlineSeconds storageCapacity storageClassName
-successfulJobsHistoryLimit suspend terminating terminationGracePeriodSeconds timeZone tolerationSeconds
-ttlSecondsAfterFinished volumeAttributesClassName
-"""
-_ZERO_MEANS = frozenset(_POINTERS.split())
-"""Fields whose zero (`0`, `""`, false) differs from their absence: pointers in Kubernetes' own types."""
 _ALWAYS_PRESENT: Mapping[str, Mapping[str, Any]] = {
     "io.k8s.api.core.v1.ContainerStateRunning": {"startedAt": None},
     "io.k8s.api.core.v1.ContainerStateTerminated": {"startedAt": None, "finishedAt": None},
@@ -168,7 +155,7 @@ class Decoder:
                     done[key] = decoded
             else:
                 scalar = _SCALARS[known.name](item, f"{path}{key}")
-                if scalar or known.required or known.name in _KEPT or key in _ZERO_MEANS:
+                if scalar or known.required or known.name in _KEPT or known.is_pointer:
                     done[key] = scalar
         for key, absent in _ALWAYS_PRESENT.get(name, {}).items():
             done.setdefault(key, {} if absent == {} else absent)

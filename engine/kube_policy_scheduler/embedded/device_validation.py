@@ -227,13 +227,14 @@ def resource_slice(obj: Json) -> list[Cause]:
     if pool.get("generation", 0) < 0:
         text = "must be greater than or equal to zero"
         found.append(causes.invalid("spec.pool.generation", pool["generation"], text))
-    places = [key for key in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(key)]
+    places, more = _places(spec, "spec", is_slice=True)
+    found += more
     if not spec.get("sharedCounters") or places:
         allowed = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
         if not places and not spec.get("sharedCounters"):
             found.append(causes.required("spec", allowed))
         elif len(places) > 1:
-            found.append(causes.invalid("spec", "{" + ", ".join(f"`{key}`" for key in places) + "}", allowed))
+            found.append(causes.invalid("spec", _set_places(places), f"{allowed}, but multiple fields are set"))
     devices = list(spec.get("devices") or ())
     is_more = any(device.get("taints") or device.get("consumesCounters") for device in devices)
     most = _MOST_DEVICES_WITH_MORE if is_more else _MOST_DEVICES
@@ -241,8 +242,58 @@ def resource_slice(obj: Json) -> list[Cause]:
         found.append(_too_many("spec.devices", len(devices), most))
     names: set[str] = set()
     for number, device in enumerate(devices):
-        found += _device(device, f"spec.devices[{number}]", names)
+        path = f"spec.devices[{number}]"
+        found += _device(device, path, names)
+        found += _place_of_device(device, path, is_per_device=bool(spec.get("perDeviceNodeSelection")))
         names.add(device.get("name") or "")
+    return found
+
+
+def _places(spec: Json, at: str, *, is_slice: bool) -> tuple[list[str], list[Cause]]:
+    """Return which fields say where a slice or a device is, and what is wrong with them: those given but empty."""
+    places: list[str] = []
+    found: list[Cause] = []
+    name, selector = spec.get("nodeName"), spec.get("nodeSelector")
+    if name:
+        places.append("nodeName")
+        found += causes.dns_subdomain(f"{at}.nodeName", name)
+    elif name is not None:
+        text = "must be either unset or set to a non-empty string" if is_slice else "must not be empty"
+        found.append(causes.invalid(f"{at}.nodeName", name, text))
+    if selector is not None:
+        places.append("nodeSelector")
+        terms = selector.get("nodeSelectorTerms") or []
+        if is_slice and len(terms) != 1:
+            text = "must have exactly one node selector term"
+            found.append(causes.invalid(f"{at}.nodeSelector.nodeSelectorTerms", terms, text))
+    for key in ("allNodes", "perDeviceNodeSelection") if is_slice else ("allNodes",):
+        if spec.get(key):
+            places.append(key)
+        elif spec.get(key) is not None:
+            found.append(causes.invalid(f"{at}.{key}", False, "must be either unset or set to true"))
+    return places, found
+
+
+def _set_places(places: Iterable[str]) -> str:
+    return "{" + ", ".join(f"`{key}`" for key in places) + "}"
+
+
+def _place_of_device(device: Json, at: str, *, is_per_device: bool) -> list[Cause]:
+    if not is_per_device:
+        if all(device.get(key) is None for key in ("nodeName", "nodeSelector", "allNodes")):
+            return []
+        text = (
+            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in"
+            " the ResourceSlice spec"
+        )
+        return [causes.invalid(at, None, text)]
+    places, found = _places(device, at, is_slice=False)
+    if len(places) != 1:
+        text = (
+            "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set"
+            " to true in the ResourceSlice spec"
+        )
+        found.append(causes.invalid(at, _set_places(places), text) if places else causes.required(at, text))
     return found
 
 

@@ -31,6 +31,8 @@ class FieldType:
     """The protobuf number; several where JSON has a message inline."""
     wrapped: bool = False
     """Whether protobuf puts the list into a message of its own."""
+    is_pointer: bool = False
+    """Of scalars: whether zero (`0`, `""`, false) differs from absence, as it is a pointer in Kubernetes' own types."""
 
     @property
     def is_scalar(self) -> bool:
@@ -88,6 +90,7 @@ def _field(text: str, *, required: bool) -> FieldType:
         list_keys=tuple(filter(None, (keys or "").split(","))),
         numbers=tuple(int(part) for fact in facts if fact.startswith("#") for part in fact[1:].split(".")),
         wrapped="wrapped" in facts,
+        is_pointer="pointer" in facts,
         is_set=keys == "" or (keys is None and "set" in facts),
     )
 
