@@ -3,8 +3,8 @@
     python -m tests.embedded.make_schema KUBECTL GO_SOURCES engine/kube_policy_scheduler/embedded/schema.json
 
 Names, types and merge keys of fields come from the package `kubernetes-validate`; their protobuf numbers from the
-descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them). Which fields are pointers is read
-in the sources of the Go modules k8s.io/api and k8s.io/apimachinery: folders `api` and `apimachinery` in GO_SOURCES.
+descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them). The sources of the Go modules
+k8s.io/api and k8s.io/apimachinery, in the folders `api` and `apimachinery` of GO_SOURCES, say which are pointers.
 
 The result holds facts only: for each type, `field: type`, where a type is a scalar, the name of another type, `[]T`
 or `{}T`. A field that must be given ends in `!`. After the type of a list comes how two lists merge: `merge=KEY`
