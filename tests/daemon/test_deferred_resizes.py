@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.daemon.observing.observers import Observer
@@ -25,6 +27,7 @@ class Stage:
     def __init__(self, *, enabled: bool = True, leading: bool = True) -> None:
         self.evicted: list[str] = []
         self.preempted_by: list[str] = []
+        self.failures: list[str] = []
         self.fails = 0
         steady = asyncio.get_running_loop().time
         me: Any = self
@@ -37,13 +40,20 @@ class Stage:
         self._task = asyncio.create_task(self.scheduler.run())
 
     def pod(
-        self, name: str, cpu: str, *, priority: int = 0, wants: str = "", scheduler: str = "policy-scheduler"
+        self,
+        name: str,
+        cpu: str,
+        *,
+        priority: int = 0,
+        wants: str = "",
+        scheduler: str = "policy-scheduler",
+        on: str = "n",
     ) -> None:
         resources = {"requests": {"cpu": cpu}}
         pod = {
             "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"},
             "spec": {
-                "nodeName": "n",
+                "nodeName": on,
                 "schedulerName": scheduler,
                 "priority": priority,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": wants or cpu}}}],
@@ -66,6 +76,16 @@ class Stage:
             raise Unreachable("no connection")
         self.evicted.append(victim.name)
         self.gone(victim.name)
+
+    async def bind(self, *, still_holds: Callable[[], bool], **_: Any) -> Outcome:
+        await asyncio.sleep(30.0)  # before it is sent
+        return Bound("n") if still_holds() else Outdated()
+
+    def failed(self, pod: Any, why: str) -> None:
+        self.failures.append(why)
+
+    def unschedulable(self, decision: Any) -> None:
+        pass
 
     def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
         self.preempted_by.append(f"{victim.name} by {by.name} on {node_name}")
@@ -95,6 +115,20 @@ def test_the_least_important_pod_of_the_node_is_evicted_once() -> None:
         assert stage.evicted == ["lower"]
         assert stage.preempted_by == ["lower by grows on n"]
         assert stage.scheduler.deferred_resizes.evicted == 1
+
+    story(tell)
+
+
+def test_a_pod_that_is_being_bound_is_not_deleted_but_returns_to_the_queue() -> None:
+    async def tell(stage: Stage) -> None:
+        stage.pod("low", "2", on="")
+        await asyncio.sleep(1.0)
+        stage.pod("grows", "2", priority=10, wants="3")
+        await asyncio.sleep(60.0)
+        assert not stage.evicted
+        assert stage.preempted_by == ["low by grows on n"]
+        assert stage.failures == ["its binding to n was cancelled: its node is given to shop/grows"]
+        assert [queued.pod.uid for queued in stage.scheduler.queue] == ["low"]
 
     story(tell)
 

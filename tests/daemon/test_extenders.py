@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from kube_policy_scheduler.adapters.http_extender import HttpExtender
-from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Reason, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Reason, Refused, Unknown
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
@@ -553,6 +553,36 @@ def test_an_extender_may_drop_candidates_of_preemption() -> None:
         return {"NodeNameToMetaVictims": {"a": asked["NodeNameToMetaVictims"]["a"]}}
 
     played(tell, ExtenderServer(preempt=keep), preempt_verb="preempt")
+
+
+def test_a_victim_of_an_extender_that_is_not_bound_yet_is_not_deleted() -> None:
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        sends, told = asyncio.Event(), list[str]()
+
+        async def bind(*, name: str, node: str, still_holds: Callable[[], bool], **_: Any) -> Outcome:
+            if name == "low":
+                await sends.wait()
+            if not still_holds():
+                return Outdated()
+            stage.placed[name] = node
+            return Bound(node)
+
+        stage.bind = bind  # type: ignore[method-assign]
+        stage.preempted = lambda victim, **_: told.append(victim.name)  # type: ignore[method-assign]
+        stage.node("a")
+        stage.pod("low", cpu="4")
+        await stage.until(lambda: stage.cluster.assumed)
+        stage.pod("high", cpu="4", priority=10)
+        await stage.until(lambda: server.of("preempt"))
+        await asyncio.sleep(0.1)
+        sends.set()
+        await stage.until(lambda: stage.placed)
+        assert stage.placed == {"high": "a"}
+        assert (told, stage.evicted) == (["low"], [])
+        assert stage.scheduler.queue.get("low") is not None
+
+    dropping = ExtenderServer(preempt=lambda asked: {"NodeNameToMetaVictims": asked["NodeNameToMetaVictims"]})
+    played(tell, dropping, filter_verb="", prioritize_verb="", preempt_verb="preempt")
 
 
 def test_without_a_candidate_that_is_left_nobody_is_evicted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -46,3 +47,15 @@ async def test_behind_the_fence_no_volume_is_written_and_the_reservation_is_give
         assert "was withheld" in await binds.bind(reserved(cluster))
         assert server.requests == []
         assert "was withheld" in await binds.bind(reserved(cluster)), "it could be reserved again"
+
+
+async def test_a_binding_that_is_cancelled_gives_its_reservation_back() -> None:
+    cluster = cluster_with(claim())
+    async with binder(cluster) as (binds, server):
+        task = asyncio.ensure_future(binds.bind(reserved(cluster)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert server.requests == []
+        assert reserved(cluster).volumes.provisions, "it could be reserved again"

@@ -360,6 +360,7 @@ def test_moving_in_steps_ends_as_moving_at_once_does(
                 else:
                     queue.move_on_event(what, float(seconds), in_steps=queue is in_steps)
                 assert queue.misplaced() == []
+                assert [each.impossible for each in queue if each.impossible] == []
             while queue.move_some(20.0):
                 assert queue.misplaced() == []
 

@@ -208,13 +208,14 @@ class ApiServer:
             asyncio.get_running_loop().call_later(self.replaces_after or self.random.random(), again)
 
     def delete_pod(self, name: str) -> None:
-        """Delete a pod: at once where it is on no node, else after its grace period."""
+        """Delete a pod: at once where it is on no node, else after its grace period; watches see it end first."""
         pod = self.pods[name]
-        if not pod["spec"].get("nodeName"):
-            self._remove(name)
-        elif "deletionTimestamp" not in pod["metadata"]:
+        if "deletionTimestamp" not in pod["metadata"]:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
             self._tell("pods", "MODIFIED", pod)
+            if not pod["spec"].get("nodeName"):
+                self._remove(name)
+                return
             uid = pod["metadata"]["uid"]
             if name in self.stuck:
                 self.met["pod that does not end"] += 1
@@ -330,8 +331,10 @@ class ApiServer:
                 self._tell("pods", "MODIFIED", pod)
             case "DELETE", "":
                 if not given.get("dryRun"):
+                    self._judge_deletion(pod)
                     self.delete_pod(name)
             case "POST", "eviction":
+                self._judge_deletion(pod)
                 self.evict_pod(name)
             case "GET", "":
                 pass
@@ -402,6 +405,11 @@ class ApiServer:
             pod["status"]["phase"] = "Running"
             pod["status"]["startTime"] = "2026-11-21T10:00:00Z"
             self._tell("pods", "MODIFIED", pod)
+
+    def _judge_deletion(self, pod: Json) -> None:
+        """Check that a pod that a scheduler deletes is bound: one that nobody creates again would be lost."""
+        if not pod["spec"].get("nodeName"):
+            self.violations.append(f"{pod['metadata']['name']} is deleted, and was not bound")
 
     def _judge(self, pod: Json, node: str) -> None:
         name = pod["metadata"]["name"]

@@ -35,6 +35,8 @@ queue b for pods where pod.label.tenant == "b" max pods 3
 """The limits of tenants as queues."""
 WIDE = 64
 """More nodes than this are more than columns have room for at first (`_FIRST_CAPACITY` in `cluster`)."""
+PROVISIONING_SECONDS = ("0.3", "4", "20", "90")
+"""What volumes take until they are provisioned; no binding is sent before."""
 SETTLE_SECONDS = 900.0
 """After the last change; the queue flushes what no event concerned after 300 s."""
 SOLO: Json = {
@@ -165,11 +167,16 @@ class Chaos(ABC):
             if random.random() < 0.1:
                 spec["nodeSelector"] = {"zone": random.choice("ab")}
             name = self._name()
+            labels |= self._volume()
             if random.random() < 0.1:
                 name, namespace = f"again{random.randrange(3)}", "default"  # a name used before is another pod
             if name not in self.server.pods:
                 spec |= containers(random.choice((100, 500, 900, 1500)))
                 self.server.create_pod(name, spec, labels, namespace=namespace)
+
+    def _volume(self) -> dict[str, str]:
+        """Return the label of a pod whose volume takes its time; every other pod has none."""
+        return {"provisioning": PROVISIONING_SECONDS[self._names // 2 % 4]} if self._names % 2 else {}
 
     def _gang(self) -> None:
         random = self.random
@@ -179,6 +186,7 @@ class Chaos(ABC):
         labels = {"job": name, "size": str(size), "app": "db"}
         if self._names % 5 < 2:
             labels["near"] = "yes"
+        labels |= self._volume()
         spec = {"priority": random.choice((0, 0, 10))} | containers(random.choice((500, 1500)))
         loop = asyncio.get_running_loop()
         for number in range(size + random.choice((0, 0, 1))):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
@@ -31,6 +33,7 @@ from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
@@ -49,7 +52,7 @@ ELECTED = LeaderElectionSettings(enabled=True, lease_name=LEASE)
 
 @dataclass
 class Reports(Observer):
-    """Reporter, observer and volumes in one: what is reported are conditions and nominations, no pod has volumes."""
+    """Reporter, observer and volumes in one: what is reported are conditions and nominations."""
 
     statuses: PodStatusWriter
     told: Counter[str]
@@ -84,6 +87,8 @@ class Reports(Observer):
     def failed(self, pod: Any, why: str) -> None:
         self.told["failed"] += 1
         self.failures[pod.name] = why
+        if "its binding to" in why and "was cancelled" in why:
+            self.told["binding cancelled"] += 1
         if "internal error" in why and OurFaultError.__name__ not in why:
             self.found.append(f"{pod.name}: {why}")
 
@@ -99,7 +104,26 @@ class Reports(Observer):
         self.statuses.nominate(pod, node=node_name)
 
     async def bind(self, reservation: Any) -> str:
-        raise AssertionError("no pod has volumes")
+        """Wait as long as the volume of a pod takes to be provisioned."""
+        self.told["volume awaited"] += 1
+        await asyncio.sleep(provisioning_seconds(reservation.pod))
+        return ""
+
+
+def provisioning_seconds(pod: Any) -> float:
+    """Return how long the volume of a pod takes, 0 if it has none: this world has no claims, but a label."""
+    return float(pod.labels.get("provisioning", 0))
+
+
+class WorldScheduler(Scheduler):
+    """A scheduler of pods whose volumes are a label."""
+
+    def assume(self, queued: Any, decision: Any, host: str, *rest: Any) -> Any:
+        """Assume a pod with its volume."""
+        assumed = super().assume(queued, decision, host, *rest)
+        if assumed is None or not provisioning_seconds(queued.pod):
+            return assumed
+        return msgspec.structs.replace(assumed, volumes=VolumeReservation(queued.pod, host))
 
 
 class Replica:
@@ -161,7 +185,7 @@ class Replica:
         )
         self.judge = Judge(server.met)
         self.observers = Observers([self.told, self.judge])
-        self.scheduler = Scheduler(
+        self.scheduler = WorldScheduler(
             context_of(
                 self.told,
                 observer=self.observers,

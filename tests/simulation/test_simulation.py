@@ -13,7 +13,7 @@ from tests.simulation.queues import QueueSimulation
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
-SEEDS = (0, 2, 3, 4, 8, 9, 12, 14, 16, 18, 21, 22, 60)
+SEEDS = (0, 2, 3, 4, 8, 9, 12, 14, 16, 18, 21, 22, 60, 70, 82)
 """Together they meet all faults; those with many nodes, which cost as much as ten others, are for `make soak`."""
 MOVING_SEED = 4
 """Pods move in it, and a move fails."""
@@ -29,6 +29,7 @@ FAULTS = {
     "eviction refused by a webhook",
     "pod that does not end",
     *(f"watch: {fault}" for fault in (*WATCH_FAULTS, "410", "429")),
+    "binding cancelled",
     "binding in doubt for minutes",
     "clock set",
     "cut off",

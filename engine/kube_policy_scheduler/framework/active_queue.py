@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.framework.fair_line import FairLine
-from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.pod_transitions import move
+from kube_policy_scheduler.framework.queued_pod import Place, PodState, QueuedPod, QueuePosition
 from kube_policy_scheduler.framework.turns import Turn, Turns
 
 Heap = list[tuple[Any, int, QueuedPod]]
@@ -58,7 +59,7 @@ class ActiveQueue:
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
         self._leave_fair(queued)
-        queued.place = Place.ACTIVE
+        move(queued, PodState.ACTIVE)
         queued.ticket = next(self._tickets)
         self._turns.give(queued, turn.line)
         if self._blocking:

@@ -9,7 +9,8 @@ import heapq
 from collections.abc import Iterable
 from itertools import count
 
-from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod
+from kube_policy_scheduler.framework.pod_transitions import move
+from kube_policy_scheduler.framework.queued_pod import Place, PodState, QueuedPod
 
 INITIAL_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 10.0
@@ -24,7 +25,7 @@ class BackoffQueue:
 
     def push(self, queued: QueuedPod) -> None:
         """Put a pod into backoff."""
-        queued.place = Place.BACKOFF
+        move(queued, PodState.BACKOFF)
         queued.ticket = next(self._tickets)
         heapq.heappush(self._heap, (backoff_end(queued), queued.ticket, queued))
 

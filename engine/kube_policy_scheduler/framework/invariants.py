@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import MOST_NONZERO
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.framework.pod_transitions import validate
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
-
-_WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
-
 
 MOST_WHOLE = 5_000
 """Up to this number of pending pods a whole queue is checked while the scheduler runs: about 2 ms."""
@@ -106,13 +104,9 @@ def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
 
 
 def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, str]) -> Iterator[str]:
-    """Check that a pending pod counts on a node only while it is being bound, or waits there for its group."""
+    """Check the state of a pending pod: it counts on a node only while it is being bound, or waits for its group."""
     uid = queued.pod.uid
-    placed = cluster.node_of(uid)
-    if queued.place is Place.PERMIT and uid not in assumed:
-        yield f"pod {queued.pod.key} waits for its group and holds no place"
-    if placed is not None and (queued.place not in _WITH_A_PLACE or uid not in assumed):
-        yield f"pod {queued.pod.key} waits ({queued.place.value}) and counts on {placed}"
+    return validate(queued, node_name=cluster.node_of(uid), is_assumed=uid in assumed)
 
 
 def is_lost(queued: QueuedPod, is_under_way: Callable[[str], bool]) -> bool:

@@ -20,10 +20,12 @@ from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
+from kube_policy_scheduler.framework.pod_transitions import move
 from kube_policy_scheduler.framework.pods_over_quota import PodsOverQuota, QuotaWait
 from kube_policy_scheduler.framework.queued_groups import NO_GROUPS, GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
+    PodState,
     QueuedPod,
     QueuePosition,
     gates,
@@ -101,6 +103,8 @@ class SchedulingQueue:
         self._ledger = Ledger()
         """Where an attempt that ends looks for events since it began."""
         self._in_flight = 0
+        self.keeps_histories = False
+        """Whether the last states of each pod that comes from now on are kept."""
         self._sorting: Iterator[None] = iter(())
         """What is left to do after new rules."""
         self._is_sorted = True
@@ -237,7 +241,8 @@ class SchedulingQueue:
         """Add a pending pod, or update it."""
         known = self._pods.get(pod.uid)
         if known is None:
-            queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now)
+            history: list[PodState] | None = [] if self.keeps_histories else None
+            queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now, history=history)
             self._enqueue(queued)
             self._let_in(queued)
             return
@@ -249,13 +254,17 @@ class SchedulingQueue:
             self._let_in(known)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Delete a pod from the queue (deleted, bound, or no longer served by this scheduler)."""
+        """Delete a pod from the queue (deleted, or no longer served by this scheduler)."""
+        return self._remove(uid, PodState.GONE)
+
+    def _remove(self, uid: str, end: PodState) -> QueuedPod | None:
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
             self._active.unblock(uid)
             self._groups.quit(queued)
             queued.ticket = 0
+            move(queued, end)
         return queued
 
     # --- attempts ------------------------------------------------------------------------------------
@@ -280,7 +289,7 @@ class SchedulingQueue:
         return queued
 
     def _begin(self, queued: QueuedPod) -> None:
-        queued.place = Place.IN_FLIGHT
+        move(queued, PodState.IN_CYCLE)
         queued.serves_time = False
         queued.attempts += 1
         self._begin_attempt(queued)
@@ -323,12 +332,12 @@ class SchedulingQueue:
     def wait(self, queued: QueuedPod) -> None:
         """Let a pod that has a node wait at Permit; events do not move it."""
         self._leave(queued)
-        queued.place = Place.PERMIT
+        move(queued, PodState.WAITING)
         self._groups.set_place(queued, True)
 
     def resume(self, queued: QueuedPod) -> None:
         """Continue with a pod that waited at Permit."""
-        queued.place = Place.IN_FLIGHT
+        move(queued, PodState.ASSUMED)
         self._begin_attempt(queued)
 
     def returned(self, queued: QueuedPod, now: float) -> None:
@@ -366,8 +375,27 @@ class SchedulingQueue:
             self._back_off(queued)
 
     def done(self, uid: str) -> None:
-        """Remove a pod that is bound."""
-        self.remove(uid)
+        """Remove a pod that is bound, by whomever."""
+        self._remove(uid, PodState.BOUND)
+
+    def assumed(self, queued: QueuedPod) -> None:
+        """Take note that a pod in flight counts on a node from now on."""
+        move(queued, PodState.ASSUMED)
+
+    def begin_binding(self, queued: QueuedPod) -> None:
+        """Take note that the binding cycle of a pod begins."""
+        if self._pods.get(queued.pod.uid) is queued:
+            move(queued, PodState.BINDING)
+
+    def binding_sent(self, queued: QueuedPod) -> None:
+        """Take note that a pod is bound from now on, unless the answer says that it is not."""
+        if self._pods.get(queued.pod.uid) is queued:
+            move(queued, PodState.SENT)
+
+    def binding_not_sent(self, queued: QueuedPod) -> None:
+        """Take note that the binding of a pod did not go out after all."""
+        if self._pods.get(queued.pod.uid) is queued and queued.state is PodState.SENT:
+            move(queued, PodState.BINDING)
 
     def move_on_event(self, event: ClusterEvent, now: float, *, in_steps: bool = False) -> int:
         """Note an event and move the rejected pods that it may help; return their number.
@@ -573,7 +601,8 @@ class SchedulingQueue:
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         uid, why = queued.pod.uid, membership.why
         assert why is not None
-        queued.place, queued.gated_because = Place.GATED, why
+        move(queued, PodState.GATED)
+        queued.gated_because = why
         if gates(queued) is not None:
             self._with_gates[uid] = queued
             return
@@ -663,7 +692,7 @@ class UnschedulablePods:
 
     def add(self, queued: QueuedPod, quota: QuotaWait | None = None) -> None:
         """Add a pod with the events that may help it; quota: what it waits for, if pods that end help only by that."""
-        queued.place = Place.UNSCHEDULABLE
+        move(queued, PodState.UNSCHEDULABLE)
         self._pods[queued.pod.uid] = queued
         if quota is not None and queued.wake_events is not None:
             self._over_quota.add(queued, quota)

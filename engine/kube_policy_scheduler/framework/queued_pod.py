@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from enum import Enum
+from collections.abc import Mapping
+from enum import Enum, IntEnum
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from kube_policy_scheduler.framework.permit import Group
 
 
 class Place(Enum):
-    """Where a pending pod is."""
+    """Where a pending pod is in the queue."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -30,6 +31,55 @@ class Place(Enum):
     """Has a node, and waits for others of its group."""
 
 
+class PodState(IntEnum):
+    """What a pod is at; an integer, because each transition looks it up."""
+
+    PENDING = 0
+    """New."""
+    GATED = 1
+    BACKOFF = 2
+    UNSCHEDULABLE = 3
+    ACTIVE = 4
+    IN_CYCLE = 5
+    """Being decided, or others are evicted for it."""
+    WAITING = 6
+    """Has a node, and waits for others of its group (Permit)."""
+    ASSUMED = 7
+    """Has a node; its binding is about to begin."""
+    BINDING = 8
+    """Its volumes and devices are written and waited for (PreBind); its binding was not sent and can be cancelled."""
+    SENT = 9
+    """Its binding was sent, or another replica was asked to bind it: that cannot be taken back."""
+    BOUND = 10
+    GONE = 11
+    """Deleted, or not served any more."""
+
+    @property
+    def text(self) -> str:
+        """Return its name, for people."""
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def holds_place(self) -> bool:
+        """Return whether the pod counts on a node and is not known to be bound."""
+        return PodState.WAITING <= self <= PodState.SENT
+
+
+PLACES: Mapping[PodState, Place] = {
+    PodState.PENDING: Place.ACTIVE,
+    PodState.GATED: Place.GATED,
+    PodState.BACKOFF: Place.BACKOFF,
+    PodState.UNSCHEDULABLE: Place.UNSCHEDULABLE,
+    PodState.ACTIVE: Place.ACTIVE,
+    PodState.IN_CYCLE: Place.IN_FLIGHT,
+    PodState.WAITING: Place.PERMIT,
+    PodState.ASSUMED: Place.IN_FLIGHT,
+    PodState.BINDING: Place.IN_FLIGHT,
+    PodState.SENT: Place.IN_FLIGHT,
+}
+"""The place in the queue of the states that have one."""
+
+
 class QueuedPod(msgspec.Struct, eq=False):
     """A pending pod and its history in the queue."""
 
@@ -38,6 +88,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     """Unix seconds at which it was first seen."""
     timestamp: float
     """Unix seconds of the last return to the queue: equal priorities are served in this order."""
+    state: PodState = PodState.PENDING
+    """Written by `pod_transitions.move` only, as is `place`, which follows from it."""
     place: Place = Place.ACTIVE
     attempts: int = 0
     unfinished: int = 0
@@ -67,6 +119,10 @@ class QueuedPod(msgspec.Struct, eq=False):
     """Events since then that concern this pod alone."""
     ticket: int = msgspec.field(default=0)
     """Number of its newest heap entry; older entries are stale."""
+    impossible: str = ""
+    """The first transition that it made against the table; "": none."""
+    history: list[PodState] | None = None
+    """Its last states, the newest last; None: they are not kept."""
 
     def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
         """Return what rules may read of the pod: with its waiting time, and its number of attempts."""

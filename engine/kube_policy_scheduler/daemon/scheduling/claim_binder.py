@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -47,6 +49,17 @@ WITHDRAWALS = 8
 """How often an allocation is taken back that lost against another one, before the claim is left to its users."""
 WATCH_SECONDS = 120.0
 """How long the watch may take to show a claim that we wrote."""
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do work, also if it is cancelled meanwhile; only a second cancellation ends it."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(KubeError, ClaimChanged):
+            await task
+        raise
 
 
 class _Progress(msgspec.Struct):
@@ -125,16 +138,17 @@ class ClaimBinder:
     async def bind(self, reservation: ClaimReservation) -> str:
         """Write a reservation and wait until its devices can be used; return why that failed, "" where it did not.
 
-        After a failure nothing is reserved any more. Never raises.
+        After a failure nothing is reserved any more. Raises nothing but cancellation: the caller then calls
+        `unreserve`; a write that has begun is brought to its end before, so that it is known what there is to release.
         """
         progress = _Progress(self._clock())
-        why = "the scheduler is shutting down"  # what a cancellation leaves
+        why = "cancelled"  # what a cancellation leaves
         try:
             for one in reservation.claims:
                 if one.allocation is None:
                     await self._check_earlier(one.claim, reservation.pod, progress)
                 if not one.is_reserved_for(reservation.pod):
-                    await self._bind_claim(one, reservation, progress)
+                    await _to_its_end(self._bind_claim(one, reservation, progress))
             why = reservation.failure
             if not why and waits_for_binding_conditions(reservation):
                 self._pending(reservation.pod, reservation.node_name)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.resize_preemption import ResizePlan, Room, is_deferred, plan_resize
@@ -43,8 +43,11 @@ class _Wait(msgspec.Struct):
 class DeferredResizes:
     """The pods that wait for room to grow."""
 
-    def __init__(self, context: SchedulerContext, algorithm: Algorithm, in_flight: InFlight) -> None:
+    def __init__(
+        self, context: SchedulerContext, algorithm: Algorithm, in_flight: InFlight, evictions: Evictions
+    ) -> None:
         self._context, self._algorithm, self._in_flight = context, algorithm, in_flight
+        self._evictions = evictions
         self._waiting: dict[str, _Wait] = {}
         self._evicting: set[str] = set()
         self._looked_at = 0.0
@@ -125,15 +128,8 @@ class DeferredResizes:
             self._evicting.discard(pod.uid)
 
     async def _evict(self, pod: PodInfo, victim: PodInfo) -> None:
-        fields = {"pod": pod.key, "victim": victim.key}
-        try:
-            await self._context.evictor.evict(victim)
-        except KubeError as error:
-            logger.warning("failed to evict a victim", extra={**fields, "why": str(error)})
-            return
-        except Exception:
-            logger.exception("unexpected error in an eviction", extra=fields)
-            return
-        self.evicted += 1
-        logger.info("Preempted pod", extra=fields)
-        self._context.reporter.preempted(victim, by=pod, node_name=pod.node_name)
+        result = await self._evictions.evict(victim, by=pod)
+        if result in (Eviction.DELETED, Eviction.CANCELLED):
+            self.evicted += result is Eviction.DELETED
+            logger.info("Preempted pod", extra={"pod": pod.key, "victim": victim.key, "how": result.value})
+            self._context.reporter.preempted(victim, by=pod, node_name=pod.node_name)

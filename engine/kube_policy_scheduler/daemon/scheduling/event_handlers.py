@@ -47,6 +47,7 @@ class EventHandlers:
         *,
         on_assigned: Callable[[Sequence[PodInfo]], None] = lambda pods: None,
         on_left: Callable[[Sequence[str]], None] = lambda uids: None,
+        on_gone: Callable[[str], None] = lambda uid: None,
     ) -> None:
         """Make one.
 
@@ -56,6 +57,7 @@ class EventHandlers:
             waiting_pods: gets pods that were removed, and nodes that changed.
             on_assigned: called with pods that are on nodes, before the cluster knows and before `on_left`.
             on_left: called with the uids of pods that are gone or on nodes, before the cluster knows.
+            on_gone: called with the uid of a pod that is gone, before the cluster knows.
         """
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
         self._ledger, self._wakeups, self._claims = context.cluster.ledger, context.wakeups, context.claims
@@ -63,6 +65,7 @@ class EventHandlers:
         self._waiting_pods = waiting_pods
         self._on_assigned = on_assigned
         self._on_left = on_left
+        self._on_gone = on_gone
         self.passes = PassedOnPods()
         """Assumed pods that another replica will bind."""
         self.pods_seen = 0
@@ -305,7 +308,7 @@ class EventHandlers:
             self._leave(uid)  # else it left when it was first shown on its node
             self.passes.drop(uid)
             self._returns.pop(uid, None)
-            self._queue.remove(uid)
+            self._queue.done(uid)
         if self._cluster.confirm(info, info.node_name):
             self._mark(info.node_name)
 
@@ -314,6 +317,7 @@ class EventHandlers:
         self._on_left((uid,))
 
     def _pod_gone(self, uid: str) -> None:
+        self._on_gone(uid)
         self._leave(uid)
         self.passes.drop(uid)
         self._returns.pop(uid, None)

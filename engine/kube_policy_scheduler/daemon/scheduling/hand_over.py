@@ -76,6 +76,7 @@ class HandOver:
         """Count a pod on the node of another replica until that has bound it."""
         pod = queued.pod
         self._cluster.assume(pod, host, now=self._clock())
+        self._queue.binding_sent(queued)
         self._event_handlers.passes.begin(pod.uid)
 
     async def pass_on(self, queued: QueuedPod, host: str) -> str:

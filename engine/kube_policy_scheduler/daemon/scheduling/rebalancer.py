@@ -24,6 +24,7 @@ from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservation
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.pod_transitions import Standing
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -256,7 +257,9 @@ class Rebalancer(Observer):
             if not self._may_move() or self._current() is not policies or self._ledger.stopped:
                 break
             pod = cluster.pods.get(candidate.uid)
-            if pod is None or pod.terminating or cluster.node_of(pod.uid) is None or pod.uid in cluster.assumed:
+            if pod is None or pod.terminating or pod.uid in cluster.assumed:
+                continue  # what is not shown on its node yet may still be cancelled, or have come this moment
+            if self._scheduler.evictions.standing(pod.uid) is not Standing.BOUND:
                 continue
             if any(kept.victim.uid == pod.uid for kept in self._reservations.all()):
                 continue  # nobody knows yet whether it was evicted

@@ -21,7 +21,6 @@ import numpy as np
 
 from kube_policy_scheduler.adapters.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
-from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -30,9 +29,11 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.binding_cycles import BindingCycle, BindingCycles
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.deferred_resizes import DeferredResizes
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
 from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
@@ -94,17 +95,23 @@ class Scheduler:
         self.context = context
         self.cluster, self.queue, self.view = context.cluster, context.queue, context.view
         self.leading = leading
+        self.queue.keeps_histories = logger.isEnabledFor(logging.DEBUG)
         self._clock, self._stopwatch = context.clock, context.stopwatch
         self._reporter = context.reporter
         self._flushed_at = 0.0
         self._broken_gangs = 0
-        """By gang: how many members were forgotten because their binding could not be sent."""
+        """How many members of gangs were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
         self._permit_reports = PermitReports(context, self.algorithm)
         self.waiting_pods = waiting_pods(context, self.algorithm, self._permit_reports)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
         self.event_handlers = EventHandlers(
-            context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._left
+            context,
+            self.algorithm,
+            self.waiting_pods,
+            on_assigned=self._on_assigned,
+            on_left=self._left,
+            on_gone=self._gone,
         )
         self.hand_over = HandOver(context, self.waiting_pods, self.event_handlers)
         self.reservations = Reservations(context)
@@ -115,7 +122,15 @@ class Scheduler:
         self._refusals: dict[str, _Refusal] = {}
         """By uid, members of gangs for which others are evicted at the same time: each turn handles a few of them."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
-        self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight)
+        self.binding_cycles = BindingCycles()
+        self.evictions = Evictions(
+            context,
+            waiting_pods=self.waiting_pods,
+            cycles=self.binding_cycles,
+            in_flight=self.in_flight,
+            passes=self.event_handlers.passes,
+        )
+        self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight, self.evictions)
         self.extenders = context.extenders
         self.extender_turns = ExtenderTurns(context.queue)
 
@@ -181,6 +196,12 @@ class Scheduler:
                 self.queue.activate(queued, self._clock())
                 self.context.wakeups.requested.set()
         self._on_left(uids)
+
+    def _gone(self, uid: str) -> None:
+        """A pod is gone, before the cluster knows: a gang of which it was being bound is incomplete."""
+        cycle = self.binding_cycles.get(uid)
+        if cycle is not None:
+            self._broken_gangs += bool(cycle.assumed.requirements)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -518,6 +539,7 @@ class Scheduler:
         try:
             self._report_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
             self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
+            self.queue.assumed(queued)
         except Exception:
             assumed.unreserve(self.cluster)
             raise
@@ -553,9 +575,17 @@ class Scheduler:
 
     # --- binding cycle -------------------------------------------------------------------------------
 
-    def start_binding_cycle(self, assumed: AssumedPod) -> None:
-        """Start the binding cycle of an assumed pod, concurrently with further scheduling cycles."""
-        self._start(assumed.queued, partial(self.binding_cycle, assumed))
+    def start_binding_cycle(self, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
+        """Start the binding cycle of an assumed pod, concurrently with further scheduling cycles.
+
+        after: the known result of an earlier binding to the same node.
+        """
+        cycle = self.binding_cycles.begin(assumed)
+        if after is None:
+            self.queue.begin_binding(assumed.queued)
+        else:
+            self.queue.binding_sent(assumed.queued)
+        self._start(assumed.queued, partial(self.binding_cycle, cycle, after=after))
 
     def settle(self, queued: QueuedPod) -> None:
         """Settle a pod in flight that no task works on: bind it, or put it back."""
@@ -564,7 +594,7 @@ class Scheduler:
             self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
             return
         assumed = AssumedPod(queued, host, self._stopwatch(), None, (), self._basis(host, ()))
-        self._start(queued, partial(self.binding_cycle, assumed, after=_in_doubt("its binding was lost")))
+        self.start_binding_cycle(assumed, after=_in_doubt("its binding was lost"))
 
     def _start(self, queued: QueuedPod, work: Callable[[], Awaitable[None]]) -> None:
         """Run work for a pod in flight concurrently. At the end the pod is in another part of the queue.
@@ -583,23 +613,34 @@ class Scheduler:
                 self._forget(queued.pod.uid)
                 self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
-    async def binding_cycle(self, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
+    async def binding_cycle(self, cycle: BindingCycle, *, after: Unknown | None = None) -> None:
         """Bind volumes and claims, then the pod. after: the known result of an earlier binding to the same node."""
+        assumed = cycle.assumed
         try:
-            why = await self._pre_bind(assumed)
-            if why:
+            why = ""
+            if cycle.cancelled:
+                assumed.unreserve(self.cluster)
+            elif assumed.volumes is not None or assumed.devices is not None:
+                why = await cycle.run_pre_bind(self._pre_bind(assumed))
+            if cycle.cancelled:
+                await self._cancelled(cycle)
+            elif why:
                 await self._binding_failed(assumed, why, unreserves=False)
             else:
-                await self._bind(assumed, after)
+                await self._bind(cycle, after)
         finally:
             self.cluster.resource_claims.let_go(assumed.queued.pod.uid)
+            self.binding_cycles.end(cycle)
+
+    async def _cancelled(self, cycle: BindingCycle) -> None:
+        """Put back a pod whose node is given to another one before its binding was sent."""
+        self._broken_gangs += bool(cycle.assumed.requirements)
+        await self._binding_failed(cycle.assumed, cycle.cancelled)
 
     async def _pre_bind(self, assumed: AssumedPod) -> str:
         """PreBind: bind volumes, then claims; return the reason of a failure, or ""."""
-        if assumed.volumes is None and assumed.devices is None:
-            return ""
         context = self.context
-        why = "the scheduler is shutting down"  # what a cancellation leaves
+        why = "cancelled"  # what a cancellation leaves
         loop = asyncio.get_running_loop()
         announces = loop.call_later(NOMINATE_AFTER_SECONDS, context.announce, assumed.queued, assumed.host)
         try:
@@ -615,23 +656,27 @@ class Scheduler:
                     undo_claims(assumed.devices, self.cluster)
                 self.event_handlers.claims_settled(one.claim for one in assumed.devices.claims)
 
-    async def _bind(self, assumed: AssumedPod, after: Unknown | None) -> None:
+    async def _bind(self, cycle: BindingCycle, after: Unknown | None) -> None:
         """Send the binding until its result is known; check its preconditions before each request."""
+        assumed = cycle.assumed
         queued, host, basis = assumed.queued, assumed.host, assumed.basis
         pod = queued.pod
         while True:
-            while not self.view():  # noqa: ASYNC110 (asked by turns, as the loop does)
+            while not self.view() and not cycle.cancelled:  # noqa: ASYNC110 (asked by turns, as the loop does)
                 await asyncio.sleep(STALE_POLL_SECONDS)
             if pod.uid not in self.cluster.assumed:
                 if pod.uid not in self.cluster.pods:
                     await self._unreserve(assumed)
                 return  # the watch has shown the result
+            if cycle.cancelled and after is None:
+                await self._cancelled(cycle)
+                return
             objection, basis = self._look_again(assumed, basis)
             if objection and after is None:
                 self._broken_gangs += bool(assumed.requirements)
                 await self._binding_failed(assumed, objection)
                 return
-            outcome = await self._ask_binder(assumed, basis, after, tries=not objection)
+            outcome = await self._ask_binder(cycle, basis, after, tries=not objection)
             match outcome:
                 case Bound(by_us=by_us):
                     self.queue.done(pod.uid)
@@ -647,9 +692,11 @@ class Scheduler:
                         extra={"pod": pod.key, "node": host, "why": why},
                     )
                     after = outcome
+                    self.queue.binding_sent(queued)
                     await asyncio.sleep(DOUBT_SECONDS)
                 case Outdated():
-                    pass
+                    if after is None:
+                        self.queue.binding_not_sent(queued)
                 case _:
                     assert_never(outcome)
 
@@ -669,18 +716,23 @@ class Scheduler:
             return f"other members of its gang lost their nodes before its binding to {host} was sent", now
         return "", now
 
-    def _still_holds(self, assumed: AssumedPod, basis: Basis) -> bool:
-        """Return whether the preconditions of a decision are unchanged; the last check before the request."""
-        return self._basis(assumed.host, assumed.requirements) == basis and self.view()
+    def _still_holds(self, cycle: BindingCycle, basis: Basis) -> bool:
+        """Return whether a decision may be sent: the last check before the request. After it, nothing is cancelled."""
+        assumed = cycle.assumed
+        if cycle.cancelled or self._basis(assumed.host, assumed.requirements) != basis or not self.view():
+            return False
+        self.queue.binding_sent(assumed.queued)
+        return True
 
-    async def _ask_binder(self, assumed: AssumedPod, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
+    async def _ask_binder(self, cycle: BindingCycle, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
         """tries: whether the binding may be sent (again); otherwise only its result is checked."""
+        assumed = cycle.assumed
         pod, host, binder = assumed.queued.pod, assumed.host, self.context.binder
         devices = self.cluster.devices.held(pod.uid)
         extender = self.extenders.binder(pod) if self.extenders is not None else None
         try:
             if extender is not None and self.extenders is not None and after is None:
-                still_holds = partial(self._still_holds, assumed, basis)
+                still_holds = partial(self._still_holds, cycle, basis)
                 outcome = await self.extenders.bind(extender, pod, host, still_holds=still_holds)
                 if not (isinstance(outcome, Unknown | Refused) and extender.settings.ignorable):
                     return outcome
@@ -698,7 +750,7 @@ class Scheduler:
                 # record the devices of the pod, for a restarted scheduler
                 annotations={ANNOTATION: annotation(devices)} if devices else None,
                 after=after,
-                still_holds=partial(self._still_holds, assumed, basis),
+                still_holds=partial(self._still_holds, cycle, basis),
             )
         except Exception as error:
             logger.exception("unexpected error while binding a pod", extra={"pod": pod.key})
@@ -839,10 +891,10 @@ class Scheduler:
         Where gangs may be among them, none is evicted before the API server said that it would delete each of them. If
         it fails nevertheless once some are gone, the others are tried again for a while: no part of a gang stays.
         """
-        victims, evictor = [victim for victim in found.victims if not victim.terminating], self.context.evictor
+        victims = [victim for victim in found.victims if not victim.terminating]
         are_gangs = len(victims) > 1 and self._may_be_gangs(pod, victims)
         if are_gangs:
-            tried = await asyncio.gather(*(self._evict(evictor.try_evict, pod, victim) for victim in victims))
+            tried = await asyncio.gather(*(self.evictions.try_evict(victim, by=pod) for victim in victims))
             if not all(tried):
                 return False
         left = await self._evict_some(pod, victims, found)
@@ -855,13 +907,17 @@ class Scheduler:
 
     async def _evict_some(self, pod: PodInfo, victims: Sequence[PodInfo], found: Preemption) -> list[PodInfo]:
         """Evict victims, and return those for which that failed."""
-        results = await asyncio.gather(*(self._evict(self.context.evictor.evict, pod, victim) for victim in victims))
-        for victim, gone in zip(victims, results, strict=True):
-            if gone:
-                logger.info("Preempted pod", extra={"pod": pod.key, "victim": victim.key})
+        results = await asyncio.gather(*(self.evictions.evict(victim, by=pod) for victim in victims))
+        for victim, result in zip(victims, results, strict=True):
+            fields = {"pod": pod.key, "victim": victim.key}
+            if result is Eviction.DELETED:
+                logger.info("Preempted pod", extra=fields)
                 self._count_reclaimed(pod, victim)
+            elif result is Eviction.CANCELLED:
+                logger.info("Preempted pod: its binding was cancelled", extra=fields)
+            if result in (Eviction.DELETED, Eviction.CANCELLED):
                 self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
-        return [victim for victim, gone in zip(victims, results, strict=True) if not gone]
+        return [victim for victim, result in zip(victims, results, strict=True) if result is Eviction.FAILED]
 
     def _count_reclaimed(self, pod: PodInfo, victim: PodInfo) -> None:
         usage = self.cluster.queue_usage
@@ -881,18 +937,6 @@ class Scheduler:
         if profile is not None and profile.gangs_of is not None:
             return True
         return any(victim.template.spec.scheduling_group is not None for victim in victims)
-
-    async def _evict(self, evict: Callable[[PodInfo], Awaitable[None]], pod: PodInfo, victim: PodInfo) -> bool:
-        fields = {"pod": pod.key, "victim": victim.key}
-        try:
-            await evict(victim)
-        except KubeError as error:
-            logger.warning("failed to evict a victim", extra={**fields, "why": str(error)})
-            return False
-        except Exception:
-            logger.exception("unexpected error in an eviction", extra=fields)
-            return False
-        return True
 
     async def _deallocate(self, given_up: Deallocation) -> None:
         """Deallocate one claim, and delete claims that are left over from earlier attempts."""

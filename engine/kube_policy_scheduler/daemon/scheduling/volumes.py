@@ -65,7 +65,7 @@ class VolumeBinder:
         After a failure nothing is assumed any more; what was written stays, as with kube-scheduler, and is seen
         by the next attempt.
         """
-        why = "the scheduler is shutting down"  # what a cancellation leaves
+        why = "cancelled"  # what a cancellation leaves
         try:
             for patch in patches(reservation):
                 version = await self._write(patch)

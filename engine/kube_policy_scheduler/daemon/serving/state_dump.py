@@ -90,6 +90,8 @@ def dump_in_steps(
                 "uid": queued.pod.uid,
                 "priority": queued.pod.priority,
                 "attempts": queued.attempts,
+                "state": queued.state.text,
+                "history": [state.text for state in queued.history or ()],
                 "queuedSeconds": round(now - queued.queued, 3),
                 "rejectors": sorted(queued.rejectors),
                 "gatedBecause": queued.gated_because,

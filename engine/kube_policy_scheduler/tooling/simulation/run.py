@@ -820,6 +820,7 @@ class Waiting:
             self._handle_failure(queued, requirements, decision)
             return
         assumed = self._simulated.assume(queued, decision, requirements)
+        self._queue.assumed(queued)
         self._settled(queued)
         for requirement in requirements:
             self._stand_ins.began(waiting_pods.siblings(requirement), now)

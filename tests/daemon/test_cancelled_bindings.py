@@ -1,0 +1,220 @@
+"""Victims that are not bound yet keep their uid and return to the queue: nobody would create a bare pod again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kube_policy_scheduler.daemon
+from kube_policy_scheduler.framework.pod_transitions import Standing
+from kube_policy_scheduler.framework.queue import Place, QueuedPod
+from kube_policy_scheduler.framework.queued_pod import PodState
+from tests.simulation.calm import Calm, story
+
+POLICY = "score node.free.cpu\n"
+GANG = POLICY + "gang by pod.label.job size number(pod.label.size) within 60s if pod.label.job\n"
+QUEUES = POLICY + 'queue a for pods where pod.label.queue == "a" min cpu 4\n'
+QUEUES += 'queue b for pods where pod.label.queue == "b" min cpu 4\nreclaim\n'
+SLOW = "20"
+"""Seconds that the volume of a victim takes."""
+
+
+def uids(calm: Calm) -> dict[str, str]:
+    return {name: pod["metadata"]["uid"] for name, pod in calm.server.pods.items()}
+
+
+def queued(calm: Calm, name: str) -> QueuedPod:
+    return next(each for each in calm.process.scheduler.queue if each.pod.name == name)
+
+
+def state(calm: Calm, name: str) -> PodState:
+    return queued(calm, name).state
+
+
+async def comes_back(calm: Calm, *names: str, freed_by: Callable[[], None]) -> None:
+    """See that victims are still what they were, and bind once there is room."""
+    before = {name: uids(calm)[name] for name in names}
+    assert set(before).isdisjoint(calm.on_nodes())
+    freed_by()
+    await calm.after(60.0)
+    assert before.items() <= uids(calm).items()
+    assert set(before) <= set(calm.on_nodes())
+    assert calm.told.told["failed"] == len(names)
+
+
+def test_a_binding_that_waits_for_a_volume_is_cancelled_and_its_pod_stays() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("low", millis=4000, provisioning=SLOW)
+        await calm.after(3.0)
+        assert state(calm, "low") is PodState.BINDING
+        low = uids(calm)["low"]
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(5.0)
+        assert calm.on_nodes() == ["high"]
+        assert uids(calm)["low"] == low
+        why = calm.told.failures["low"]
+        assert why == "its binding to n0 was cancelled: its node is given to default/high"
+        assert (calm.told.told["preempted"], calm.process.scheduler.evictions.cancelled) == (1, 1)
+        assert not calm.process.scheduler.cluster.is_going(queued(calm, "low").pod, calm.server.now())
+        await comes_back(calm, "low", freed_by=lambda: calm.server.finish_pod("high"))
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_a_victim_that_is_bound_is_deleted_beside_one_that_is_not() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("bound", millis=2000)
+        await calm.after(3.0)
+        calm.pod("binding", millis=2000, provisioning=SLOW)
+        await calm.after(3.0)
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(30.0)
+        assert calm.on_nodes() == ["high"]
+        assert "bound" not in calm.server.pods
+        await comes_back(calm, "binding", freed_by=lambda: calm.server.finish_pod("high"))
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_a_gang_takes_the_nodes_of_pods_that_are_being_bound() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("low0", millis=4000, provisioning=SLOW)
+        calm.pod("low1", millis=4000, provisioning=SLOW)
+        await calm.after(3.0)
+        for number in range(2):
+            calm.pod(f"high{number}", millis=4000, priority=10, job="j", size="2")
+        await calm.after(10.0)
+        assert calm.on_nodes() == ["high0", "high1"]
+        assert calm.told.told["preempted"] == 2
+
+        def freed() -> None:
+            for number in range(2):
+                calm.server.finish_pod(f"high{number}")
+
+        await comes_back(calm, "low0", "low1", freed_by=freed)
+
+    story(GANG, tell, cpus=(4, 4))
+
+
+def test_a_gang_that_is_being_bound_gives_way_as_a_whole() -> None:
+    """One of its members is bound, and is deleted; the others are not, and are not."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("m0", millis=4000, job="j", size="3")
+        calm.pod("m1", millis=4000, job="j", size="3", provisioning=SLOW)
+        calm.pod("m2", millis=4000, job="j", size="3", provisioning=SLOW)
+        await calm.after(3.0)
+        assert calm.on_nodes() == ["m0"]
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(15.0)
+        assert calm.on_nodes() == ["high"]
+        assert sorted(calm.server.pods) == ["high", "m1", "m2"]
+
+    story(GANG, tell, cpus=(4, 4, 4))
+
+
+def test_a_queue_takes_back_what_is_lent_to_a_pod_that_is_being_bound() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"b{number}", millis=2000, queue="b", provisioning=SLOW)
+        await calm.after(3.0)
+        before = uids(calm)
+        calm.pod("a", millis=4000, queue="a")
+        await calm.after(10.0)
+        assert calm.on_nodes() == ["a"]
+        assert before.items() <= uids(calm).items()
+        assert calm.told.told["preempted"] == 2
+
+    story(QUEUES, tell, cpus=(8,))
+
+
+@pytest.mark.parametrize("fault", ["time-out, done", "time-out, not done", "slow", "answer lost"])
+def test_a_binding_that_was_sent_is_waited_for(fault: str) -> None:
+    async def tell(calm: Calm) -> None:
+        connection = calm.process.connection
+        connection.plan = lambda verb, path: fault if verb == "POST" and "/low/" in path else ""
+        calm.pod("low", millis=4000)
+        await calm.after(0.6)
+        if fault.startswith("time-out, not"):
+            assert state(calm, "low") is PodState.SENT
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(20.0)
+        connection.plan = lambda verb, path: ""
+        await calm.after(120.0)
+        assert calm.on_nodes() == ["high"]
+        if "low" in calm.server.pods:
+            assert calm.server.pods["low"]["metadata"]["uid"] not in calm.server.bound
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_a_pod_that_nobody_may_delete_loses_its_node_nevertheless_while_it_is_being_bound() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("low", millis=4000, provisioning=SLOW)
+        await calm.after(3.0)
+        calm.server.denials["low"] = 500
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(10.0)
+        assert calm.on_nodes() == ["high"]
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_a_victim_that_is_deleted_while_its_binding_is_cancelled_is_gone() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("low", millis=4000, provisioning=SLOW)
+        await calm.after(3.0)
+        calm.pod("high", millis=4000, priority=10)
+        calm.server.delete_pod("low")
+        await calm.after(10.0)
+        assert sorted(calm.server.pods) == ["high"]
+        assert calm.on_nodes() == ["high"]
+        assert [each.pod.name for each in calm.process.scheduler.queue] == []
+
+    story(POLICY, tell, cpus=(4,))
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 0.05, 0.15, 0.3, 1.0, 19.5, 20.0, 20.2])
+def test_whenever_the_preemptor_comes_no_unbound_pod_is_deleted(after_seconds: float) -> None:
+    """The model of the API server objects to each deletion of a pod that is not bound."""
+
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"low{number}", millis=1000, provisioning=SLOW if number % 2 else "0")
+        await calm.after(after_seconds)
+        calm.pod("high", millis=4000, priority=10)
+        await calm.after(60.0)
+        assert calm.on_nodes() == ["high"]
+        assert {each.place for each in calm.process.scheduler.queue} <= {Place.UNSCHEDULABLE}
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_pods_of_another_replica_are_never_deleted_before_they_are_bound() -> None:
+    async def tell(calm: Calm) -> None:
+        scheduler = calm.process.scheduler
+        calm.pod("low", millis=4000, provisioning=SLOW)
+        await calm.after(3.0)
+        passed = queued(calm, "low")
+        scheduler.queue.remove(passed.pod.uid)  # as if another replica was asked to bind it
+        scheduler.event_handlers.passes.begin(passed.pod.uid)
+        assert scheduler.evictions.standing(passed.pod.uid) is Standing.SENT
+        scheduler.event_handlers.passes.drop(passed.pod.uid)
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def _reads(path: Path, attribute: str) -> bool:
+    tree = ast.parse(path.read_text())
+    return any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(tree))
+
+
+def test_only_one_module_of_the_daemon_can_delete_pods() -> None:
+    (root,) = kube_policy_scheduler.daemon.__path__
+    found = {path.name for path in Path(root).rglob("*.py") if _reads(path, "evictor")}
+    assert found == {"evictions.py"}
+    found = {path.name for path in Path(root).rglob("*.py") if _reads(path, "_evictor")}
+    assert found == {"rebalancer.py"}, "it asks whether a pod is bound before it evicts"
