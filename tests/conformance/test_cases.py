@@ -13,6 +13,11 @@ import pytest
 from kube_policy_scheduler.adapters.conformance_files import read_lines
 from kube_policy_scheduler.tooling.conformance import check, parse_case, report
 
+BETTER = {
+    "volumes-s1-0005": "node-02: kube-scheduler counts a volume that is attached there already twice for its own pod",
+}
+"""Cases by id in which this scheduler is to decide otherwise, with the node and the reason; `deploy/MIGRATION.md` lists
+these differences for people."""
 OWN = Path(__file__).parent
 MORE = os.environ.get("KPS_CONFORMANCE")
 PARTS = 4
@@ -31,8 +36,15 @@ def files() -> list[Path]:
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.name)
 def test_every_field_of_every_case_agrees(file: Path, part: int) -> None:
     lines = [line for position, line in enumerate(read_lines(file)) if position % PARTS == part]
-    families = report(check(parse_case(line, number)) for number, line in lines)
+    results = [check(parse_case(line, number)) for number, line in lines]
+    families = report(result for result in results if result.id not in BETTER)
 
     assert families
     wrong = {name: family.first_differences for name, family in families.items() if family.cases != family.agreements}
     assert not wrong
+    for result in results:
+        if result.id in BETTER:
+            node = BETTER[result.id].partition(":")[0]
+            paths = {difference.path for difference in result.differences}
+            assert f"filters/{node}/code" in paths, "it agrees by now"
+            assert all(path.startswith((f"filters/{node}", f"scores/{node}", "hosts")) for path in paths)

@@ -9,6 +9,9 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
 from kube_policy_scheduler.framework.plugins.volume_binding import (
     NO_ROOM,
@@ -140,6 +143,48 @@ def test_a_dry_run_frees_a_claim_by_its_name_alone() -> None:
     assert verdicts(VolumeRestrictions(), cluster, using("c")) == {"a": IN_USE, "b": IN_USE}
 
 
+def nominated(cluster: Cluster, name: str, node: str, *, priority: int, created: float = 0.0) -> PodInfo:
+    """Nominate a pod that wants the claim c."""
+    body = using("c", name=name)
+    body["spec"]["priority"] = priority
+    pod = msgspec.structs.replace(cluster.templates.pod(msgspec.convert(body, objects.Pod)), created=created)
+    cluster.nominate(pod, node)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("priority", "namespace", "expected"),
+    [
+        (-1, "default", {"a": IN_USE, "b": IN_USE}),
+        (5, "default", {"a": IN_USE, "b": IN_USE}),
+        (6, "default", "skip"),
+        (0, "other", "skip"),
+    ],
+)
+def test_a_claim_for_one_pod_is_kept_for_a_nominated_pod_wherever_it_goes(
+    priority: int, namespace: str, expected: Any
+) -> None:
+    """Somebody was evicted for it. kube-scheduler gives the claim to whoever comes first."""
+    cluster = make_cluster(zoned(a="a", b="b"), single(), single(namespace="other"))
+    high = nominated(cluster, "high", "a", priority=5)
+    body = using("c", namespace=namespace)
+    body["spec"]["priority"] = priority
+    assert verdicts(VolumeRestrictions(), cluster, body) == expected
+    cluster.nominate(high, "")
+    assert verdicts(VolumeRestrictions(), cluster, body) == "skip"
+
+
+def test_of_two_nominated_pods_that_want_a_claim_one_may_have_it() -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), single())
+    pods = [
+        nominated(cluster, name, node, priority=5, created=at)
+        for name, node, at in (("younger", "a", 2.0), ("older", "b", 1.0))
+    ]
+    found = [VolumeRestrictions().pre_filter(Frame(pod, cluster, 0.0)) for pod in pods]
+    assert isinstance(found[0], Ready)
+    assert found[1] is SKIP
+
+
 def test_a_disk_is_named_before_a_claim() -> None:
     cluster = make_cluster(zoned(a="a", b="b"), single())
     add(cluster, using("c", name="user", **{GCE: {"pdName": "d"}}), "a")
@@ -265,10 +310,25 @@ def test_attachments_count_beside_pods_and_never_twice_with_them() -> None:
     cluster = limited(2, attachment("x", volume="v1"))
     assert verdicts(NodeVolumeLimits(), cluster, using("c2"))["a"] == OK
     assert verdicts(NodeVolumeLimits(), cluster, using("c2", "c3"))["a"] == TOO_MANY
-    # kube-scheduler does not see that the attached volume is the pod's own
-    assert verdicts(NodeVolumeLimits(), cluster, using("c1", "c2"))["a"] == TOO_MANY
     add(cluster, using("c1", name="user"), "a")
     assert verdicts(NodeVolumeLimits(), cluster, using("c1", "c2"))["a"] == OK
+
+
+def test_a_volume_that_is_attached_already_is_no_further_one_for_the_pod_that_wants_it_back() -> None:
+    """kube-scheduler counts it twice, so that the pod waits until the volume is detached."""
+    mine = attachment("x", volume="v1")
+    cluster = limited(1, mine)
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1"))["a"] == OK
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1", "c2"))["a"] == TOO_MANY
+    before = add(cluster, using("c1", name="before"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1"))["a"] == OK
+    cluster.displace(before.uid)
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1"))["a"] == OK, "still attached"
+    add(cluster, using("c2", name="other"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c3"))["a"] == TOO_MANY
+    cluster.remove_object(mine)
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1"))["a"] == TOO_MANY, "it is used by nobody, and detached"
+    assert verdicts(NodeVolumeLimits(), cluster, using("c2"))["a"] == OK
 
 
 @pytest.mark.parametrize(

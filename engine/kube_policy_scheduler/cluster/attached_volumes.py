@@ -1,7 +1,8 @@
 """Which CSI volumes are in use on which nodes, per driver, and how many fit there.
 
 Kept up to date lazily: placements and storage objects leave marks, and the next reader resolves just those.
-Rules: NodeVolumeLimits of kube-scheduler 1.36.
+Rules: NodeVolumeLimits of kube-scheduler 1.36, but a volume that is attached already is no further one for the pod that
+wants it.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class AttachedVolumes:
         """Names of nodes whose pods or attachments changed since the last time."""
         self._nodes: dict[str, _NodeUse] = {}
         self._where: dict[VolumeId, set[str]] = defaultdict(set)
-        """Names of the nodes on which pods use a volume."""
+        """Names of the nodes on which pods use a volume, or to which it is attached."""
         self._claim_pods: dict[str, dict[str, str]] = defaultdict(dict)
         """Node name by pod uid, by key of a claim that matters to the pod."""
         self._volume_pods: dict[str, dict[str, str]] = defaultdict(dict)
@@ -186,7 +187,7 @@ class AttachedVolumes:
         return self._limits.get(driver)
 
     def rows_with(self, volume: VolumeId) -> list[int]:
-        """Return the rows of the nodes on which pods use a volume."""
+        """Return the rows of the nodes on which pods use a volume, or to which it is attached: it counts there."""
         self._sync()
         names = self._where.get(volume, ())
         return [row for name in names if (row := self._table.rows.get(name)) is not None]
@@ -253,7 +254,11 @@ class AttachedVolumes:
         for uid, pod in wanted.items():
             if uid not in use.by_pod:
                 self._add(use, name, pod)
-        use.attached = frozenset(self._attachments(name))
+        before, use.attached = use.attached, frozenset(self._attachments(name))
+        for volume in use.attached - before:
+            self._where[volume].add(name)
+        for volume in before - use.attached:
+            self._leave(use, name, volume)
         after = use.counts()
         row = self._table.rows.get(name)
         if row is not None:
@@ -279,15 +284,20 @@ class AttachedVolumes:
             use.references[volume] -= 1
             if not use.references[volume]:
                 del use.references[volume]
-                self._where[volume].discard(name)
-                if not self._where[volume]:
-                    del self._where[volume]
+                self._leave(use, name, volume)
         for index, keys in ((self._claim_pods, volumes.claims), (self._volume_pods, volumes.persistent)):
             for key in keys:
                 if index[key].get(uid) == name:
                     del index[key][uid]
                 if not index[key]:
                     del index[key]
+
+    def _leave(self, use: _NodeUse, name: str, volume: VolumeId) -> None:
+        """Note that a node may have a volume no longer: no pod uses it there, or it is not attached any more."""
+        if volume not in use.references and volume not in use.attached:
+            self._where[volume].discard(name)
+            if not self._where[volume]:
+                del self._where[volume]
 
     def _attachments(self, name: str) -> Iterator[VolumeId]:
         for attachment in self._store.group(objects.VolumeAttachment, name):

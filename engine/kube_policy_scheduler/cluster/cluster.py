@@ -389,8 +389,10 @@ class Cluster:
         changed = self._update(pod, node_name)
         if (before or node_name) != node_name or _gives_room(kept, pod, node_name):
             self.ledger.note(ClusterEvent.POD_DELETE)
-        if added or changed:
-            self.ledger.note(ClusterEvent.POD_ADD if added else ClusterEvent.POD_UPDATE)
+        if added:
+            self.ledger.note(ClusterEvent.POD_ADD)
+        if changed and known is not None:
+            self.ledger.note(ClusterEvent.POD_UPDATE)
         if known is not None and self.counters.follows_states and differs(known, pod):
             self.ledger.note(ClusterEvent.POD_STATE)
         return changed

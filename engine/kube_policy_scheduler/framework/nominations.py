@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
-from kube_policy_scheduler.framework.queue_quota import has_precedence
+from kube_policy_scheduler.framework.precedence import comes_before
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -44,7 +44,7 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
     return [
         other
         for other in cluster.nominated.get(node_name, {}).values()
-        if other.uid != pod.uid and other.uid not in cluster.pods and _keeps_node(cluster, other, pod)
+        if other.uid != pod.uid and other.uid not in cluster.pods and comes_before(cluster, other, pod)
     ]
 
 
@@ -69,13 +69,6 @@ def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInf
     queued.pod = msgspec.structs.replace(pod, nominated_node=node_name)
     queued.is_nomination_shown = False
     return losers
-
-
-def _keeps_node(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
-    if cluster.keeps_nominated:
-        return True
-    by_quota = has_precedence(cluster, other, pod) if cluster.queue_usage is not None else None
-    return other.priority >= pod.priority if by_quota is None else by_quota
 
 
 def verdict(frame: Frame, active: Active) -> Status:

@@ -9,8 +9,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.queue_usage import CLUSTER_QUEUE, Amounts, QueueUsage, Touched
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
+
+FREE_QUOTA = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.RESOURCE_CLAIM})
+"""Events of pods that use less of their queues: they ended, were resized in place, or their claims were freed."""
 
 
 class QuotaWait(msgspec.Struct, frozen=True):

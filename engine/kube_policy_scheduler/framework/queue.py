@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.pod_transitions import move
-from kube_policy_scheduler.framework.pods_over_quota import PodsOverQuota, QuotaWait
+from kube_policy_scheduler.framework.pods_over_quota import FREE_QUOTA, PodsOverQuota, QuotaWait
 from kube_policy_scheduler.framework.queued_groups import NO_GROUPS, GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
@@ -683,7 +683,7 @@ class UnschedulablePods:
         self._by_event: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
         """Under None: pods that any event may help."""
         self._over_quota = PodsOverQuota()
-        """Those that the event POD_DELETE helps only by their quota: they are not under it."""
+        """Those that the events in `FREE_QUOTA` help only by their quota: they are not under these."""
         self._helped: dict[str, float] = {}
         """By uid: when the event came that may help the pod. It is to be moved, and no event needs to find it."""
 
@@ -719,7 +719,7 @@ class UnschedulablePods:
         else:
             for key in (event, None):  # without these pods: the next event need not pass over them
                 self.help_some(self._by_event.pop(key, _NOBODY), now)
-            if event is ClusterEvent.POD_DELETE:
+            if event in FREE_QUOTA:
                 self.help_some([queued.pod.uid for queued in self._over_quota.helped()], now)
         return len(self._helped) - before
 
@@ -752,5 +752,5 @@ class UnschedulablePods:
         if queued.wake_events is None:
             return (None,)
         if queued.pod.uid in self._over_quota:
-            return tuple(queued.wake_events - {ClusterEvent.POD_DELETE})
+            return tuple(queued.wake_events - FREE_QUOTA)
         return tuple(queued.wake_events)

@@ -26,7 +26,7 @@ from kube_policy_scheduler.cluster.queue_usage import (
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Scope
-from kube_policy_scheduler.framework.pods_over_quota import QuotaWait
+from kube_policy_scheduler.framework.pods_over_quota import FREE_QUOTA, QuotaWait
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 QUOTA = "QueueQuota"
@@ -71,7 +71,7 @@ class QueueQuota:
 
     name = QUOTA
     scope = Scope.CLUSTER
-    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE})
+    events = FREE_QUOTA | {ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
 
     def __init__(self, tree: QueueTree) -> None:
         self.tree = tree

@@ -73,6 +73,7 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
             ClusterEvent.POD_UPDATE,
             ClusterEvent.POD_DELETE,
             ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_DELETE,
             ClusterEvent.NODE_LABEL,
             ClusterEvent.NAMESPACE,
         }

@@ -35,7 +35,7 @@ class NodeVolumeLimits(msgspec.Struct, frozen=True):
     name: ClassVar[str] = "NodeVolumeLimits"
     default: ClassVar[Default] = Default(8, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
-    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
+    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE, ClusterEvent.NODE_ADD})
 
     is_about_volumes: ClassVar[bool] = True
 
@@ -62,8 +62,9 @@ class NodeVolumeLimits(msgspec.Struct, frozen=True):
     def filter(self, frame: Frame, state: NewVolumes) -> BoolArray:
         """Return `bool[rows]`: nodes where the pod's volumes fit in addition to the attached ones.
 
-        A volume that a pod on the node uses already does not count again. One that is only attached, by a
-        VolumeAttachment, counts twice: kube-scheduler does not compare attachments with the pod's volumes.
+        A volume that a pod on the node uses, or that a VolumeAttachment names there, does not count again.
+        kube-scheduler does not compare attachments with the pod's volumes: one that is still attached after its pod
+        ended counts twice there, and the pod that wants it back waits until it is detached.
         """
         if state.refusal is not None:
             return np.zeros(frame.size, np.bool_)

@@ -49,6 +49,19 @@ class HardConstraint(NamedTuple):
     """The domain of nodes without the label."""
 
 
+_EVENTS = frozenset(
+    {
+        ClusterEvent.POD_ADD,
+        ClusterEvent.POD_UPDATE,
+        ClusterEvent.POD_DELETE,
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.NODE_DELETE,
+        ClusterEvent.NODE_LABEL,
+        ClusterEvent.NODE_TAINT,
+    }
+)
+
+
 class PodTopologySpread(msgspec.Struct, frozen=True):
     """Spreads pods over the domains of node labels."""
 
@@ -58,18 +71,12 @@ class PodTopologySpread(msgspec.Struct, frozen=True):
     name: ClassVar[str] = "PodTopologySpread"
     default: ClassVar[Default] = Default(11, weight=2)
     scope: ClassVar[Scope] = Scope.CLUSTER
-    events = frozenset(
-        {
-            ClusterEvent.POD_ADD,
-            ClusterEvent.POD_UPDATE,
-            ClusterEvent.POD_DELETE,
-            ClusterEvent.NODE_ADD,
-            ClusterEvent.NODE_DELETE,
-            ClusterEvent.NODE_LABEL,
-            ClusterEvent.NODE_TAINT,
-        }
-    )
     normalizes: ClassVar[bool] = True
+
+    @property
+    def events(self) -> frozenset[ClusterEvent]:
+        """Return the events that may help: with defaults that may refuse a pod, also what selects its pods."""
+        return _EVENTS if self.defaults is SYSTEM_DEFAULTS else _EVENTS | {ClusterEvent.WORKLOAD}
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return whether there may be hard constraints: the system's defaults are soft."""

@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.precedence import comes_before
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 NO_DISK = "node(s) had no available disk"
@@ -33,7 +34,7 @@ class Restricted(msgspec.Struct, frozen=True):
     rows: frozenset[int]
     """Rows with a pod that has one of the pod's disks, where the two cannot share it."""
     claims_in_use: bool
-    """Whether another pod anywhere has a claim that is for one pod only."""
+    """Whether another pod anywhere has, or is about to get, a claim that is for one pod only."""
 
 
 class VolumeRestrictions(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ class VolumeRestrictions(msgspec.Struct, frozen=True):
     name: ClassVar[str] = "VolumeRestrictions"
     default: ClassVar[Default] = Default(7, needed_by_kubelet=True)
     scope: ClassVar[Scope] = Scope.CLUSTER
-    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
+    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE, ClusterEvent.STORAGE})
 
     is_about_volumes: ClassVar[bool] = True
 
@@ -68,7 +69,7 @@ class VolumeRestrictions(msgspec.Struct, frozen=True):
                 )
             if _READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
                 single.add(source.claim_name)
-        in_use = _uses(frame, single) > 0
+        in_use = _uses(frame, single) > 0 or _are_kept(frame, single)
         disks = disk_uses(pod.volumes)
         if not disks and not in_use:
             return SKIP
@@ -130,6 +131,33 @@ def _uses(frame: Frame, claims: set[str]) -> int:
                 (users[claim].discard if step > 0 else users[claim].add)(pod.uid)
     uses = sum(bool(there) for there in users.values())
     return uses + sum(change.step * named.total() for change, named in moved)
+
+
+def _are_kept(frame: Frame, claims: set[str]) -> bool:
+    """Return whether a nominated pod that comes before this one wants one of its claims for one pod only.
+
+    Others were evicted so that it gets the claim, wherever it goes. kube-scheduler looks at nominated pods on their
+    node only, and there not at these claims, so that any pod may take them meanwhile. Of two that are nominated, and
+    each of which comes before the other, the older one has the claim, or both would wait for ever.
+    """
+    cluster, pod = frame.cluster, frame.pod
+    if not claims or not cluster.nominated:
+        return False
+    is_nominated = cluster.is_nominated(pod.uid)
+    for there in cluster.nominated.values():
+        for other in there.values():
+            if (
+                other.uid == pod.uid
+                or other.uid in cluster.pods
+                or other.namespace != pod.namespace
+                or claims.isdisjoint(_claim_names(other.volumes))
+                or not comes_before(cluster, other, pod)
+            ):
+                continue
+            is_older = (other.created, other.uid) < (pod.created, pod.uid)
+            if is_older or not is_nominated or not comes_before(cluster, pod, other):
+                return True
+    return False
 
 
 def _claim_names(volumes: Sequence[objects.Volume]) -> list[str]:
