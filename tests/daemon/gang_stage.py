@@ -76,9 +76,12 @@ class Told:
 
 
 class GangStage:
-    """A scheduler, its nodes, and pods that the watch brings; tick: seconds that a look at its stopwatch takes."""
+    """A scheduler, its nodes, and pods that the watch brings; tick: seconds that a look at its stopwatch takes.
 
-    def __init__(self, *, nodes: int, cpus: int, policy: str = GANG, tick: float = 1e-5) -> None:
+    more: of the context of the scheduler, such as `claims`.
+    """
+
+    def __init__(self, *, nodes: int, cpus: int, policy: str = GANG, tick: float = 1e-5, **more: Any) -> None:
         self.told = Told()
         told: Any = self.told
         steady, ticks = asyncio.get_running_loop().time, itertools.count()
@@ -88,6 +91,7 @@ class GangStage:
                 observer=Observer(),
                 clock=lambda: START + steady(),
                 stopwatch=lambda: next(ticks) * tick,
+                **more,
             )
         )
         self.scheduler.use_policies(policies_of(policy))
@@ -100,7 +104,7 @@ class GangStage:
     def add_node(self, name: str, *, cpus: int) -> None:
         """Let the watch show a node."""
         status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
-        node = {"metadata": {"name": name}, "status": status}
+        node = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "status": status}
         self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
 
     def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:

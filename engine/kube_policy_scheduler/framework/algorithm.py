@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.member_run import MemberRun
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
@@ -52,7 +52,9 @@ class ScheduleAlgorithm(ABC):
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
-        self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...]], Profile] = OrderedDict()
+        self._orders: OrderedDict[Group, DeviceOrder] = OrderedDict()
+        """Of groups whose members do not fit together in the order of devices of their policy."""
+        self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = OrderedDict()
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
         self._run_goes_on: tuple[int, str, str] | None = None
@@ -92,25 +94,36 @@ class ScheduleAlgorithm(ABC):
         """Decide members of a group on any nodes."""
         self._domains.pop(group, None)
 
+    def order_devices(self, group: Group, order: DeviceOrder | None) -> None:
+        """Give members of a group devices in an order from now on; None: in that of their policy."""
+        self._orders.pop(group, None)
+        if order is not None:
+            self._orders[group] = order
+            if len(self._orders) > _MOST_DOMAINS:
+                self._orders.popitem(last=False)
+
     def forget_domains(self) -> None:
-        """Forget where groups are decided, and who was refused: the rules have changed."""
+        """Forget where and how groups are decided, and who was refused: the rules have changed."""
         self._domains.clear()
+        self._orders.clear()
         self._refused.clear()
         self._confined.clear()
         self._run = self._decided_alone = None
 
     def _profile_for(self, queued: QueuedPod) -> Profile | None:
-        """Return the profile that places a pod, on the nodes where its groups are."""
+        """Return the profile that places a pod, on the nodes where its groups are, with devices as these need it."""
         profile = self.profile(queued.pod)
-        if profile is None or not self._domains:
+        if profile is None or not (self._domains or self._orders):
             return profile
         domains = tuple(domain for group in queued.groups if (domain := self._domains.get(group)) is not None)
-        if not domains:
+        order = next((self._orders[group] for group in queued.groups if group in self._orders), None)
+        if not domains and order is None:
             return profile
-        key = profile, domains
+        key = profile, domains, order
         found = self._confined.get(key)
         if found is None:
-            found = self._confined[key] = profile.narrowed(GangTopology(domains))
+            found = profile.narrowed(GangTopology(domains)) if domains else profile
+            found = self._confined[key] = found if order is None else found.ordered(order)
             if len(self._confined) > _MOST_PROFILES:
                 self._confined.popitem(last=False)
         self._confined.move_to_end(key)

@@ -7,6 +7,7 @@ does every claim where devices share counters: a claim for three may take the sm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +18,7 @@ from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, allocations
 from kube_policy_scheduler.framework.dynamic_resources.requests import EXACT_COUNT
+from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -81,6 +83,11 @@ def claimed_kinds(frame: Frame) -> tuple[tuple[DeviceKind, int], ...]:
         return (counted,)
     name = some(list(map(_request_text, requests)))
     return ((DeviceKind(_encode(specs), specs, name, is_counted=False), 1),)
+
+
+def thrifty_orders(frame: Frame) -> Sequence[Thrifty]:
+    """Return the orders of devices in which a pod may leave more to others; see `DynamicResources.thrifty_orders`."""
+    return _PLUGIN.thrifty_orders(frame)
 
 
 def kind_of_class(name: str) -> DeviceKind:

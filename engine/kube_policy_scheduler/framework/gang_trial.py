@@ -16,8 +16,10 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.device_room import claimed_kinds
+from kube_policy_scheduler.framework.device_room import claimed_kinds, thrifty_orders
+from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty
 from kube_policy_scheduler.framework.gang_attempt import AssumedPod, Attempt
 from kube_policy_scheduler.framework.gang_domains import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
@@ -276,6 +278,36 @@ class GangTrial:
             if attempt.ends_turn:
                 yield
         return left
+
+    def thrifty_order(self, queued: QueuedPod, requirement: GangRequirement) -> Thrifty | None:
+        """Return an order of devices in which all that a group needs find some, where the others wait, too; None: none.
+
+        The members that wait with a place give it back for the trial. Those that run keep what they have.
+        """
+        group = requirement.group
+        waiting = [self._waiting[uid].queued for uid in self._permit.members(group)]
+        members = [*self._members(queued, requirement), *waiting]
+        kinds = {member.pod.template: member for member in members}
+        if not any(has_claims(template, self._cluster) for template in kinds):
+            return None
+        orders: Sequence[Thrifty] = ()
+        with self._trying(MOST_FREE_WORK) as attempt:
+            for member in waiting:  # what they hold is no choice any more
+                attempt.displace(member.pod.uid)
+            for member in kinds.values():
+                orders = max(orders, thrifty_orders(self._algorithm.frame(member)), key=len)
+        end = self._algorithm.work + MOST_FREE_WORK
+        for order in orders:
+            self._algorithm.order_devices(group, order)
+            with self._trying(end - self._algorithm.work) as attempt:
+                for member in waiting:
+                    attempt.displace(member.pod.uid)
+                most_left = len(members) + self.placed(requirement) - requirement.size
+                self._place_all(attempt, members, requirement, most_left=most_left)
+                if self.placed(requirement) >= requirement.size:
+                    return order
+        self._algorithm.order_devices(group, None)
+        return None
 
     def beside_nominated(self, queued: QueuedPod) -> Decision:
         """Decide a member where it leaves every nominated pod its room, also those over which it has precedence."""

@@ -142,6 +142,10 @@ class Profile:
         """Return the profile for all nodes: what is cached for its templates serves those narrowed from it too."""
         return self if self.wider is None else self.wider
 
+    def ordered(self, order: DeviceOrder) -> Profile:
+        """Return the same profile with another order of devices."""
+        return replace(self, devices=order, wider=self.whole)
+
     def narrowed(self, *filters: FilterPlugin, preempts: bool = True) -> Profile:
         """Return the same profile for fewer nodes.
 

@@ -244,7 +244,7 @@ class WaitingPods(Generic[AssumedT]):
         if isinstance(fits, Unfinished):
             self._go_on_with(queued, requirement, now, began)
             return fits
-        if fits:
+        if fits or self._share_devices(queued, requirement):
             return True
         self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict="")
         return False
@@ -296,6 +296,9 @@ class WaitingPods(Generic[AssumedT]):
             return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
         began, alone = self._algorithm.work, None
         if not self.trial.is_under_way(queued, requirement):
+            if self._share_devices(queued, requirement):
+                self.pacing.succeeded(requirement.group)
+                return self._algorithm.decide(queued, preempts=False), ()
             if gone := self.trial.make_way(queued, requirement):
                 self.pacing.succeeded(requirement.group)
                 self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
@@ -315,6 +318,17 @@ class WaitingPods(Generic[AssumedT]):
             return found[queued.pod.uid], taken
         self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict=verdict)
         return self._with_verdict(decision, verdict), ()
+
+    def _share_devices(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Have all that a group needs take fewer devices, or parts of devices, if it does not fit otherwise.
+
+        Those that wait are decided again: one of them may have a whole device where half of it would do.
+        """
+        if self.trial.thrifty_order(queued, requirement) is None:
+            return False
+        for uid in self.permit.members(requirement.group):
+            self._withdraw(self._waiting[uid])
+        return True
 
     def _beside_nominated(
         self, queued: QueuedPod, requirements: Sequence[GangRequirement], decision: Decision, host: str
@@ -503,6 +517,7 @@ class WaitingPods(Generic[AssumedT]):
 
         A domain is chosen by how much room it has. If not all members fit there after all, they try the next one.
         """
+        shares = False
         for _ in range(MOST_DOMAINS_TRIED):
             why = self._confine(queued, requirements)
             if why:
@@ -519,6 +534,10 @@ class WaitingPods(Generic[AssumedT]):
                 return decision, ()
             if decision.host is not None:
                 return self._beside_nominated(queued, requirements, decision, decision.host), ()
+            outer = whole(short) if not shares else None
+            shares = True
+            if outer is not None and self._share_devices(queued, outer):
+                continue
             confined = [each for each in short if each.levels]
             if not confined or any(self._nominated_rows(each.group) for each in confined):
                 break
@@ -786,6 +805,7 @@ class WaitingPods(Generic[AssumedT]):
             self._queue.resume(each.queued)
             for requirement in each.requirements:
                 self.pacing.complete(requirement.group)
+                self._algorithm.order_devices(requirement.group, None)
         if released:  # those that were too many may start now
             started = [requirement for requirement in assumed.requirements if requirement.roles]
             self._next.extend(other.pod.uid for other in self.trial.siblings(started))
@@ -948,6 +968,7 @@ class WaitingPods(Generic[AssumedT]):
             self._observer.rejected(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
             self._observer.gang_rejected(group, number, why)
+            self._algorithm.order_devices(group, None)
         # their siblings back off with them, or these would take the room again before anyone else can
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,8 +19,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
-from kube_policy_scheduler.cluster.resource_claims import DevicesInUse
-from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
+from kube_policy_scheduler.cluster.resource_claims import AllocatedDevices, DevicesInUse
+from kube_policy_scheduler.cluster.resource_slices import Pool, SlicedDevice
 from kube_policy_scheduler.framework.dynamic_resources.allocator import (
     INVALID_POOLS,
     NodeAllocation,
@@ -28,6 +29,7 @@ from kube_policy_scheduler.framework.dynamic_resources.allocator import (
 )
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
+from kube_policy_scheduler.framework.dynamic_resources.thrift import THRIFTY
 from kube_policy_scheduler.framework.frame import DeviceOrder
 
 _MOST_KINDS = 256
@@ -63,6 +65,8 @@ class Allocations:
         self._cluster = cluster
         self._specs = specs
         self._claims: tuple[ClaimRequests, ...] = ()
+        self._least: tuple[ClaimRequests, ...] = ()
+        """With the last alternative first: so they fit most often, as members of a gang may take what is left."""
         self._failure = ""
         self._names: list[str] = []
         self._stamp: tuple[int, ...] = ()
@@ -126,7 +130,14 @@ class Allocations:
         for row in np.flatnonzero(counted < 0).tolist():
             info, number = self._cluster.nodes.infos[row], 0
             if not self._failure and (pools := self._cluster.resource_slices.pools_of(row)):
-                number = places(self._claims, pools, allocated, node_name=info.name, labels=info.labels)
+                number = places(
+                    self._least,
+                    pools,
+                    allocated,
+                    node_name=info.name,
+                    labels=info.labels,
+                    rank=partial(_by_thrift, pools) if self._cluster.resource_slices.take_counters else None,
+                )
             counted[row] = number
         return counted
 
@@ -248,6 +259,10 @@ class Allocations:
             self._claims = tuple(
                 read_claim(_placeholder(place), spec, find_class) for place, spec in enumerate(self._specs)
             )
+            self._least = tuple(
+                msgspec.structs.replace(claim, requests=tuple(one[::-1] for one in claim.requests))
+                for claim in self._claims
+            )
         except AllocationError as error:
             self._failure = str(error)
 
@@ -273,6 +288,14 @@ class Allocations:
         else:
             invalid = found.refusal == INVALID_POOLS
             self._outcomes[row] = Outcome.INVALID_POOLS if invalid else Outcome.CANNOT_ALLOCATE
+
+
+def _by_thrift(pools: Sequence[Pool], devices: Sequence[SlicedDevice]) -> Sequence[tuple[Any, ...]]:
+    """Return what sorts those first that take the least from others."""
+    return ranks(THRIFTY[0], ClaimableDevices(devices, pools, _NONE_IN_USE), pod_uid="")
+
+
+_NONE_IN_USE = AllocatedDevices()
 
 
 def _placeholder(place: int) -> str:

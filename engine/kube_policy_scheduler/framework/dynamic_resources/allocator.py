@@ -113,6 +113,7 @@ def places(
     *,
     node_name: str,
     labels: Mapping[str, str],
+    rank: Rank | None = None,
 ) -> int:
     """Return for how many pods with such claims, one after another, a node has the devices.
 
@@ -125,7 +126,9 @@ def places(
     if (found := search.first_fits()) is not None:
         return found
     for number in range(_MOST_PLACES):
-        one = allocate(claims, pools, tried, node_name=node_name, labels=labels, most_steps=_MOST_STEPS_AGAIN)
+        one = allocate(
+            claims, pools, tried, node_name=node_name, labels=labels, rank=rank, most_steps=_MOST_STEPS_AGAIN
+        )
         if one.claims is None:
             return number if not one.error else ANY_NUMBER
         taken = [chosen for claim in one.claims for chosen in claim if not chosen.request.admin]

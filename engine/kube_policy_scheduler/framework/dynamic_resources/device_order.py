@@ -61,6 +61,9 @@ class NodeDevices(Protocol):
     def free_in_group(self, attribute: str) -> FloatArray:
         """Return `float64[devices]`: how many with the same value of an attribute are in no use; NaN without it."""
 
+    def taken(self) -> FloatArray:
+        """Return `float64[devices]`: which share each takes of what it shares with others, 0 to 1."""
+
 
 class DeviceFrame(msgspec.Struct, frozen=True):
     """What the values of `devices by` read: the devices of one node, as rows."""
@@ -137,6 +140,19 @@ class ClaimableDevices:
                 counts[value] = counts.get(value, 0) + 1
         return np.array([np.nan if value is None else counts.get(value, 0) for value in values], np.float64)
 
+    def taken(self) -> FloatArray:
+        """Return `float64[devices]`: see `NodeDevices`. Of several counters, the one of which it takes most."""
+        return np.array([self._most_taken(device) for device in self._devices], np.float64)
+
+    def _most_taken(self, device: SlicedDevice) -> float:
+        counters = self._pools[PoolID(device.id.driver, device.id.pool)].counters
+        shares = (
+            _share(amount, counters[set_name][counter])
+            for set_name, amounts in device.counters.items()
+            for counter, amount in amounts.items()
+        )
+        return max(shares, default=0.0)
+
     def ids(self) -> list[str]:
         """Return what names each in the cluster."""
         return [str(device.id) for device in self._devices]
@@ -201,6 +217,10 @@ class SharedDevices:
     def free_in_group(self, attribute: str) -> FloatArray:
         """Return `float64[devices]`: all missing."""
         return self.numbers(attribute)
+
+    def taken(self) -> FloatArray:
+        """Return `float64[devices]`: what is free of each, as a part of the fullest takes least from others."""
+        return self.free()
 
 
 def ranks(order: DeviceOrder, devices: ClaimableDevices, *, pod_uid: str) -> Sequence[tuple[Any, ...]]:

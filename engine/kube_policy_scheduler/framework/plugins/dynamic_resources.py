@@ -33,6 +33,7 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     check_allocatable,
     find_claims,
 )
+from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty, orders_for, without_first
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
@@ -381,9 +382,22 @@ class DynamicResources(Filter, Score):
         group = self._group_of(frame, state, row)
         if group is None:
             return None
-        order = frame.device_order
-        found = group.found.on(row) if order is None else group.found.ordered_on(row, order, pod_uid=frame.pod.uid)
-        return ReservedClaims(state.unallocated, _specs(group, state), found, group.extended)
+        order, specs = frame.device_order, _specs(group, state)
+        kind = group.found
+        if isinstance(order, Thrifty) and order.skips:
+            kind = allocations(frame.cluster).of([without_first(spec, order.skips) for spec in specs])
+            if kind.on(row).claims is None:
+                kind = group.found
+        found = kind.on(row) if order is None else kind.ordered_on(row, order, pod_uid=frame.pod.uid)
+        return ReservedClaims(state.unallocated, specs, found, group.extended)
+
+    def thrifty_orders(self, frame: Frame) -> Sequence[Thrifty]:
+        """Return the orders of devices in which a pod may leave more to others than in kube-scheduler's."""
+        prepared = self.pre_filter(frame)
+        if not isinstance(prepared, Ready):
+            return ()
+        take_counters = frame.cluster.resource_slices.take_counters
+        return orders_for([claim.spec for claim in prepared.state.unallocated], take_counters=take_counters)
 
     def specs_on(self, frame: Frame, state: ClaimState, row: int) -> tuple[objects.ResourceClaimSpec, ...] | None:
         """Return what the unallocated claims request on one node; None if nothing is to be allocated there."""
