@@ -500,3 +500,92 @@ def test_the_layout_of_the_tests_mirrors_the_engine() -> None:
     assert not lost, f"the engine has no such folders: {lost}"
     gone = [folder for folder in sorted(WHOLE) if not (tests / folder).is_dir() or (ENGINE / folder).exists()]
     assert not gone, f"not folders of tests of the whole: {gone}"
+
+
+STEADY = ("cluster", "framework", "policy", "daemon/scheduling", "daemon/modes")
+KEEPS_WALL_TIME = {
+    "daemon/scheduling/past_usage.py: _stored_at": "people read it",
+    "framework/metric_readings.py: _since": "values hold from this moment until another; both sides are looked at",
+    "framework/victims.py: _now": "of one search: how long pods have run",
+}
+"""What may keep a time of the wall clock in the packages above, and why it does not matter that it may go back."""
+
+
+def wall_times_kept(module: ast.Module) -> Iterator[str]:
+    """Return which attributes get a value that is made of a time of the wall clock, directly or by way of a local name.
+
+    Such a time is `frame.now`, what `wall()` returns, or a sum with how far the wall clock is ahead.
+    """
+    for function in ast.walk(module):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        known: set[str] = set()
+        for statement in ast.walk(function):
+            if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign) or statement.value is None:
+                continue
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            pairs = [(target, statement.value) for target in targets]
+            while pairs:
+                target, value = pairs.pop()
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    pairs += zip(target.elts, value.elts, strict=True)
+                elif not is_of_wall(value, known):
+                    continue
+                elif isinstance(target, ast.Name):
+                    known.add(target.id)
+                elif isinstance(kept := target.value if isinstance(target, ast.Subscript) else target, ast.Attribute):
+                    yield kept.attr
+
+
+def is_of_wall(value: ast.expr, known: set[str]) -> bool:
+    """Return whether a value is a time of the wall clock: one as it is, or a sum or difference with one.
+
+    A comparison is not one, nor is what a call makes of it.
+    """
+    match value:
+        case ast.Attribute(value=ast.Name(id="frame"), attr="now") | ast.Attribute(attr="ahead"):
+            return True
+        case (
+            ast.Call(func=ast.Attribute(attr="wall"))
+            | ast.Call(func=ast.Attribute(attr="time", value=ast.Name("time")))
+        ):
+            return True
+        case ast.Name(id=name):
+            return name in known
+        case ast.BinOp(left=left, right=right, op=ast.Add()):
+            return is_of_wall(left, known) or is_of_wall(right, known)
+        case ast.BinOp(left=left, right=right, op=ast.Sub()):
+            return is_of_wall(left, known) != is_of_wall(right, known)
+        case ast.Call(func=ast.Name(id="min" | "max"), args=arguments):
+            return any(is_of_wall(each, known) for each in arguments)
+        case ast.IfExp(body=body, orelse=other):
+            return is_of_wall(body, known) or is_of_wall(other, known)
+        case ast.Dict(values=values):
+            return any(is_of_wall(each, known) for each in values)
+        case ast.Tuple(elts=values) | ast.List(elts=values):
+            return any(is_of_wall(each, known) for each in values)
+    return False
+
+
+def test_no_time_of_the_wall_clock_is_kept_where_pods_are_decided() -> None:
+    """It may go back by hours: a pause that is kept so would last as much longer. See `times.Steady`."""
+    files = [file for package in STEADY for file in sorted((ENGINE / package).rglob("*.py"))]
+    found = {f"{file.relative_to(ENGINE)}: {kept}" for file in files for kept in wall_times_kept(tree(file))}
+
+    assert found == KEEPS_WALL_TIME.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        ("self.due = frame.now + RETRY_SECONDS", True),
+        ("self.due[key] = frame.now + RETRY_SECONDS", True),
+        ("now = context.wall()\n    at, until = 0.0, now + 5\n    self.due[key] = until", True),
+        ("record.until = max(0.0, self.queued + cluster.ahead)", True),
+        ("self.paused = frame.now < until", False),
+        ("self.seconds = frame.now - (queued + cluster.ahead)", False),
+        ("self.due = frame.steady + RETRY_SECONDS", False),
+    ],
+)
+def test_what_is_said_to_keep_a_time_of_the_wall_clock(text: str, is_kept: bool) -> None:
+    assert bool(list(wall_times_kept(ast.parse(f"def f():\n    {text}\n")))) is is_kept

@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from math import modf
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NewType
+
+Steady = NewType("Steady", float)
+"""A moment on a clock that counts evenly and that nobody sets: what is to last some seconds is measured with it.
+
+It reads as Unix seconds where nobody has set the clock since the process began. The time of the wall clock, which may
+go back by hours, is a plain number of Unix seconds: for people, for what policies ask, and to be compared with times
+that the API server wrote. Where a `Steady` is expected, mypy rejects it.
+"""
 
 UNIT_SECONDS: Mapping[str, float] = MappingProxyType(
     {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

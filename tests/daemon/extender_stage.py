@@ -113,7 +113,6 @@ class Stage:
             problem=lambda: self.problem,
             metrics=self.metrics.extender,
             observer=self.observer,
-            clock=lambda: NOW,
             stopwatch=lambda: 0.0,
             kubernetes_rules=self.kubernetes_rules,
         )

@@ -132,18 +132,18 @@ class Machine:
         return SettableClock(wall=lambda: 1e9 + self.passed + self.set_by, steady=lambda: self.passed)
 
 
-def test_listeners_get_the_jump_of_the_clock_before_it_returns_the_new_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_clock_counts_evenly_and_says_how_far_ahead_the_wall_clock_is(caplog: pytest.LogCaptureFixture) -> None:
     machine, told = Machine(), list[float]()
     clock = machine.clock()
     clock.on_set(told.append)
     machine.passed = 5000.0
-    assert clock() == 1e9 + 5000
+    assert (clock(), clock.wall()) == (1e9 + 5000, 1e9 + 5000)
     machine.set_by = -3600.0
-    assert clock() == 1e9 + 1400
-    assert clock() == 1e9 + 1400
+    assert (clock(), clock.wall()) == (1e9 + 5000, 1e9 + 1400)
+    assert (clock(), clock.wall()) == (1e9 + 5000, 1e9 + 1400)
     machine.set_by = 0.0
-    clock()
-    assert told == [-3600.0, 3600.0]
+    assert clock.wall() == 1e9 + 5000
+    assert told == [-3600.0, 0.0], "how far ahead it is from now on, not by how much it was set"
     assert [record.getMessage() for record in caplog.records] == [
         "the clock was set back by 3600 s: backoff and timeouts use elapsed time",
         "the clock was set forward by 3600 s: backoff and timeouts use elapsed time",
@@ -175,7 +175,7 @@ async def test_readings_of_a_prometheus_that_is_gone_are_as_old_as_they_are(seco
             Client.asked += 1
             if Client.asked > 1:
                 raise PrometheusUnreachableError("gone")
-            return Reading(asked.promql, (), evaluated_at=clock(), fetched_at=clock(), scalar=1.0)
+            return Reading(asked.promql, (), evaluated_at=clock.wall(), fetched_at=clock.wall(), scalar=1.0)
 
         def close(self) -> None:
             pass
@@ -193,4 +193,4 @@ async def test_readings_of_a_prometheus_that_is_gone_are_as_old_as_they_are(seco
         machine.passed = 90.0
         assert source.health()[0].age_seconds == pytest.approx(90.0)
         assert source.health()[0].stale
-    assert not published[-1].usable(query, now=clock())
+    assert not published[-1].usable(query, now=clock.wall())

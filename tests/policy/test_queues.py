@@ -444,11 +444,22 @@ def after_an_hour_of_four() -> World:
     return world
 
 
-def test_the_clock_is_set_while_queues_without_a_memory_are_in_force() -> None:
+@pytest.mark.parametrize("hours", [3, -3])
+def test_the_clock_is_set_while_queues_without_a_memory_are_in_force(hours: int) -> None:
     world = after_an_hour_of_four()
     without = World.of(f'queue a for pods where pod.label.q == "a" max {GPU} 9000\n', 8).usage.tree
-    world.cluster.usage_of(without).clock_was_set(3 * HOUR)
-    world.usage.remember(NOW + 4 * HOUR)
+    world.cluster.usage_of(without)
+    world.cluster.ahead = hours * HOUR
+    world.usage.remember(NOW + HOUR)
+    assert remembered(world, "a") == {"a": 2.0}
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_pods_that_run_have_started_by_the_wall_clock(hours: int) -> None:
+    world = World.of(REMEMBERED, 8)
+    world.cluster.ahead = hours * HOUR
+    running(world, "a", 4, started=NOW + hours * HOUR)
+    world.usage.remember(NOW + HOUR)
     assert remembered(world, "a") == {"a": 2.0}
 
 
@@ -456,8 +467,8 @@ def test_rules_without_queues_are_in_force_meanwhile_and_the_clock_is_set() -> N
     world = after_an_hour_of_four()
     world.cluster.forget_rules(has_queues=False)
     assert world.cluster.queue_usage is None
-    world.cluster.clock_was_set(3 * HOUR)
-    world.usage.remember(NOW + 4 * HOUR)
+    world.cluster.ahead = 3 * HOUR
+    world.usage.remember(NOW + HOUR)
     assert remembered(world, "a") == {"a": 2.0}
 
 

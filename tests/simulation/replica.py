@@ -174,7 +174,7 @@ class Replica:
         clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
         self.fence = fence = ReplicaFence(election, shares=shares, slept=lambda: 0.0)
         self._elects = election.enabled and not shares
-        self.statuses = PodStatusWriter(transport, random=random, clock=clock, fence=fence)
+        self.statuses = PodStatusWriter(transport, random=random, clock=clock.wall, fence=fence)
         self.told = Reports(self.statuses, told)
         self._binder = Binder(transport, random=random, fence=fence)
         ticks = itertools.count()
@@ -191,7 +191,9 @@ class Replica:
                 observer=self.observers,
                 cycle=Cycle(seed=1 if shares else seed),
                 binder=self,
-                evictor=Evictor(transport, controller="policy-scheduler", clock=clock, fence=Fence(fence.allows, view)),
+                evictor=Evictor(
+                    transport, controller="policy-scheduler", clock=clock.wall, fence=Fence(fence.allows, view)
+                ),
                 nominator=self.statuses if shares else None,
                 sharding=Sharding(self.name) if shares else None,
                 view=view,

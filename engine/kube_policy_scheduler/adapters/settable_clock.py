@@ -1,10 +1,12 @@
-"""The wall clock in Unix seconds, which people and NTP may set; listeners learn when that happens."""
+"""The clock of the scheduler: it counts evenly, and knows what the wall clock shows, which people and NTP may set."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+
+from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
@@ -14,37 +16,45 @@ WORTH_SAYING_SECONDS = 10.0
 
 
 class SettableClock:
-    """The wall clock, held against one that never jumps; also after a machine slept, one is behind the other.
+    """Steady seconds, and how far the wall clock is ahead of them because it was set; also after a machine slept.
 
-    A component that stores times of this clock (when a backoff ends, until when a group may wait) is called with the
-    jump before anybody reads the new time, and moves its times by as much: what was to last a second lasts a second.
+    Whatever is to last some seconds is kept in steady seconds: nothing that happens to the wall clock touches it. The
+    time of the wall clock is for people, for what policies ask, and to compare with times that the API server wrote; it
+    is made of the steady time at the moment at which it is needed, and is not kept.
 
-    Listeners are added with `on_set`, not at construction: they need the clock for their own construction.
-
-    Why not two clocks, a monotonic one for the queue: a policy compares the age of a pod, how long it has waited and
-    the age of a metric with one `now`, which must be that of the objects' timestamps.
+    A listener makes again what was made of the wall time, such as the order of pods by `hour()`. Nothing is to be
+    moved: it learns how far the wall clock is ahead from now on, not by how much it was set. Listeners are added with
+    `on_set`, not at construction: they need the clock for their own construction.
     """
 
     def __init__(self, *, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall = wall
         self._steady = steady
-        self._ahead = wall() - steady()
+        self._origin = wall() - steady()
+        self._ahead = 0.0
         self._listeners: list[Callable[[float], None]] = []
 
     def on_set(self, listener: Callable[[float], None]) -> None:
-        """Call a listener, from now on, with the seconds by which the clock was set; negative if it was set back."""
+        """Call a listener from now on when the wall clock was set, with the seconds that it is ahead since."""
         self._listeners.append(listener)
 
-    def __call__(self) -> float:
-        """Return unix seconds."""
-        now = self._wall()
-        ahead = now - self._steady()
-        moved = ahead - self._ahead
+    def __call__(self) -> Steady:
+        """Return steady seconds: Unix seconds at the start of the process, and from then on what has passed."""
+        now = Steady(self._steady() + self._origin)
+        moved = self._wall() - now - self._ahead
         if abs(moved) > TOLERANCE_SECONDS:
-            self._ahead = ahead
+            self._ahead += moved
             if abs(moved) > WORTH_SAYING_SECONDS:
                 way = "forward" if moved > 0 else "back"
                 logger.warning("the clock was set %s by %.0f s: backoff and timeouts use elapsed time", way, abs(moved))
             for listener in self._listeners:
-                listener(moved)
+                listener(self._ahead)
         return now
+
+    def ahead(self) -> float:
+        """Return by how many seconds the wall clock is ahead of the steady one; it changes only when it is set."""
+        return self._ahead
+
+    def wall(self) -> float:
+        """Return Unix seconds as the wall clock shows them, within the tolerance."""
+        return self() + self._ahead

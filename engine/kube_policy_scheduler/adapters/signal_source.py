@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,8 +26,10 @@ from kube_policy_scheduler.adapters.prometheus import (
     QueryRefusedError,
     QueryTimedOutError,
 )
+from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.cluster.signals import About, Failure, Query, Reading, Signals
+from kube_policy_scheduler.times import Steady
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ class _Tracked:
     keep: bool
     """False for a query primed for a policy set that is not active yet: asked once."""
     reading: Reading | None = None
+    fetched: Steady = field(default=Steady(0.0))
+    """When the reading came; its own time is that by the wall clock, which policies compare with that of series."""
     failure: Failure | None = None
     failure_logged: bool = False
     empty: bool = False
@@ -115,7 +118,7 @@ class SignalSource:
         *,
         publish: Callable[[Signals], None],
         node_label: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: SettableClock | None = None,
         chance: random.Random | None = None,
         connect: Callable[[PrometheusEndpoint], QueryClient] = PrometheusClient,
         loops: Loops | None = None,
@@ -123,7 +126,7 @@ class SignalSource:
         self._endpoint = endpoint
         self._publish = publish
         self._node_label = node_label
-        self._clock = clock
+        self._clock = clock or SettableClock()
         self._chance = chance or random.Random()
         self._connect = connect
         self._client: QueryClient | None = None
@@ -133,6 +136,7 @@ class SignalSource:
         self._loops = loops or Loops()
         self._refreshing: Loop | None = None
         self._unreachable: Failure | None = None
+        self._unreachable_since = 0.0
         self._blocked_until = 0.0
         self.signals = Signals.EMPTY
         """The latest snapshot."""
@@ -175,27 +179,25 @@ class SignalSource:
         self._snapshot()
         return self.signals
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Take note that our clock was set: readings are as old as they were."""
+    def clock_was_set(self, ahead: float) -> None:
+        """Publish the readings again: they are as old as they were, so they came at another time of the wall clock."""
         for tracked in self._tracked.values():
             if tracked.reading is not None:
-                tracked.reading = msgspec.structs.replace(
-                    tracked.reading, fetched_at=tracked.reading.fetched_at + seconds
-                )
+                tracked.reading = msgspec.structs.replace(tracked.reading, fetched_at=tracked.fetched + ahead)
         asyncio.get_running_loop().call_soon(self._snapshot)  # the caller is in the middle of something
 
     def health(self) -> tuple[QueryHealth, ...]:
         """Return how each query is doing now, in the order of their texts."""
-        now = self._clock()
+        now, ahead = self._clock(), self._clock.ahead()
         found = []
         for promql, tracked in sorted(self._tracked.items()):
             reading = tracked.reading
             found.append(
                 QueryHealth(
                     promql=promql,
-                    last_success_at=None if reading is None else reading.fetched_at,
-                    age_seconds=None if reading is None else reading.age_seconds(now),
-                    stale=not self.signals.usable(tracked.query, now=now),
+                    last_success_at=None if reading is None else tracked.fetched + ahead,
+                    age_seconds=None if reading is None else now - tracked.fetched,
+                    stale=not self.signals.usable(tracked.query, now=now + ahead),
                     empty=tracked.empty,
                     may_be_empty=may_be_empty(promql),
                     several=tracked.several,
@@ -229,7 +231,7 @@ class SignalSource:
             if self._unreachable is not None and self._blocked_until > _loop_time():
                 self._failed(tracked, PrometheusUnreachableError(self._unreachable.text))
                 continue
-            started = _loop_time()
+            started, asked = _loop_time(), self._clock()
             try:
                 reading = await self._fetch(tracked.query)
             except PrometheusUnreachableError as error:
@@ -247,7 +249,7 @@ class SignalSource:
             else:
                 silent = 0
                 self._server_answered()
-                self._succeeded(tracked, reading)
+                self._succeeded(tracked, reading, asked)
             tracked.fetch_seconds = _loop_time() - started
         self._snapshot()
         for tracked in due:
@@ -299,7 +301,7 @@ class SignalSource:
         self._wake.set()
         return tracked
 
-    def _succeeded(self, tracked: _Tracked, reading: Reading) -> None:
+    def _succeeded(self, tracked: _Tracked, reading: Reading, asked: Steady) -> None:
         if tracked.failure_logged:
             log.info("metric query answers again: %s", tracked.query.promql)
             tracked.failure_logged = False
@@ -325,7 +327,9 @@ class SignalSource:
             )
         elif tracked.several and not several:
             log.info("metric query returns one series again: %s", tracked.query.promql)
-        tracked.reading, tracked.failure, tracked.empty, tracked.several = reading, None, empty, several
+        tracked.failure, tracked.empty, tracked.several = None, empty, several
+        tracked.fetched = asked
+        tracked.reading = msgspec.structs.replace(reading, fetched_at=asked + self._clock.ahead())
         # a little early and never the same, so that several schedulers do not ask in step
         every = tracked.query.every_seconds * self._chance.uniform(0.9, 1.0)
         tracked.due = _loop_time() + every
@@ -335,7 +339,7 @@ class SignalSource:
         failure = Failure(
             promql=tracked.query.promql,
             text=str(error),
-            since=self._clock() if before is None else before.since,
+            since=self._clock.wall() if before is None else before.since,
             attempts=1 if before is None else before.attempts + 1,
             refused=isinstance(error, QueryRefusedError),
         )
@@ -354,13 +358,15 @@ class SignalSource:
         if before is None:
             log.warning("%s; using the last values until they are too old", error)
         attempts = 1 if before is None else before.attempts + 1
-        since = self._clock() if before is None else before.since
+        since = self._clock.wall() if before is None else before.since
         self._unreachable = Failure(promql="", text=str(error), since=since, attempts=attempts)
+        if before is None:
+            self._unreachable_since = _loop_time()
         self._blocked_until = _loop_time() + self._pause(attempts)
 
     def _server_answered(self) -> None:
         if self._unreachable is not None:
-            seconds = self._clock() - self._unreachable.since
+            seconds = _loop_time() - self._unreachable_since
             log.info("Prometheus answers again after %.0f s", seconds)
         self._unreachable = None
         self._blocked_until = 0.0

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -39,6 +38,7 @@ from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims, gives_as_before, is_freed
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
+from kube_policy_scheduler.times import Steady
 
 __all__ = ["Cluster", "DryRunChange", "object_key"]
 
@@ -62,15 +62,11 @@ class AssumedPods(dict[str, str]):
     def __init__(self) -> None:
         super().__init__()
         self.since: dict[str, float] = {}
-        """By uid: when it was assumed, Unix seconds."""
+        """By uid: when it was assumed, on the steady clock."""
 
-    def oldest_seconds(self, now: float) -> float:
+    def oldest_seconds(self, now: Steady) -> float:
         """Return how long the oldest has been assumed; 0.0 if there is none."""
         return max(0.0, now - self.since[next(iter(self))]) if self else 0.0
-
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift all times, because the clock was set by this many seconds."""
-        self.since = {uid: since + seconds for uid, since in self.since.items()}
 
 
 class Cluster:
@@ -98,7 +94,9 @@ class Cluster:
         """Nominated pods, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
         self._evicted: dict[str, float] = {}
-        """Since when pods are being evicted, Unix seconds, by uid; the oldest first."""
+        """Since when pods are being evicted, on the steady clock, by uid; the oldest first."""
+        self.ahead = 0.0
+        """By how many seconds the wall clock is ahead of the steady one: the starts of pods are times of the first."""
         self.keeps_nominated = False
         """Whether nominated pods keep their nodes from pods of higher priority too."""
         self.on_unknown_nodes: dict[str, PodInfo] = {}
@@ -345,13 +343,13 @@ class Cluster:
                 if self.workload.learns:
                     self.workload.saw(pod.template, 1)
 
-    def assume(self, pod: PodInfo, node_name: str, *, now: float, devices: Mapping[str, Chosen] | None = None) -> None:
+    def assume(self, pod: PodInfo, node_name: str, *, now: Steady, devices: Mapping[str, Chosen] | None = None) -> None:
         """Count a pod on the node that was chosen for it, before it is bound; it keeps no room any more.
 
         Args:
             pod: the pending pod.
             node_name: of its node.
-            now: Unix seconds.
+            now: the time.
             devices: see `place`.
         """
         before, kept = self.node_of(pod.uid), self._end_nomination(pod.uid)
@@ -493,7 +491,9 @@ class Cluster:
             else:
                 if known is not None:
                     known.usage.end()
-                usage = QueueUsage(tree, self.nodes, self.pods.values(), claims=self.resource_claims.get)
+                usage = QueueUsage(
+                    tree, self.nodes, self.pods.values(), claims=self.resource_claims.get, ahead=lambda: self.ahead
+                )
             self.queue_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
                 usage.recall(past)
@@ -508,7 +508,8 @@ class Cluster:
             return
         if self._usage_to_come is not None:
             self._usage_to_come.usage.end()
-        to_come = UsageToCome(QueueUsage(tree, self.nodes, claims=self.resource_claims.get))
+        usage = QueueUsage(tree, self.nodes, claims=self.resource_claims.get, ahead=lambda: self.ahead)
+        to_come = UsageToCome(usage)
         self._usage_to_come, self._usages = to_come, (*([now] if now is not None else ()), to_come)
         for _ in to_come.steps(self.pods):
             if self._usage_to_come is not to_come:
@@ -521,12 +522,6 @@ class Cluster:
             self.queue_usage.recall(past)
         else:
             self._pasts = [*self._pasts, past][-MOST_RECALLED:]
-
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift the times of past usage by the change of the clock."""
-        self._pasts = [msgspec.structs.replace(past, at=past.at + seconds) for past in self._pasts]
-        if self.queue_usage is not None:
-            self.queue_usage.clock_was_set(seconds)
 
     def _forget_usage(self) -> None:
         """Count what queues use no longer; what they remember waits for the next ones."""
@@ -676,7 +671,7 @@ class Cluster:
 
     # --- evictions -----------------------------------------------------------------------------------
 
-    def note_evictions(self, uids: Iterable[str], now: float) -> None:
+    def note_evictions(self, uids: Iterable[str], now: Steady) -> None:
         """Take note that pods are being evicted from now on: the watch shows only later that they end."""
         evicted = self._evicted
         for uid in list(takewhile(lambda uid: not self._is_recent(evicted[uid], now), evicted)):
@@ -690,14 +685,14 @@ class Cluster:
         for uid in uids:
             self._evicted.pop(uid, None)
 
-    def is_going(self, pod: PodInfo, now: float) -> bool:
-        """Return whether a pod is terminating, or is being evicted. now: Unix seconds."""
+    def is_going(self, pod: PodInfo, now: Steady) -> bool:
+        """Return whether a pod is terminating, or is being evicted."""
         at = self._evicted.get(pod.uid)
         return pod.terminating or (at is not None and self._is_recent(at, now))
 
     @staticmethod
-    def _is_recent(evicted_at: float, now: float) -> bool:
-        return abs(now - evicted_at) < UNSEEN_SECONDS
+    def _is_recent(evicted_at: float, now: Steady) -> bool:
+        return now - evicted_at < UNSEEN_SECONDS
 
     # --- other objects -------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kube_policy_scheduler.times import Steady
+
 FADED = 0.01
 """Past usage below this, in column units, is forgotten."""
 
@@ -14,18 +16,18 @@ FADED = 0.01
 class PastUsage(msgspec.Struct, frozen=True):
     """Usage with the memory of a half-life, at one moment."""
 
-    at: float
-    """Unix seconds."""
+    at: Steady
+    """When it was so; in the Lease this is a time of the wall clock."""
     resources: tuple[str, ...]
     queues: Mapping[str, tuple[float, ...]]
     """By name of the queue, for each of the resources, in column units; what has faded is left out. Queues that use the
     largest part of the cluster first."""
 
-    def faded_to(self, now: float, half_life: float, resources: tuple[str, ...]) -> dict[str, list[float]]:
+    def faded_to(self, now: Steady, half_life: float, resources: tuple[str, ...]) -> dict[str, list[float]]:
         """Return what is left of it now, by name of the queue, for each of some resources; 0 for those it lacks.
 
         Args:
-            now: Unix seconds; a moment before `at`, as clocks of nodes differ, is `at`.
+            now: the time; a moment before `at`, as clocks of nodes differ, is `at`.
             half_life: seconds.
             resources: in the order of the answer.
         """

@@ -24,6 +24,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.past_usage import FADED, PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.times import Steady
 
 NO_LIMIT = 2**63 - 1
 MOST_FADED = 1000
@@ -256,8 +257,18 @@ class QueueUsage:
         pods: Iterable[PodInfo] = (),
         *,
         claims: Callable[[str], objects.ResourceClaim | None] = lambda key: None,
+        ahead: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """claims: returns a claim by `namespace/name`."""
+        """Count pods, and follow the changes from then on.
+
+        Args:
+            tree: the queues.
+            nodes: what there is to share.
+            pods: those on nodes.
+            claims: returns a claim by `namespace/name`.
+            ahead: by how many seconds the wall clock, by which pods started, is ahead of the steady one.
+        """
+        self._ahead = ahead
         self.tree, self._nodes, self._claims = tree, nodes, claims
         self._users: dict[str, dict[str, PodInfo]] = {}
         """By claim: the pods that use it, by uid. It counts for the one whose uid comes first."""
@@ -280,7 +291,7 @@ class QueueUsage:
         self._followers: WeakSet[Touched] = WeakSet()
         self.common_levels = _common_levels(tree)
         """Levels at the top that all queues have in common: their shares decide nothing."""
-        self._remembered_at: float | None = None
+        self._remembered_at: Steady | None = None
         self._faded: dict[str, list[float]] = {}
         """By name, the past usage of queues by a key that have no pods on nodes."""
         self._recalled: deque[PastUsage] = deque(maxlen=MOST_RECALLED)
@@ -763,8 +774,8 @@ class QueueUsage:
 
     # --- past usage --------------------------------------------------------------------------------------
 
-    def remember(self, now: float) -> bool:
-        """Bring the memory of past usage up to a time, Unix seconds; return whether shares may have changed.
+    def remember(self, now: Steady) -> bool:
+        """Bring the memory of past usage up to a time; return whether shares may have changed.
 
         u = (1 - A) * u + A * usage, A = 1 - 0.5 ** (seconds / half-life), as in Kueue (KKEP-4136); at most 64 times in
         a half-life, so that the order is not computed for each pod. The memory begins with what was recalled, and with
@@ -774,7 +785,7 @@ class QueueUsage:
         if half_life is None:
             return False
         before = self._remembered_at
-        if before is not None and 0 <= now - before < half_life / 64:
+        if before is not None and now - before < half_life / 64:
             return False
         self._remembered_at = now
         if before is None:
@@ -839,14 +850,6 @@ class QueueUsage:
         past = self.past_usage()
         return [past] if past is not None else list(self._recalled)
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift the times of the memory by the change of the clock, so that nothing fades by it."""
-        if self._remembered_at is not None:
-            self._remembered_at += seconds
-        for _ in range(len(self._recalled)):
-            past = self._recalled.popleft()
-            self._recalled.append(msgspec.structs.replace(past, at=past.at + seconds))
-
     def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
         """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
         zeros = [0.0] * self._size
@@ -855,14 +858,15 @@ class QueueUsage:
             past = [was + more for was, more in zip(rest, since, strict=True)]
             queue.remembered = list(map(max, queue.remembered, past)) if queue.remembered is not None else past
 
-    def _of_running(self, now: float, half_life: float, *, since: float) -> Mapping[Queue, list[float]]:
+    def _of_running(self, now: Steady, half_life: float, *, since: float) -> Mapping[Queue, list[float]]:
         """Return what the pods that run have used since a time, with those of all queues below."""
         total: dict[Queue, list[float]] = {}
+        ahead = self._ahead()
         for queue in self.queues():
             own = [0.0] * self._size
             for pod in queue.members.values():
                 if pod.started is not None:
-                    part = 1.0 - math.pow(0.5, max(0.0, now - max(pod.started, since)) / half_life)
+                    part = 1.0 - math.pow(0.5, max(0.0, now - max(pod.started - ahead, since)) / half_life)
                     for resource, amount in self.amounts(pod):
                         own[resource] += part * amount
             for above in queue.path() if any(own) else ():

@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.pod_transitions import move
 from kube_policy_scheduler.framework.queued_pod import Place, PodState, QueuedPod, QueuePosition
 from kube_policy_scheduler.framework.turns import Turn, Turns
+from kube_policy_scheduler.times import Steady
 
 Heap = list[tuple[Any, int, QueuedPod]]
 _HeapName = tuple[str, bool, tuple[float, ...]]
@@ -45,7 +46,7 @@ class ActiveQueue:
         self._fair: dict[str, FairLine] = {}
         """Lines whose order follows the shares of queues."""
         self._turns = Turns()
-        self._now = 0.0
+        self._now = Steady(0.0)
 
     def clear(self) -> None:
         """Forget all entries."""
@@ -129,7 +130,7 @@ class ActiveQueue:
         """Return whether a pod brings its line a turn, as each active one does and no other."""
         return self._turns.has(queued)
 
-    def pop_ended(self, now: float) -> QueuedPod | None:
+    def pop_ended(self, now: Steady) -> QueuedPod | None:
         """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
         self._now = max(self._now, now)
         while self._ends and self._ends[0][0] <= now:
@@ -138,8 +139,8 @@ class ActiveQueue:
                 return entry[2]
         return None
 
-    def pop(self, now: float | None = None) -> QueuedPod | None:
-        """Take the next pod at a time, in Unix seconds."""
+    def pop(self, now: Steady | None = None) -> QueuedPod | None:
+        """Take the next pod at a time."""
         if now is not None:
             self._now = now
         found = self._next()
@@ -207,6 +208,6 @@ class ActiveQueue:
         return not waits or self._blocking.get(queued.pod.uid) != number
 
 
-def _at(bases: tuple[Any, ...], slopes: tuple[float, ...], now: float) -> tuple[Any, ...]:
+def _at(bases: tuple[Any, ...], slopes: tuple[float, ...], now: Steady) -> tuple[Any, ...]:
     """Return the parts of a key at a moment."""
     return tuple(base + slope * now if slope else base for base, slope in zip(bases, slopes, strict=True))

@@ -27,6 +27,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
 from kube_policy_scheduler.framework.trial import VERDICT_WORK
+from kube_policy_scheduler.times import Steady
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
@@ -42,8 +43,8 @@ decision costs as much as asking the filters once."""
 class ScheduleAlgorithm(ABC):
     """Asks the cycle about pods, and remembers refusals until something changes."""
 
-    def __init__(self, cluster: Cluster, cycle: Cycle, clock: Callable[[], float]) -> None:
-        """clock: Unix seconds."""
+    def __init__(self, cluster: Cluster, cycle: Cycle, clock: Callable[[], Steady]) -> None:
+        """clock: the time."""
         self.signals = Signals.EMPTY
         """The readings that decisions rest on."""
         self.cycle = cycle
@@ -138,7 +139,7 @@ class ScheduleAlgorithm(ABC):
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
-        return queued.frame(self._cluster, self._clock(), signals=self.signals)
+        return queued.frame(self._cluster, self._clock(), signals=self.signals, ahead=self._cluster.ahead)
 
     @property
     def state(self) -> int:

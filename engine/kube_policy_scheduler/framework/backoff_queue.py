@@ -11,6 +11,7 @@ from itertools import count
 
 from kube_policy_scheduler.framework.pod_transitions import move
 from kube_policy_scheduler.framework.queued_pod import Place, PodState, QueuedPod
+from kube_policy_scheduler.times import Steady
 
 INITIAL_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 10.0
@@ -29,7 +30,7 @@ class BackoffQueue:
         queued.ticket = next(self._tickets)
         heapq.heappush(self._heap, (backoff_end(queued), queued.ticket, queued))
 
-    def pop_due(self, now: float) -> QueuedPod | None:
+    def pop_due(self, now: Steady) -> QueuedPod | None:
         """Take a pod whose backoff has ended."""
         head = self._head()
         return heapq.heappop(self._heap)[2] if head is not None and head[0] <= now else None
@@ -42,7 +43,7 @@ class BackoffQueue:
         return heapq.heappop(self._heap)[2]
 
     def next_due(self) -> float | None:
-        """Return when the next backoff ends, in Unix seconds; None if no pod is in backoff."""
+        """Return when the next backoff ends; None if no pod is in backoff."""
         head = self._head()
         return head[0] if head is not None else None
 
@@ -63,7 +64,7 @@ class BackoffQueue:
 
 
 def backoff_end(queued: QueuedPod) -> float:
-    """Return when a pod may be tried again, Unix seconds."""
+    """Return when a pod may be tried again."""
     times = queued.errors or queued.rejections
     if not times:
         return queued.timestamp

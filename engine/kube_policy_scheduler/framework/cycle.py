@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
+from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message, with_refusals
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.extender_verdict import EXTENDER, ExtenderVerdict
@@ -41,7 +42,6 @@ NOBODY = "nobody"
 """The rejector of pods that no plugin evaluated. No plugin has this name, so every event moves them."""
 _LARGEST_BYTES = 16 * 1024 * 1024
 """Larger than any column that a decision makes: one of 2,000,000 nodes."""
-_MOST_PAUSED = 4096
 _NO_DEVICES: Mapping[str, Chosen] = {}
 
 
@@ -113,8 +113,8 @@ class Cycle:
         self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
         self._rankings = Rankings(self._accelerator, self._kept)
         self._refusals, self._victims = KeptRefusals(), KeptVictims()
-        self._reclaims_paused: dict[tuple[PodTemplate, Profile], float] = {}
-        """Until when nobody is evicted for pods of a template, because an attempt found nobody; Unix seconds."""
+        self._reclaims_paused = Deadlines[tuple[PodTemplate, Profile]]()
+        """Nobody is evicted for pods of these templates now, because an attempt found nobody."""
 
     @property
     def kept_bytes(self) -> int:
@@ -447,7 +447,7 @@ class Cycle:
         if rules is None or not rules.reclaims:
             return NOTHING_RECLAIMED
         key = frame.template, profile
-        if frame.now < self._reclaims_paused.get(key, 0.0):
+        if self._reclaims_paused.pauses(key, frame.steady):
             return Reclaimed(message=NO_VICTIMS, look_later=True)
 
         def places() -> dict[str, str] | None:
@@ -457,9 +457,7 @@ class Cycle:
         request, own = frame.cluster.usage_of(rules.tree).amounts(frame.pod), frozenset(rules.groups_of(frame))
         found = reclaim(frame, rules, request, places, own=own)
         if found.message == NO_VICTIMS:
-            if len(self._reclaims_paused) >= _MOST_PAUSED:
-                self._reclaims_paused.clear()
-            self._reclaims_paused[key] = frame.now + RETRY_SECONDS
+            self._reclaims_paused.pause(key, frame.steady, seconds=RETRY_SECONDS)
         return found
 
 

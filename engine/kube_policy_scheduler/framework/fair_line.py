@@ -13,6 +13,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.queue_usage import Amounts, QueueUsage, Touched
 from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition
+from kube_policy_scheduler.times import Steady
 
 Entry = tuple[Any, int, QueuedPod]
 _NO_QUEUE = ""
@@ -115,12 +116,12 @@ class FairLine:
         if name is not None:
             self._left.add(name)
 
-    def head(self, now: float) -> Entry | None:
+    def head(self, now: Steady) -> Entry | None:
         """Return the entry of the pod that is next."""
         name = self._first(now)
         return self._heaps[name][0] if name is not None else None
 
-    def pop(self, now: float) -> QueuedPod | None:
+    def pop(self, now: Steady) -> QueuedPod | None:
         """Take the pod that is next."""
         name = self._first(now)
         if name is None:
@@ -129,7 +130,7 @@ class FairLine:
         self._enter(name)
         return entry[2]
 
-    def _first(self, now: float) -> str | None:
+    def _first(self, now: Steady) -> str | None:
         """Return the heap whose first pod is next."""
         self._catch_up(now)
         while self._left:
@@ -153,7 +154,7 @@ class FairLine:
             who = found[3]
         return who
 
-    def _catch_up(self, now: float) -> None:
+    def _catch_up(self, now: Steady) -> None:
         """Let those take part again whose shares may have changed."""
         touched = self._touched
         if self.usage.remember(now) or touched.all:

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.extremes import Extremes
+from kube_policy_scheduler.times import Steady
 
 
 class DeviceOrder(Protocol):
@@ -45,7 +46,7 @@ class Frame(msgspec.Struct, frozen=True):
     pod: PodInfo
     cluster: Cluster
     now: float
-    """Unix seconds."""
+    """Unix seconds by the wall clock."""
     rows: Rows = ALL_ROWS
     signals: Signals = Signals.EMPTY
     queued: float = 0.0
@@ -58,6 +59,13 @@ class Frame(msgspec.Struct, frozen=True):
     """The gangs of the pod, whose members may use each other's claims before these are written."""
     extremes: Extremes | None = None
     """The extremes of all feasible nodes, to find or to use; None: the rows are all feasible nodes."""
+    ahead: float = 0.0
+    """By how many seconds the wall clock is ahead of the steady one, because it was set."""
+
+    @property
+    def steady(self) -> Steady:
+        """Return the moment for whatever is to last some seconds; `now` may go back."""
+        return Steady(self.now - self.ahead)
 
     @property
     def template(self) -> PodTemplate:
@@ -88,6 +96,7 @@ class Frame(msgspec.Struct, frozen=True):
             self.device_order,
             self.groups,
             self.extremes,
+            self.ahead,
         )
 
     def within(self, extremes: Extremes) -> Frame:

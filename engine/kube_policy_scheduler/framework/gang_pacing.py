@@ -14,6 +14,7 @@ from itertools import count
 import msgspec
 
 from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.times import Steady
 
 PAUSE_FACTOR = 20.0
 OTHERS_FACTOR = 5.0
@@ -28,7 +29,6 @@ KEPT_WITHOUT_PODS = 1000
 
 class _Record(msgspec.Struct):
     touched: float
-    """Unix seconds."""
     state: Hashable = None
     """Of everything, when the gang was last tried and did not fit."""
     spent: float = 0.0
@@ -62,7 +62,7 @@ class GangPacing:
 
     # --- tries ---------------------------------------------------------------------------------------
 
-    def may_try(self, group: Group, state: Hashable, now: float) -> bool:
+    def may_try(self, group: Group, state: Hashable, now: Steady) -> bool:
         """Return whether a gang may be tried now; where it must pause first, `due` names it afterwards.
 
         state: of all that a decision may depend on.
@@ -76,11 +76,11 @@ class GangPacing:
             return False
         return True
 
-    def went_on(self, group: Group, now: float, *, seconds: float) -> None:
+    def went_on(self, group: Group, now: Steady, *, seconds: float) -> None:
         """Take note that a try, which is not at its end, took so many seconds more."""
         self._record(group, now).spent += seconds
 
-    def failed(self, group: Group, state: Hashable, now: float, *, seconds: float, verdict: str) -> None:
+    def failed(self, group: Group, state: Hashable, now: Steady, *, seconds: float, verdict: str) -> None:
         """Take note that a gang was tried, at the end for so many seconds, and does not fit."""
         record, end = self._record(group, now), now + seconds
         seconds, record.spent = seconds + record.spent, 0.0
@@ -108,31 +108,31 @@ class GangPacing:
 
     # --- rests ---------------------------------------------------------------------------------------
 
-    def rest(self, group: Group, now: float, *, held_seconds: float) -> None:
+    def rest(self, group: Group, now: Steady, *, held_seconds: float) -> None:
         """Let a gang rest that held places without use: for twice as long, and longer each time."""
         record = self._record(group, now)
         record.timeouts += 1
         record.rests_until = now + held_seconds * 2.0 ** min(record.timeouts, MOST_RESTS)
 
-    def rests(self, group: Group, now: float) -> bool:
+    def rests(self, group: Group, now: Steady) -> bool:
         """Return whether a gang must hold no places now."""
         record = self._records.get(group)
         return record is not None and record.rests_until > now
 
-    def look_again(self, group: Group, now: float, *, after_seconds: float) -> None:
+    def look_again(self, group: Group, now: Steady, *, after_seconds: float) -> None:
         """Have `due` name a gang that rests once more: at the end of its rest, or earlier after so many seconds."""
         record = self._record(group, now)
         self._want(group, record, min(record.rests_until, max(record.tried_again_at, now + after_seconds)))
 
     def look_at(self, group: Group, at: float) -> None:
-        """Have `due` name a gang at a time, unix seconds, unless it is to be named anyway."""
-        record = self._record(group, at)
+        """Have `due` name a gang at a time, unless it is to be named anyway."""
+        record = self._record(group, Steady(at))
         if record.wanted_at is None:
             self._want(group, record, at)
 
     # --- time ----------------------------------------------------------------------------------------
 
-    def due(self, now: float) -> Group | None:
+    def due(self, now: Steady) -> Group | None:
         """Return a gang that is to be tried again now, and was not returned for the same reason before; None: none."""
         at = self.next_due()
         if at is None or at > now:
@@ -142,26 +142,15 @@ class GangPacing:
         return group
 
     def next_due(self) -> float | None:
-        """Return when the next gang is to be tried again, unix seconds."""
+        """Return when the next gang is to be tried again."""
         heap = self._wanted
         while heap and not self._is_wanted(heap[0]):
             heapq.heappop(heap)
         return max(heap[0][0], self._free_at) if heap else None
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Move all times by as much as the clock was set."""
-        for record in self._records.values():
-            record.touched += seconds
-            record.tried_again_at += seconds
-            record.rests_until += seconds
-            if record.wanted_at is not None:
-                record.wanted_at += seconds
-        self._wanted = [(at + seconds, number, group) for at, number, group in self._wanted]
-        self._free_at += seconds
-
     # --- records -------------------------------------------------------------------------------------
 
-    def _record(self, group: Group, now: float) -> _Record:
+    def _record(self, group: Group, now: Steady) -> _Record:
         record = self._records.get(group)
         if record is None:
             if len(self._records) >= self._clean_at:

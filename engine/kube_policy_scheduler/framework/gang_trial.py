@@ -481,7 +481,7 @@ class GangTrial:
         ]
 
     def _place_nominated(self, attempt: Attempt, member: QueuedPod) -> None:
-        node_name, now = member.pod.nominated_node, self._algorithm.frame(member).now
+        node_name, now = member.pod.nominated_node, self._algorithm.frame(member).steady
         for other in list(self._cluster.pods_on(node_name).values()):
             if self._cluster.is_going(other, now) and other.priority < member.pod.priority:
                 attempt.displace(other.uid)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.times import Steady
 
 
 class Group(NamedTuple):
@@ -210,7 +211,7 @@ class Permit:
         return tuple(self._since)
 
     def since(self, group: Group) -> float | None:
-        """Return when the first waiting pod arrived, in Unix seconds; None if no pod waits."""
+        """Return when the first waiting pod arrived; None if no pod waits."""
         return self._since.get(group)
 
     def members(self, group: Group) -> tuple[str, ...]:
@@ -221,7 +222,7 @@ class Permit:
         """Return the number of a group's waiting pods."""
         return len(self._members.get(group, ()))
 
-    def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: float) -> None:
+    def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: Steady) -> None:
         """Add a pod that has a node."""
         self.leave(uid)
         self._requirements[uid] = requirements
@@ -258,7 +259,7 @@ class Permit:
             self.leave(other)
         return released
 
-    def expire(self, now: float) -> dict[str, GangRequirement]:
+    def expire(self, now: Steady) -> dict[str, GangRequirement]:
         """Forget the pods whose wait timed out, with all of their group; return them with the requirement."""
         gone: dict[str, GangRequirement] = {}
         while (due := self.next_due()) is not None and due <= now:
@@ -268,15 +269,8 @@ class Permit:
                 self.leave(uid)
         return gone
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift all times by the change of the clock."""
-        self._since = {group: since + seconds for group, since in self._since.items()}
-        self._due = {group: due + seconds for group, due in self._due.items()}
-        self._next_due = [(due, next(self._numbers), group) for group, due in self._due.items()]
-        heapq.heapify(self._next_due)
-
     def next_due(self) -> float | None:
-        """Return the time of the next group's timeout, Unix seconds."""
+        """Return the time of the next group's timeout."""
         heap = self._next_due
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)

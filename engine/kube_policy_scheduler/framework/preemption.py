@@ -343,7 +343,7 @@ def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis)
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return ""
     for other in cluster.pods_on(pod.nominated_node).values():
-        ends = _evicted_by_scheduler(other) if other.terminating else cluster.is_going(other, frame.now)
+        ends = _evicted_by_scheduler(other) if other.terminating else cluster.is_going(other, frame.steady)
         if ends and other.priority < pod.priority:
             return TERMINATING
     return ""

@@ -32,6 +32,7 @@ from kube_policy_scheduler.framework.queued_pod import (
     priority_sort,
     priority_turn,
 )
+from kube_policy_scheduler.times import Steady
 
 __all__ = [
     "NO_GROUPS",
@@ -110,12 +111,12 @@ class SchedulingQueue:
         self._is_sorted = True
         """Whether no pods are left that are not sorted by the rules in use."""
 
-    def follow(self, ledger: Ledger, clock: Callable[[], float], *, moved: Callable[[], None] = lambda: None) -> None:
+    def follow(self, ledger: Ledger, clock: Callable[[], Steady], *, moved: Callable[[], None] = lambda: None) -> None:
         """Move the rejected pods that an event of a cluster may help as soon as it is noted; set before the first pod.
 
         Args:
             ledger: of the cluster.
-            clock: Unix seconds.
+            clock: the time.
             moved: called when pods were moved, or are left to `move_some` because they are very many.
         """
         self._ledger = ledger
@@ -232,12 +233,12 @@ class SchedulingQueue:
         return found + self._groups.miscounted()
 
     def next_due(self) -> float | None:
-        """Return when the next backoff ends, in Unix seconds; None if no pod is in backoff."""
+        """Return when the next backoff ends; None if no pod is in backoff."""
         return self._backoff.next_due()
 
     # --- add, update and delete -----------------------------------------------------------------------
 
-    def add(self, pod: PodInfo, now: float) -> None:
+    def add(self, pod: PodInfo, now: Steady) -> None:
         """Add a pending pod, or update it."""
         known = self._pods.get(pod.uid)
         if known is None:
@@ -269,7 +270,7 @@ class SchedulingQueue:
 
     # --- attempts ------------------------------------------------------------------------------------
 
-    def pop(self, now: float) -> QueuedPod | None:
+    def pop(self, now: Steady) -> QueuedPod | None:
         """Pop the next pod; if none is active, the pod whose backoff ends first."""
         while (not self._is_sorted or self._unschedulable.number_helped) and self.move_some(now):
             pass
@@ -302,7 +303,7 @@ class SchedulingQueue:
         self,
         queued: QueuedPod,
         rejectors: frozenset[str],
-        now: float,
+        now: Steady,
         *,
         wakes: Mapping[str, frozenset[ClusterEvent]] | None = None,
         quota: QuotaWait | None = None,
@@ -312,7 +313,7 @@ class SchedulingQueue:
         Args:
             queued: the pod.
             rejectors: what rejected it.
-            now: Unix seconds.
+            now: the time.
             wakes: by the name of a rejector, the events that may help; one that is not there, any event may
                 (`Profile.wakes`).
             quota: what it waits for, if pods that end help it only by that.
@@ -340,7 +341,7 @@ class SchedulingQueue:
         move(queued, PodState.ASSUMED)
         self._begin_attempt(queued)
 
-    def returned(self, queued: QueuedPod, now: float) -> None:
+    def returned(self, queued: QueuedPod, now: Steady) -> None:
         """Put back a pod that lost its node to others, with backoff."""
         if self._land(queued, now):
             queued.rejections += 1
@@ -348,13 +349,13 @@ class SchedulingQueue:
             queued.serves_time = True
             self._back_off(queued)
 
-    def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
+    def gate(self, queued: QueuedPod, membership: Membership, now: Steady) -> None:
         """Gate a pod in flight that must wait for its groups."""
         if self._land(queued, now):
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
-    def resume_attempt(self, queued: QueuedPod, now: float) -> None:
+    def resume_attempt(self, queued: QueuedPod, now: Steady) -> None:
         """Put back a pod whose attempt is not finished: it keeps its turn, and goes on with it."""
         since = queued.timestamp
         if self._land(queued, now):
@@ -363,12 +364,12 @@ class SchedulingQueue:
             queued.unfinished += 1
             self._enqueue(queued)
 
-    def activate(self, queued: QueuedPod, now: float) -> None:
+    def activate(self, queued: QueuedPod, now: Steady) -> None:
         """Put back a pod for an immediate retry that does not count as an attempt."""
         if self._land(queued, now):
             self._enqueue(queued)
 
-    def failed(self, queued: QueuedPod, now: float) -> None:
+    def failed(self, queued: QueuedPod, now: Steady) -> None:
         """Put back a pod with backoff after its attempt ended with an error."""
         if self._land(queued, now):
             queued.errors += 1
@@ -397,7 +398,7 @@ class SchedulingQueue:
         if self._pods.get(queued.pod.uid) is queued and queued.state is PodState.SENT:
             move(queued, PodState.BINDING)
 
-    def move_on_event(self, event: ClusterEvent, now: float, *, in_steps: bool = False) -> int:
+    def move_on_event(self, event: ClusterEvent, now: Steady, *, in_steps: bool = False) -> int:
         """Note an event and move the rejected pods that it may help; return their number.
 
         A queue that follows a cluster hears of the events there by itself.
@@ -407,18 +408,18 @@ class SchedulingQueue:
         self._ledger.note(event)
         return self._help(event, now, in_steps=in_steps)
 
-    def _help(self, event: ClusterEvent, now: float, *, in_steps: bool) -> int:
+    def _help(self, event: ClusterEvent, now: Steady, *, in_steps: bool) -> int:
         helped = self._unschedulable.help(event, now)
         if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
             self._move_helped(self._unschedulable.number_helped)
         return helped
 
-    def has_to_move(self, now: float) -> bool:
+    def has_to_move(self, now: Steady) -> bool:
         """Return whether `move_some` has work."""
         due = self._backoff.next_due()
         return not self._is_sorted or self._unschedulable.number_helped > 0 or (due is not None and due <= now)
 
-    def move_some(self, now: float) -> bool:
+    def move_some(self, now: Steady) -> bool:
         """Move some of the pods that events may help, then of those whose backoff has ended; return if more are left.
 
         After new rules, pods are first sorted by them. When none are left, pods are popped in the order that they would
@@ -438,7 +439,7 @@ class SchedulingQueue:
             self._wake(self._pods[uid], at)
         return len(helped)
 
-    def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
+    def wake(self, uid: str, event: ClusterEvent, now: Steady) -> bool:
         """Have one pod see an event; if it is gated, check it again. Return whether the event may help."""
         queued = self._pods.get(uid)
         if queued is None:
@@ -453,7 +454,7 @@ class SchedulingQueue:
                 return True
         return False
 
-    def _wake(self, queued: QueuedPod, now: float) -> None:
+    def _wake(self, queued: QueuedPod, now: Steady) -> None:
         self._leave(queued)
         if backoff_end(queued) > now:
             self._back_off(queued)
@@ -475,6 +476,10 @@ class SchedulingQueue:
         in_steps: leave all but the first of very many pods to `move_some`; see `move_on_event`.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
+        self.sort_again(in_steps=in_steps)
+
+    def sort_again(self, *, in_steps: bool = False) -> None:
+        """Order, hold and group the pods that wait by the rules in use, as if these were new; as with `use`."""
         self._active.clear()  # keys of two orders cannot be compared
         self._sorting = self._sort_again()
         self._go_on_sorting(at_once=not in_steps or len(self._pods) <= MOVED_AT_ONCE)
@@ -551,7 +556,7 @@ class SchedulingQueue:
                 self._leave(queued)
                 self._enqueue(queued)
 
-    def flush(self, now: float) -> None:
+    def flush(self, now: Steady) -> None:
         """Move pods whose backoff has ended to the active queue, and sort those whose position has expired."""
         while (queued := self._backoff.pop_due(now)) is not None:
             self._push_active(queued)
@@ -564,19 +569,7 @@ class SchedulingQueue:
             else:
                 self._keep_line(ended)
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift all times by the change of the clock, so that waiting times and the order stay the same."""
-        for queued in self._pods.values():
-            queued.queued += seconds
-            queued.timestamp += seconds
-        self._backoff.rebuild(q for q in self._pods.values() if q.place is Place.BACKOFF)
-        self._active.clear()
-        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
-            self._push_active(queued)
-        for queued in self._pods.values():
-            self._keep_line_again(queued)
-
-    def flush_leftovers(self, now: float, *, in_steps: bool = False) -> int:
+    def flush_leftovers(self, now: Steady, *, in_steps: bool = False) -> int:
         """Flush pods that have been unschedulable for too long; return their number.
 
         in_steps: as in `move_on_event`.
@@ -632,7 +625,7 @@ class SchedulingQueue:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early
             self._active.block(queued, turn)
 
-    def _land(self, queued: QueuedPod, now: float) -> bool:
+    def _land(self, queued: QueuedPod, now: Steady) -> bool:
         """End an attempt; return whether the pod is still pending."""
         if self._pods.get(queued.pod.uid) is not queued:
             return False
@@ -684,7 +677,7 @@ class UnschedulablePods:
         """Under None: pods that any event may help."""
         self._over_quota = PodsOverQuota()
         """Those that the events in `FREE_QUOTA` help only by their quota: they are not under these."""
-        self._helped: dict[str, float] = {}
+        self._helped: dict[str, Steady] = {}
         """By uid: when the event came that may help the pod. It is to be moved, and no event needs to find it."""
 
     def __iter__(self) -> Iterator[QueuedPod]:
@@ -709,7 +702,7 @@ class UnschedulablePods:
         self._over_quota.remove(uid)
         self._helped.pop(uid, None)
 
-    def help(self, event: ClusterEvent, now: float) -> int:
+    def help(self, event: ClusterEvent, now: Steady) -> int:
         """Note that the pods are to be moved that an event may help; return how many more these are."""
         if not self._pods:
             return 0
@@ -723,7 +716,7 @@ class UnschedulablePods:
                 self.help_some([queued.pod.uid for queued in self._over_quota.helped()], now)
         return len(self._helped) - before
 
-    def help_some(self, uids: Iterable[str], now: float) -> None:
+    def help_some(self, uids: Iterable[str], now: Steady) -> None:
         """Note that these pods are to be moved."""
         for uid in uids:
             self._helped.setdefault(uid, now)
@@ -733,8 +726,8 @@ class UnschedulablePods:
         """How many pods are to be moved."""
         return len(self._helped)
 
-    def helped(self, most: int) -> list[tuple[str, float]]:
-        """Return the first pods that are to be moved, with the time of the event in Unix seconds."""
+    def helped(self, most: int) -> list[tuple[str, Steady]]:
+        """Return the first pods that are to be moved, with the time of the event."""
         return list(islice(self._helped.items(), most))
 
     def would_be_found(self, queued: QueuedPod) -> bool:

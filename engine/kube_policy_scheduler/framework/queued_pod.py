@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.times import Steady
 
 
 class Place(Enum):
@@ -84,10 +85,10 @@ class QueuedPod(msgspec.Struct, eq=False):
     """A pending pod and its history in the queue."""
 
     pod: PodInfo
-    queued: float
-    """Unix seconds at which it was first seen."""
-    timestamp: float
-    """Unix seconds of the last return to the queue: equal priorities are served in this order."""
+    queued: Steady
+    """When it was first seen."""
+    timestamp: Steady
+    """When it returned to the queue last: equal priorities are served in this order."""
     state: PodState = PodState.PENDING
     """Written by `pod_transitions.move` only, as is `place`, which follows from it."""
     place: Place = Place.ACTIVE
@@ -124,10 +125,21 @@ class QueuedPod(msgspec.Struct, eq=False):
     history: list[PodState] | None = None
     """Its last states, the newest last; None: they are not kept."""
 
-    def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
-        """Return what rules may read of the pod: with its waiting time, and its number of attempts."""
-        attempts = max(0, self.attempts - 1)  # without the current one
-        return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts, groups=self.groups)
+    def frame(self, cluster: Cluster, now: Steady, *, signals: Signals, ahead: float = 0.0) -> Frame:
+        """Return what rules may read of the pod: with its waiting time, and its number of attempts.
+
+        ahead: by how many seconds the wall clock, which policies ask, is ahead of the steady one.
+        """
+        return Frame(
+            self.pod,
+            cluster,
+            now + ahead,
+            signals=signals,
+            queued=self.queued + ahead,
+            attempts=max(0, self.attempts - 1),  # without the current one
+            groups=self.groups,
+            ahead=ahead,
+        )
 
 
 class FairTurn(msgspec.Struct, frozen=True):
@@ -148,9 +160,9 @@ class QueuePosition(msgspec.Struct, frozen=True):
     key: Any
     """A tuple; its first part is a tuple of the values with `slopes`, the rest breaks ties."""
     slopes: tuple[float, ...] = ()
-    """The growth per second of the parts of the key's first part; empty: the key is constant."""
+    """The growth per second of the parts of the key's first part, by the steady clock; empty: the key is constant."""
     until: float = math.inf
-    """The position is right before this moment, Unix seconds."""
+    """The position is right before this moment, on the steady clock."""
     strict: bool = False
     """Whether a pod that waits for its next attempt blocks those behind it."""
     fair: FairTurn | None = None

@@ -20,6 +20,7 @@ from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
 from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.device_room import claimed_kinds
 from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -57,6 +58,7 @@ from kube_policy_scheduler.framework.queue import NO_GROUPS, Membership, Place, 
 from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, RETRY_SECONDS, reclaim, request_of
 from kube_policy_scheduler.framework.trial import WORK_SECONDS
+from kube_policy_scheduler.times import Steady
 
 AssumedT = TypeVar("AssumedT", bound=AssumedPod)
 HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
@@ -108,7 +110,7 @@ class WaitingPods(Generic[AssumedT]):
         algorithm: ScheduleAlgorithm,
         *,
         observer: PermitObserver[AssumedT],
-        clock: Callable[[], float],
+        clock: Callable[[], Steady],
         look_seconds: float = REST_LOOK_SECONDS,
     ) -> None:
         """Make one for a scheduler.
@@ -118,7 +120,7 @@ class WaitingPods(Generic[AssumedT]):
             queue: of the pending pods.
             algorithm: decides.
             observer: hears of places that are given back.
-            clock: Unix seconds.
+            clock: the time.
             look_seconds: how often it is looked whether a group that rests would fit.
         """
         self._cluster, self._queue = cluster, queue
@@ -137,19 +139,19 @@ class WaitingPods(Generic[AssumedT]):
         self.trial = GangTrial(cluster, queue, algorithm, permit=self.permit, waiting=self._waiting)
         self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()
-        self._failed_domains: dict[Group, dict[Domain, float]] = {}
-        """By group: domains in which not all members fit, and until when others are tried first."""
+        self._failed_domains: dict[Group, Deadlines[Domain]] = {}
+        """By group: domains in which not all members fit; for now others are tried first."""
         self._shortfalls: dict[Group, tuple[Hashable, Shortfall]] = {}
         """Groups for which no domain has room, and the state of everything for which that is so."""
         self.domain_counts = DomainCounts()
-        self._reclaim_again: dict[Group, float] = {}
-        """When it is tried again to evict pods of other queues for a gang, Unix seconds."""
+        self._reclaims_paused = Deadlines[Group]()
+        """For these gangs no pods of other queues are evicted now, because an attempt found nobody."""
         self._first: Group | None = None
         """The last group that fits as a whole, with the room that is kept for pods of lower priority."""
-        self._first_until = 0.0
-        """Unix seconds; afterwards it is tried again whether it does."""
-        self._gathered_at: dict[Group, float] = {}
-        """When the other pods of a group with waiting pods were last moved forward in the queue."""
+        self._checked = Deadlines[Group]()
+        """That one, for as long as it is not tried again whether it does."""
+        self._gathered = Deadlines[Group]()
+        """Groups with waiting pods whose other pods were moved forward in the queue just now."""
 
     # --- before a member is decided ------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class WaitingPods(Generic[AssumedT]):
             return f"{requirement}; {why}"
         return None
 
-    def _may_try(self, group: Group, state: Hashable, now: float) -> bool:
+    def _may_try(self, group: Group, state: Hashable, now: Steady) -> bool:
         """Return whether a group may be tried as a whole now; see `GangPacing.may_try`.
 
         Of a large one, a part is let into the queue first: without the others it would not fit.
@@ -229,7 +231,7 @@ class WaitingPods(Generic[AssumedT]):
         return self.pacing.may_try(group, state, now)
 
     def _try_whole(
-        self, queued: QueuedPod, requirement: GangRequirement, now: float, most_work: int | None
+        self, queued: QueuedPod, requirement: GangRequirement, now: Steady, most_work: int | None
     ) -> bool | Unfinished:
         """Return whether a group would find free nodes for all that it needs."""
         state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
@@ -352,19 +354,20 @@ class WaitingPods(Generic[AssumedT]):
         if requirement is None:
             return False
         group, state, now = requirement.group, self._algorithm.state, self._clock()
-        if self._first == group and now < self._first_until:
+        if self._first == group and self._checked.pauses(group, now):
             return True
         if not self._may_try(group, state, now):
             return False
         began = self._algorithm.work
         if self.trial.fits(queued, requirement) or self.trial.preempt(queued, requirement) is not None:
             self.pacing.succeeded(group)
-            self._first, self._first_until = group, now + GATHER_EVERY_SECONDS
+            self._first = group
+            self._checked.pause(group, now, seconds=GATHER_EVERY_SECONDS)
             return True
         self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict=NOT_AS_A_WHOLE)
         return False
 
-    def _go_on_with(self, queued: QueuedPod, requirement: GangRequirement, now: float, began: int) -> None:
+    def _go_on_with(self, queued: QueuedPod, requirement: GangRequirement, now: Steady, began: int) -> None:
         """Have a trial go on in the next turn; began: the work that had been done before this one."""
         self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a trial of its own
         self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
@@ -450,7 +453,7 @@ class WaitingPods(Generic[AssumedT]):
         group = requirement.group
         if self.trial.placed(requirement) >= requirement.size:
             return decision, ()
-        if self._queue.is_letting_in(group) or now < self._reclaim_again.get(group, 0.0):
+        if self._queue.is_letting_in(group) or self._reclaims_paused.pauses(group, now):
             return self._look_later(decision), ()
         usage = self._cluster.usage_of(rules.tree)
         request = request_of(usage, (member.pod for member in self.trial.needed(queued, requirement)))
@@ -472,9 +475,7 @@ class WaitingPods(Generic[AssumedT]):
         if not found.waits:
             self._algorithm.release(group)
         if found.message == NO_VICTIMS:
-            if len(self._reclaim_again) >= MOST_SHORTFALLS:
-                self._reclaim_again.clear()
-            self._reclaim_again[group] = now + RETRY_SECONDS
+            self._reclaims_paused.pause(group, now, seconds=RETRY_SECONDS)
         if found.message:
             message = f"{decision.message.rstrip('.')}. {found.message}"
             decision = msgspec.structs.replace(
@@ -607,7 +608,7 @@ class WaitingPods(Generic[AssumedT]):
             inner: what narrower groups of the pod require: only their domains with enough room count.
         """
         group, now = requirement.group, self._clock()
-        failed = {domain for domain, until in self._failed_domains.get(group, {}).items() if until > now}
+        failed = self._failed_domains[group].pausing(now) if group in self._failed_domains else set[Domain]()
         has_members = self._has_places(requirement)
         is_confined, known = self._algorithm.is_confined(group), self._algorithm.domain(group)
         if is_confined and has_members and (known is None or known not in failed):
@@ -698,12 +699,11 @@ class WaitingPods(Generic[AssumedT]):
         """Give back the places of a group in a domain in which not all of its members fit; try others first for now."""
         domain = self._algorithm.domain(group)
         if domain is not None:
-            now = self._clock()
             self.domain_counts.count(self.domain_counts.left, domain)
             if len(self._failed_domains) >= MOST_SHORTFALLS:
                 self._failed_domains.clear()
-            failed = {each: until for each, until in self._failed_domains.get(group, {}).items() if until > now}
-            self._failed_domains[group] = failed | {domain: now + DOMAIN_RETRY_SECONDS}
+            failed = self._failed_domains.setdefault(group, Deadlines[Domain]())
+            failed.pause(domain, self._clock(), seconds=DOMAIN_RETRY_SECONDS)
         self._algorithm.release(group)
         for uid in self.permit.members(group):
             self._withdraw(self._waiting[uid])
@@ -821,16 +821,11 @@ class WaitingPods(Generic[AssumedT]):
             if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
                 self.domain_counts.count(self.domain_counts.started, self._algorithm.domain(group))
 
-    def _gather(self, requirements: Sequence[GangRequirement], now: float) -> None:
+    def _gather(self, requirements: Sequence[GangRequirement], now: Steady) -> None:
         """Have the others of some groups decided out of turn."""
-        since = now - GATHER_EVERY_SECONDS
-        fresh = [
-            requirement
-            for requirement in requirements
-            if not since < self._gathered_at.get(requirement.group, 0.0) <= now
-        ]
+        fresh = [requirement for requirement in requirements if not self._gathered.pauses(requirement.group, now)]
         for requirement in fresh:
-            self._gathered_at[requirement.group] = now
+            self._gathered.pause(requirement.group, now, seconds=GATHER_EVERY_SECONDS)
         self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
 
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
@@ -894,7 +889,7 @@ class WaitingPods(Generic[AssumedT]):
 
     @property
     def unnominated_since(self) -> float | None:
-        """Since when the first of those waits, Unix seconds; None: there are none."""
+        """Since when the first of those waits; None: there are none."""
         return next(iter(self._unnominated.values()), None)
 
     def waits_for(self, queued: QueuedPod) -> str | None:
@@ -907,7 +902,7 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- places are given back -----------------------------------------------------------------------
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: Steady) -> None:
         """Have those give their places back whose group was not complete in time; such groups rest.
 
         While a group rests it starts only where all of it fits at once: others get the room that it held without use,
@@ -931,18 +926,9 @@ class WaitingPods(Generic[AssumedT]):
             self._queue.activate(queued, self._clock())
 
     def next_due(self) -> float | None:
-        """Return when time brings something to do, unix seconds."""
+        """Return when time brings something to do."""
         times = [at for at in (self.permit.next_due(), self.pacing.next_due()) if at is not None]
         return min(times, default=None)
-
-    def clock_was_set(self, seconds: float) -> None:
-        """Move all times by as much as the clock was set."""
-        self.permit.clock_was_set(seconds)
-        self.pacing.clock_was_set(seconds)
-        self._unreported = {uid: at + seconds for uid, at in self._unreported.items()}
-        self._unnominated = {uid: at + seconds for uid, at in self._unnominated.items()}
-        self._first = None
-        self._gathered_at.clear()
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
         """Have victims of a preemption that wait here give their places back; return their uids.
@@ -994,7 +980,7 @@ class WaitingPods(Generic[AssumedT]):
             del self._waiting_on[assumed.host]
         for requirement in assumed.requirements:
             if not self.permit.number(requirement.group):
-                self._gathered_at.pop(requirement.group, None)
+                self._gathered.end(requirement.group)
         return assumed
 
     def _withdraw(self, assumed: AssumedT, *, keeps_nomination: bool = False) -> None:

@@ -178,8 +178,11 @@ class Policy:
         line = self._line(order)
         if order.over_time is None:
             return QueuePosition(line, (order.evaluate(frame), *priority_sort(queued)), strict=order.strict)
-        bases, slopes, until = order.over_time(frame)
-        return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until, order.strict)
+        bases, slopes, until = order.over_time(frame)  # by the wall clock, which policies ask
+        if frame.ahead and slopes:
+            parts = zip(bases, slopes, strict=True)
+            bases = tuple(base + slope * frame.ahead if slope else base for base, slope in parts)
+        return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until - frame.ahead, order.strict)
 
     def _line(self, order: CompiledOrder) -> str:
         return self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"

@@ -60,6 +60,10 @@ class Api:
 class Clock:
     def __init__(self) -> None:
         self.now = 1_795_000_000.123456
+        self.set_by = 0.0
+
+    def set(self, seconds: float) -> None:
+        self.now, self.set_by = self.now + seconds, self.set_by + seconds
 
     def __call__(self) -> float:
         return self.now
@@ -76,6 +80,7 @@ async def recorder_for(api: Api, **options: Any) -> AsyncIterator[tuple[EventRec
             instance="policy-scheduler-host",
             random=Random(1),
             clock=clock,
+            steady=lambda: clock.now - clock.set_by,
             **options,
         )
         task = asyncio.create_task(recorder.run())
@@ -132,6 +137,20 @@ async def test_a_repeated_event_becomes_a_series() -> None:
         await until(lambda: len(api.patches) == 2)
         assert api.patches[1]["series"]["count"] == 6
         assert api.patches[1]["series"]["lastObservedTime"] == "2026-11-18T11:12:30.123456Z"
+
+
+@pytest.mark.parametrize("seconds", [3 * 3600.0, -3 * 3600.0], ids=["forward", "back"])
+async def test_a_clock_that_is_set_stops_no_series(seconds: float) -> None:
+    api = Api()
+    async with recorder_for(api) as (recorder, clock):
+        for _ in range(2):
+            recorder.failed_scheduling(web(), message="one")
+            await until(lambda: len(recorder) == 0)
+        clock.set(seconds)
+        clock.now += 300
+        recorder.failed_scheduling(web(), message="one")
+        await until(lambda: len(api.patches) == 2)
+        assert (len(api.events), api.patches[1]["series"]["count"]) == (1, 3)
 
 
 async def test_another_reason_text_is_another_event() -> None:

@@ -57,7 +57,10 @@ class _Event(msgspec.Struct, frozen=True):
     reason: str
     action: str
     note: str
-    at: float  # Unix seconds
+    at: float
+    """Unix seconds, as people read it."""
+    said: float
+    """The same on the steady clock: what repeats goes by this."""
     count: int = 1
     is_fenced: bool = False
 
@@ -68,8 +71,12 @@ class _Series(msgspec.Struct):
     event: _Event
     count: int
     last_at: float
+    """Unix seconds, as people read it."""
+    said: float
+    """As of the event."""
     written_count: int
-    written_at: float
+    written: float
+    """What was said when it was written last, on the steady clock."""
 
 
 class _EventMetadata(msgspec.Struct):
@@ -106,6 +113,7 @@ class EventRecorder:
         instance: str,
         random: Random,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
         defer_while: Callable[[], bool] = lambda: False,
         concurrency: int = 8,
         capacity: int = 50_000,
@@ -119,7 +127,8 @@ class EventRecorder:
             controller: the scheduler's name.
             instance: which of its replicas this is.
             random: spreads retries.
-            clock: Unix seconds.
+            clock: Unix seconds, as people read them.
+            steady: seconds on a clock that nobody sets: when an event ends to repeat itself.
             defer_while: whether bindings are in flight (`Binder.unfinished`).
             concurrency: requests at a time.
             capacity: events that wait at most.
@@ -130,7 +139,7 @@ class EventRecorder:
         self._fence = fence
         self._controller = controller[:NAME_CHARACTERS]
         self._instance = instance[:128]
-        self._clock = clock
+        self._clock, self._steady = clock, steady
         self._outbox: Outbox[_Key, _Event | _Series] = Outbox(
             self._send,
             name="events",
@@ -179,16 +188,16 @@ class EventRecorder:
         is_fenced: bool = False,
     ) -> None:
         """Queue an event; a note over 1,024 bytes is cut and ends in " ..."."""
-        now, note = self._clock(), cut_note(note)
+        now, steady, note = self._clock(), self._steady(), cut_note(note)
         key = (regarding.uid or f"{regarding.namespace}/{regarding.name}", reason)
         series = self._series.get((key, note))
-        if series is None or now - series.last_at > SERIES_END_SECONDS:
+        if series is None or steady - series.said > SERIES_END_SECONDS:
             name = self._new_name(regarding.name)
-            self._outbox.put(key, _Event(name, regarding, type, reason, action, note, now, is_fenced=is_fenced))
+            self._outbox.put(key, _Event(name, regarding, type, reason, action, note, now, steady, is_fenced=is_fenced))
             return
         series.count += 1
-        series.last_at = now
-        if series.written_count == 1 or now - series.written_at >= SERIES_PAUSE_SECONDS:
+        series.last_at, series.said = now, steady
+        if series.written_count == 1 or steady - series.written >= SERIES_PAUSE_SECONDS:
             self._outbox.put(key, series)
 
     async def run(self) -> None:
@@ -212,7 +221,7 @@ class EventRecorder:
                     await self._write(item)
                 except NotFound:  # events live an hour on the server
                     again = msgspec.structs.replace(
-                        item.event, name=self._new_name(item.event.regarding.name), at=item.last_at
+                        item.event, name=self._new_name(item.event.regarding.name), at=item.last_at, said=item.said
                     )
                     await self._create(key, again)
             case _:
@@ -241,7 +250,7 @@ class EventRecorder:
         if event.reason == "Scheduled":
             return  # said once in a pod's life
         place = (key, event.note)
-        self._series[place] = _Series(event, event.count, event.at, 1, event.at)
+        self._series[place] = _Series(event, event.count, event.at, event.said, 1, event.said)
         self._series.move_to_end(place)
         if len(self._series) > SERIES_KEPT:
             self._series.popitem(last=False)
@@ -258,7 +267,7 @@ class EventRecorder:
             resource="events",
             fence=self._fence_of(event),
         )
-        series.written_count, series.written_at = count, series.last_at
+        series.written_count, series.written = count, series.said
 
     def _fence_of(self, event: _Event) -> Fence | None:
         return self._fence if event.is_fenced else None
@@ -267,12 +276,12 @@ class EventRecorder:
         """Write counts that are behind, and forget what does not repeat any more."""
         while True:
             await asyncio.sleep(SERIES_PAUSE_SECONDS / 4)
-            now = self._clock()
+            now = self._steady()
             for (key, note), series in list(self._series.items()):
                 if series.written_count < series.count:
-                    if now - series.written_at >= SERIES_PAUSE_SECONDS and key not in self._outbox:
+                    if now - series.written >= SERIES_PAUSE_SECONDS and key not in self._outbox:
                         self._outbox.put(key, series)
-                elif now - series.last_at > SERIES_END_SECONDS:
+                elif now - series.said > SERIES_END_SECONDS:
                     del self._series[key, note]
 
     def _new_name(self, about: str) -> str:
@@ -285,7 +294,7 @@ class EventRecorder:
 def _merge(old: _Event | _Series, new: _Event | _Series) -> _Event | _Series:
     """Of two that wait the newer is sent; if it says the same, under the older's name and counted."""
     if isinstance(old, _Event) and isinstance(new, _Event) and old.note == new.note:
-        return msgspec.structs.replace(old, count=old.count + new.count, at=new.at)
+        return msgspec.structs.replace(old, count=old.count + new.count, at=new.at, said=new.said)
     return new
 
 

@@ -11,6 +11,7 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease_annotation import MOST_BYTES, LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.past_usage import PastUsage
+from kube_policy_scheduler.times import Steady
 
 ANNOTATION = "policy-scheduler/past-usage"
 _DIGITS = 2
@@ -26,10 +27,13 @@ class _Record(msgspec.Struct, frozen=True):
 _decode_record = msgspec.json.Decoder(_Record).decode
 
 
-def encode_past_usage(past: PastUsage, *, most_bytes: int = MOST_BYTES) -> tuple[str, int]:
-    """Return the text of an annotation, and how many queues it has no room for: those that use least."""
+def encode_past_usage(past: PastUsage, *, ahead: float = 0.0, most_bytes: int = MOST_BYTES) -> tuple[str, int]:
+    """Return the text of an annotation, and how many queues it has no room for: those that use least.
+
+    ahead: by how many seconds the wall clock, which other replicas know, is ahead of the steady one.
+    """
     encode = msgspec.json.encode
-    head = {"at": round(past.at, 1), "resources": past.resources, "queues": {}}
+    head = {"at": round(past.at + ahead, 1), "resources": past.resources, "queues": {}}
     room, kept = most_bytes - len(encode(head)), dict[str, list[float]]()
     for name, amounts in past.queues.items():
         rounded = [round(amount, _DIGITS) for amount in amounts]
@@ -40,8 +44,8 @@ def encode_past_usage(past: PastUsage, *, most_bytes: int = MOST_BYTES) -> tuple
     return encode(head | {"queues": kept}).decode(), len(past.queues) - len(kept)
 
 
-def decode_past_usage(text: str) -> PastUsage:
-    """Read such a text.
+def decode_past_usage(text: str, *, ahead: float = 0.0) -> PastUsage:
+    """Read such a text; ahead: as above.
 
     Raises:
         MalformedAnswer: it is none; says why.
@@ -56,7 +60,7 @@ def decode_past_usage(text: str) -> PastUsage:
     numbers = (record.at, *(each for amounts in record.queues.values() for each in amounts))
     if not all(0.0 <= each < math.inf for each in numbers):
         raise MalformedAnswer(f"annotation {ANNOTATION}: times and amounts must be numbers of 0 or more")
-    return PastUsage(record.at, record.resources, record.queues)
+    return PastUsage(Steady(record.at - ahead), record.resources, record.queues)
 
 
 class PastUsageLease:
@@ -82,21 +86,21 @@ class PastUsageLease:
         """Whether it was read, and no write since has failed: nothing but a write of another replica is newer."""
         return self._lease.is_known
 
-    async def read(self) -> PastUsage | None:
-        """Return what is stored; None: nothing.
+    async def read(self, *, ahead: float) -> PastUsage | None:
+        """Return what is stored; None: nothing. ahead: as for `encode_past_usage`.
 
         Raises:
             MalformedAnswer: what is stored cannot be read. It may be written over.
         """
         text = await self._lease.read()
-        return decode_past_usage(text) if text is not None else None
+        return decode_past_usage(text, ahead=ahead) if text is not None else None
 
-    async def write(self, past: PastUsage) -> int:
-        """Store over what was read; return how many queues there is no room for.
+    async def write(self, past: PastUsage, *, ahead: float) -> int:
+        """Store over what was read; return how many queues there is no room for. ahead: as for `encode_past_usage`.
 
         Raises:
             Conflict: another replica has written since; read first.
         """
-        text, left_out = encode_past_usage(past)
-        await self._lease.write(text, at=past.at)
+        text, left_out = encode_past_usage(past, ahead=ahead)
+        await self._lease.write(text, at=past.at + ahead)
         return left_out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.extension import own_profile
 from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.decision_record import Outcome
 
 logger = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ class AskedPod:
     """A pod that we were asked about."""
 
     pod: PodInfo
-    since: float
-    """Unix seconds of the first request."""
+    since: Steady
+    """When the first request came."""
     attempts: int = 0
     filtered: dict[str, Any] = field(default_factory=dict)
     """How many nodes its last `filter` was about, how many passed, and why the others did not: what is asked next is
@@ -45,14 +45,12 @@ class AskedPod:
 class AskedPods:
     """The last pods that we were asked about, who judges them, and what was said."""
 
-    def __init__(
-        self, scheduler: Scheduler, *, observer: Observer, clock: Callable[[], float], kubernetes_rules: bool
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, *, observer: Observer, kubernetes_rules: bool) -> None:
         """Arguments as of `Extender`."""
         self._cluster = scheduler.cluster
         self._algorithm = scheduler.algorithm
         self._observer = observer
-        self._clock = clock
+        self._clock = scheduler.context.clock
         self._kubernetes_rules = kubernetes_rules
         self._pods: BoundedCache[str, AskedPod] = BoundedCache(
             most=KNOWN_PODS, most_bytes=KNOWN_BYTES, size_of=lambda uid, known: known.pod.size
@@ -102,10 +100,11 @@ class AskedPods:
         return Frame(
             known.pod,
             self._cluster,
-            self._clock(),
+            self._clock() + self._cluster.ahead,
             signals=self._algorithm.signals,
-            queued=known.since,
+            queued=known.since + self._cluster.ahead,
             attempts=max(0, known.attempts - 1),
+            ahead=self._cluster.ahead,
         )
 
     # --- what was said -------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class AskedPods:
             rows=rows[rows >= 0] if rows is not None else None,
             frame=self.frame(known),
             attempts=max(1, known.attempts),
-            queued=known.since,
+            queued=known.since + self._cluster.ahead,
             **answer,
         )
         self._observer.on_answered(answered)

@@ -53,7 +53,6 @@ class Extender:
         problem: Callable[[], str | None],
         metrics: ExtenderMetrics,
         observer: Observer,
-        clock: Callable[[], float],
         stopwatch: Callable[[], float],
         kubernetes_rules: bool = False,
     ) -> None:
@@ -65,7 +64,6 @@ class Extender:
             problem: why nothing may be decided at present, None where it may.
             metrics: counts.
             observer: receives each answer that is about a pod.
-            clock: unix seconds.
             stopwatch: seconds, never going back.
             kubernetes_rules: also ask Kubernetes' rules, with what the policy says of them.
         """
@@ -74,7 +72,7 @@ class Extender:
         self._algorithm = scheduler.algorithm
         self._problem = problem
         self._metrics = metrics
-        self._pods = AskedPods(scheduler, observer=observer, clock=clock, kubernetes_rules=kubernetes_rules)
+        self._pods = AskedPods(scheduler, observer=observer, kubernetes_rules=kubernetes_rules)
         self._binding = ExtenderBinder(scheduler, self._pods, binder=binder, stopwatch=stopwatch)
 
     # --- the verbs -----------------------------------------------------------------------------------

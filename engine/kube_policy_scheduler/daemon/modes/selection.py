@@ -78,7 +78,6 @@ def make_mode(
                 problem=problem,
                 metrics=metrics.extender,
                 observer=observer,
-                clock=time.time,
                 stopwatch=time.perf_counter,
                 kubernetes_rules=asked.kubernetes_rules,
             )

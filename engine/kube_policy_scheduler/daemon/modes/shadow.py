@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NoReturn
 
 import msgspec
@@ -72,7 +73,7 @@ class ShadowScheduler(Scheduler):
         self._observer = context.observer
         self._give_up_seconds = give_up_seconds
         self._comparer = ShadowComparer(context.cluster, algorithm=self.algorithm, clock=context.clock)
-        self._looked_at = 0.0
+        self._looked_at = -inf
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
 
@@ -116,7 +117,7 @@ class ShadowScheduler(Scheduler):
     def _keep_queue(self) -> None:
         super()._keep_queue()
         now = self._clock()
-        if 0 <= now - self._looked_at < LOOK_EVERY_SECONDS:
+        if now - self._looked_at < LOOK_EVERY_SECONDS:
             return
         self._looked_at = now
         for note in self._notes.values():
@@ -124,7 +125,7 @@ class ShadowScheduler(Scheduler):
                 break
             if note.decision.host is not None and not note.given_up:
                 note.given_up = True
-                self._report(_unplaced(note, ShadowOutcome.NOT_BOUND, now))
+                self._report(self._unplaced(note, ShadowOutcome.NOT_BOUND))
 
     # --- what happens to it --------------------------------------------------------------------------
 
@@ -147,24 +148,23 @@ class ShadowScheduler(Scheduler):
         for uid in uids:
             note = self._notes.pop(uid, None)
             if note is not None and note.decision.host is not None and not note.given_up:
-                self._report(_unplaced(note, ShadowOutcome.GONE, self._clock()))
+                self._report(self._unplaced(note, ShadowOutcome.GONE))
 
     def _report(self, compared: Compared) -> None:
         self._observer.on_compared(compared)
         logger.info("Compared pod", extra=facts(compared))
 
-
-def _unplaced(note: _Note, verdict: ShadowOutcome, now: float) -> Compared:
-    queued, decision = note.queued, note.decision
-    return Compared(
-        queued.pod,
-        verdict,
-        note.policy,
-        at=now,
-        queued=queued.queued,
-        ours=decision.host or "",
-        score=decision.score,
-    )
+    def _unplaced(self, note: _Note, verdict: ShadowOutcome) -> Compared:
+        queued, decision = note.queued, note.decision
+        return Compared(
+            queued.pod,
+            verdict,
+            note.policy,
+            at=self.context.wall(),
+            queued=queued.queued + self.cluster.ahead,
+            ours=decision.host or "",
+            score=decision.score,
+        )
 
 
 class Nobody:

@@ -21,12 +21,13 @@ from kube_policy_scheduler.framework.evaluation import diagnose, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
+from kube_policy_scheduler.times import Steady
 
 
 class ShadowComparer:
     """Compares, one pod at a time."""
 
-    def __init__(self, cluster: Cluster, *, algorithm: Algorithm, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, *, algorithm: Algorithm, clock: Callable[[], Steady]) -> None:
         self._cluster = cluster
         self._algorithm = algorithm
         self._clock = clock
@@ -44,8 +45,8 @@ class ShadowComparer:
             queued.pod,
             ShadowOutcome.NOT_PLACED,
             profile.name if profile is not None else None,
-            at=self._clock(),
-            queued=queued.queued,
+            at=self._clock() + self._cluster.ahead,
+            queued=queued.queued + self._cluster.ahead,
             theirs=theirs,
             late=before is None,
         )

@@ -258,7 +258,7 @@ class PolicyReloader(Generic[PolicySetT]):
 
     def offer(self, found: PolicySources | PolicySourcesError) -> None:
         """Take a candidate, or the reason why there is none; returns at once. Call on the event loop."""
-        self._candidate = _Candidate(found, self._clock())
+        self._candidate = _Candidate(found, time.monotonic())
         self._arrived.set()
 
     async def _run(self) -> str:
@@ -327,7 +327,7 @@ class PolicyReloader(Generic[PolicySetT]):
             asking.cancel()
             newer.cancel()
         for former in found:
-            record = await self._put_in_force(former.sources, arrived_at=self._clock(), origin=former.origin)
+            record = await self._put_in_force(former.sources, arrived_at=time.monotonic(), origin=former.origin)
             if record.result is ReloadResult.RESTORED:
                 self._record_result(record)
                 return
@@ -423,13 +423,12 @@ class PolicyReloader(Generic[PolicySetT]):
         warnings: tuple[str, ...] = (),
         origin: str = "",
     ) -> ReloadRecord:
-        now = self._clock()
         return ReloadRecord(
             result=result,
             hash=hash,
             generation=self.generation,
-            at=now,
-            seconds=max(0.0, now - arrived_at),
+            at=self._clock(),
+            seconds=time.monotonic() - arrived_at,
             problems=problems,
             warnings=warnings,
             origin=origin,

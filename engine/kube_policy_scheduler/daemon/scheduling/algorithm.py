@@ -53,13 +53,13 @@ class Algorithm(ScheduleAlgorithm):
         """Return by PromQL how many nodes have no value now."""
         if self.policies is None:
             return {}
-        return self.policies.lay_out(self.signals, self._cluster.nodes, now=self._clock())
+        return self.policies.lay_out(self.signals, self._cluster.nodes, now=self._clock() + self._cluster.ahead)
 
     def unusable_metrics(self) -> Mapping[str, str]:
         """Return by PromQL why an answer has no value for any node now."""
         if self.policies is None:
             return {}
-        return self.policies.unusable(self.signals, self._cluster.nodes, now=self._clock())
+        return self.policies.unusable(self.signals, self._cluster.nodes, now=self._clock() + self._cluster.ahead)
 
     def joining(self, queries: Iterable[Query], signals: Signals) -> Iterator[None]:
         """Lay readings over the nodes in steps, so that decisions by them do not have to."""
@@ -148,15 +148,15 @@ class Algorithm(ScheduleAlgorithm):
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers receive it."""
-        profile = self.profile(queued.pod)
+        profile, ahead = self.profile(queued.pod), self._cluster.ahead
         return Decided(
             decision,
             policy=profile.name if profile is not None else None,
-            at=self._clock(),
+            at=self._clock() + ahead,
             seconds=seconds,
             attempts=queued.attempts,
-            queued=queued.queued,
+            queued=queued.queued + ahead,
             waits=waits,
             frame=self.frame(queued),
-            entered=queued.timestamp,
+            entered=queued.timestamp + ahead,
         )

@@ -30,14 +30,15 @@ from kube_policy_scheduler.framework.claim_reservation import (
     undo,
     waits_for_binding_conditions,
 )
+from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.dynamic_resources.contention import contention
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     binding_failure,
-    has_binding_timed_out,
+    binding_seconds_left,
     is_ready_for_binding,
 )
-from kube_policy_scheduler.times import rfc3339
+from kube_policy_scheduler.times import Steady, rfc3339
 
 logger = logging.getLogger(__name__)
 
@@ -65,18 +66,18 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 class _Progress(msgspec.Struct):
     """How far the claims of one pod have come, for those who look on."""
 
-    began: float
+    began: Steady
     created: str = ""
     contended: int = 0
     conditions: str = ""
-    conditions_began: float = 0.0
+    conditions_began: Steady = Steady(0.0)
 
-    def ended(self, reservation: ClaimReservation, why: str, *, now: float) -> ClaimsBound:
-        """Return what is reported at the end."""
+    def ended(self, reservation: ClaimReservation, why: str, *, now: Steady, ahead: float) -> ClaimsBound:
+        """Return what is reported at the end; ahead: by how many seconds the wall clock is ahead."""
         return ClaimsBound(
             reservation.pod,
             reservation.node_name,
-            began=self.began,
+            began=self.began + ahead,
             seconds=max(0.0, now - self.began),
             claims=len(reservation.claims),
             why=why,
@@ -97,7 +98,7 @@ class ClaimBinder:
         cluster: Cluster,
         *,
         view: View,
-        clock: Callable[[], float],
+        clock: Callable[[], Steady],
         pending: Callable[[PodInfo, str], None] = lambda pod, node_name: None,
         observe: Callable[[ClaimsBound], None] = lambda bound: None,
         poll_seconds: float = CONDITIONS_POLL_SECONDS,
@@ -108,7 +109,7 @@ class ClaimBinder:
             writer: of claims.
             cluster: shows claims as the watch and our own writes have them.
             view: of all claims.
-            clock: unix seconds.
+            clock: the time.
             pending: called with a pod that waits for conditions of its devices, and of its node.
             observe: called with the result of each `bind`.
             poll_seconds: how often these are looked at.
@@ -161,7 +162,7 @@ class ClaimBinder:
         finally:
             if why:
                 undo(reservation, self._cluster)
-            self._observe(progress.ended(reservation, why, now=self._clock()))
+            self._observe(progress.ended(reservation, why, now=self._clock(), ahead=self._cluster.ahead))
         if not why:
             return ""
         await self.unreserve(reservation)
@@ -267,7 +268,7 @@ class ClaimBinder:
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._awaited[claim.metadata.uid] = shown
         try:
-            allocation = stamped(allocation, rfc3339(self._clock()))
+            allocation = stamped(allocation, rfc3339(self._clock() + self._cluster.ahead))
             written = await self._writer.reserve(claim, user=user, allocation=allocation)
             async with asyncio.timeout(WATCH_SECONDS):  # until then its devices count as in flight
                 why = await shown
@@ -319,6 +320,7 @@ class ClaimBinder:
     async def _await_conditions(self, reservation: ClaimReservation, progress: _Progress) -> str:
         """Wait for the conditions of all devices; return why they will not come, "" once they are there."""
         progress.conditions, progress.conditions_began = "error", self._clock()
+        may_wait, begun = Deadlines[str](), set[str]()
         while True:
             waits = False
             for claim in self._current(reservation):
@@ -327,7 +329,12 @@ class ClaimBinder:
                     progress.conditions = "failure"
                     return failure
                 if not is_ready_for_binding(claim):
-                    if has_binding_timed_out(claim, self._clock()):
+                    uid, now = claim.metadata.uid, self._clock()
+                    if uid not in begun:  # from here on it counts what has passed, whatever the clock is set to
+                        begun.add(uid)
+                        left = binding_seconds_left(claim, now + self._cluster.ahead)
+                        may_wait.pause(uid, now, seconds=left)
+                    if not may_wait.pauses(uid, now):
                         progress.conditions = "timeout"
                         return f"device binding timeout: claim={claim.metadata.name}"
                     waits = True

@@ -12,6 +12,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
+from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import NodeTable
@@ -32,6 +33,7 @@ from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, Sche
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import undo as undo_volumes
 from kube_policy_scheduler.policy.policy_set import FrameOf
+from kube_policy_scheduler.times import Steady
 
 
 class Binder(Protocol):
@@ -215,7 +217,7 @@ class Policies(Protocol):
 class Wakeups:
     """Wakes the scheduling loop, also when an event in the cluster may help pods."""
 
-    def __init__(self, queue: SchedulingQueue, ledger: Ledger, clock: Callable[[], float]) -> None:
+    def __init__(self, queue: SchedulingQueue, ledger: Ledger, clock: Callable[[], Steady]) -> None:
         """Have the queue follow the ledger of the cluster from now on."""
         self.requested = asyncio.Event()
         """Set if there may be work for the loop."""
@@ -250,8 +252,8 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether pods are evicted so that others, whose resize in place is deferred, can grow."""
     view: ClusterView = msgspec.field(default_factory=AlwaysCurrent)
     """Whether the cache is current enough for scheduling."""
-    clock: Callable[[], float] = time.time
-    """Unix seconds."""
+    clock: Callable[[], Steady] = msgspec.field(default_factory=SettableClock)
+    """The time, for whatever is to last some seconds."""
     stopwatch: Callable[[], float] = time.perf_counter
     """Seconds, for measuring durations."""
 
@@ -259,6 +261,10 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
     def wakeups(self) -> Wakeups:
         """Wakes pods and the loop."""
         return Wakeups(self.queue, self.cluster.ledger, self.clock)
+
+    def wall(self) -> float:
+        """Return Unix seconds by the wall clock: for people, for what policies ask, and beside the times of objects."""
+        return self.clock() + self.cluster.ahead
 
     def nominate(self, queued: QueuedPod, node_name: str) -> None:
         """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from math import inf
 
 import msgspec
 
@@ -19,6 +20,7 @@ from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Eviction
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.resize_preemption import ResizePlan, Room, is_deferred, plan_resize
+from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,6 @@ class _Wait(msgspec.Struct):
     """When a pod is looked at again."""
 
     due: float = 0.0
-    """Unix seconds."""
     pause_seconds: float = 0.0
     demand: object = None
     """What the pod requests: if it changes, the pod is looked at at once."""
@@ -50,7 +51,7 @@ class DeferredResizes:
         self._evictions = evictions
         self._waiting: dict[str, _Wait] = {}
         self._evicting: set[str] = set()
-        self._looked_at = 0.0
+        self._looked_at = -inf
         self.evicted = 0
         """Pods that were evicted so that others can grow."""
 
@@ -71,15 +72,9 @@ class DeferredResizes:
             self._waiting[pod.uid] = _Wait(demand=pod.demand.requests)
             self._context.wakeups.requested.set()
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift all times by the change of the clock."""
-        for wait in self._waiting.values():
-            wait.due += seconds
-        self._looked_at += seconds
-
-    def look(self, now: float) -> None:
+    def look(self, now: Steady) -> None:
         """Look at the pods that are due, and start the evictions that make room for them."""
-        if not self._waiting or 0 <= now - self._looked_at < LOOK_EVERY_SECONDS:
+        if not self._waiting or now - self._looked_at < LOOK_EVERY_SECONDS:
             return
         self._looked_at = now
         pods = self._context.cluster.pods
@@ -94,10 +89,10 @@ class DeferredResizes:
         for pod, wait in due[:MOST_AT_ONCE]:
             wait.pause_seconds = min(max(FIRST_PAUSE_SECONDS, 2 * wait.pause_seconds), LONGEST_PAUSE_SECONDS)
             wait.due = now + wait.pause_seconds
-            self._make_room(pod, now)
+            self._make_room(pod)
 
-    def _make_room(self, pod: PodInfo, now: float) -> None:
-        plan = self._plan(pod, now)
+    def _make_room(self, pod: PodInfo) -> None:
+        plan = self._plan(pod)
         if plan is None:
             return
         fields = {"pod": pod.key, "node": pod.node_name}
@@ -108,7 +103,7 @@ class DeferredResizes:
             self._evicting.add(pod.uid)
             self._in_flight.start(pod.uid, self._evict_all(pod, plan))
 
-    def _plan(self, pod: PodInfo, now: float) -> ResizePlan | None:
+    def _plan(self, pod: PodInfo) -> ResizePlan | None:
         """Return what can be done for a pod; None if it is not ours."""
         context, algorithm = self._context, self._algorithm
         policies, profile = algorithm.policies, algorithm.profile(pod)
@@ -119,7 +114,8 @@ class DeferredResizes:
             row = nodes.rows.get(pod.node_name)
             if row is None or not sharding.own_nodes(nodes)[row]:
                 return None
-        return plan_resize(Frame(pod, context.cluster, now, signals=algorithm.signals), profile)
+        frame = Frame(pod, context.cluster, context.wall(), signals=algorithm.signals, ahead=context.cluster.ahead)
+        return plan_resize(frame, profile)
 
     async def _evict_all(self, pod: PodInfo, plan: ResizePlan) -> None:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 
 from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
@@ -18,6 +19,7 @@ from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Schedule
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
 from kube_policy_scheduler.framework.waiting_pods import WaitingPods
+from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class GatedPods:
         self._reporter, self._observer = context.reporter, context.observer
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
-        self._looked_at = 0.0
+        self._looked_at = -inf
         self._round: Iterator[Callable[[], object]] | None = None
 
     @property
@@ -58,10 +60,10 @@ class GatedPods:
         """Whether a round has begun and is not over."""
         return self._round is not None
 
-    def look(self, now: float) -> None:
+    def look(self, now: Steady) -> None:
         """Begin a round when it is time, and go on with one for a little while."""
         if self._round is None:
-            if 0 <= now - self._looked_at < REPORT_AFTER_SECONDS:
+            if now - self._looked_at < REPORT_AFTER_SECONDS:
                 return
             self._looked_at = now
             self._round = self._go_round(now)
@@ -75,7 +77,7 @@ class GatedPods:
                 return
         self._round = None
 
-    def _go_round(self, now: float) -> Iterator[Callable[[], object]]:
+    def _go_round(self, now: Steady) -> Iterator[Callable[[], object]]:
         """Yield what is to be done at once for each pod or group; between two of them anything may have happened."""
         for group in self._queue.groups_missing_members():
             yield partial(self._queue.recheck_group, group)
@@ -90,12 +92,12 @@ class GatedPods:
         yield from self._blocked(now)
         self._ledger.note(ClusterEvent.CLOCK)
 
-    def _report_held(self, queued: QueuedPod, now: float) -> None:
+    def _report_held(self, queued: QueuedPod, now: Steady) -> None:
         self._algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         self.drop_nomination(queued)
         self.report(queued, now)
 
-    def report(self, queued: QueuedPod, now: float) -> None:
+    def report(self, queued: QueuedPod, now: Steady) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
         why = queued.gated_because
         if now - queued.queued < REPORT_AFTER_SECONDS or gates(queued) is not None:
@@ -105,21 +107,21 @@ class GatedPods:
         if not is_known:
             self._say_held(queued, why, now)
 
-    def _say_held(self, queued: QueuedPod, why: str, now: float) -> None:
+    def _say_held(self, queued: QueuedPod, why: str, now: Steady) -> None:
         self._reporter.held(queued.pod, why)
         profile = self._algorithm.profile(queued.pod)
         self._observer.on_held(
             Held(
                 queued.pod,
                 why,
-                at=now,
+                at=now + self._context.cluster.ahead,
                 policy=profile.name if profile is not None else None,
                 attempts=queued.attempts,
-                queued=queued.queued,
+                queued=queued.queued + self._context.cluster.ahead,
             )
         )
 
-    def _blocked(self, now: float) -> Iterator[Callable[[], object]]:
+    def _blocked(self, now: Steady) -> Iterator[Callable[[], object]]:
         """Yield a report for each pod that waits behind the first pod of a strict order."""
         renewed = 0
         for uid, first in self._queue.blocked().items():
@@ -132,7 +134,7 @@ class GatedPods:
                 if not queued.reported_reason or renewed <= RENEWED_AT_ONCE:
                     yield partial(self._report_blocked, queued, first, why, now)
 
-    def _report_blocked(self, queued: QueuedPod, first: QueuedPod, why: str, now: float) -> None:
+    def _report_blocked(self, queued: QueuedPod, first: QueuedPod, why: str, now: Steady) -> None:
         queued.reported_reason = why
         self._say_held(queued, f"{why}. {first.pod.key}: {first.refused_for}" if first.refused_for else why, now)
 

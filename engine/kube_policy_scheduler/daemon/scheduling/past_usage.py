@@ -57,7 +57,7 @@ class PastUsageKeeper:
         """Look at once: what was stored is read before the first pod is decided, where that is possible."""
         self._stirred.set()
 
-    def clock_was_set(self, _seconds: float) -> None:
+    def clock_was_set(self, _ahead: float) -> None:
         """Read what is stored again, before anything is written over it."""
         self._is_read = False
 
@@ -120,7 +120,7 @@ class PastUsageKeeper:
     async def _recall(self) -> bool:
         self._is_read = False
         try:
-            past = await self._lease.read()
+            past = await self._lease.read(ahead=self._scheduler.cluster.ahead)
         except MalformedAnswer as error:
             if not self._lease.is_known:
                 raise
@@ -141,11 +141,11 @@ class PastUsageKeeper:
             if past is None:
                 return False
             try:
-                self._left_out = await self._lease.write(past)
+                self._left_out = await self._lease.write(past, ahead=self._scheduler.cluster.ahead)
             except Conflict:
                 if not left:
                     raise
                 continue
-            self._stored_at = past.at
+            self._stored_at = past.at + self._scheduler.cluster.ahead
             return True
         raise AssertionError("the last try ends it")

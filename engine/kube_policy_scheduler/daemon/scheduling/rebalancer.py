@@ -164,7 +164,7 @@ class Rebalancer(Observer):
                 self._recall(await self._memory.read())
                 self._is_recalled = True
             if not self._is_stored:
-                now = self._context.clock()
+                now = self._context.wall()
                 self._is_stored = True  # what is noted from here on is stored at the next look
                 kept = self._ledger.kept(_now(), unix=now, policies=self._policy_hash)
                 await self._memory.write(encode_ledger(kept), at=now)
@@ -188,7 +188,7 @@ class Rebalancer(Observer):
         except ValueError as error:
             logger.warning("cannot read what was moved before: %s", error)
             return  # it is written over
-        self._ledger.recall(kept, _now(), unix=self._context.clock(), policies=self._policy_hash)
+        self._ledger.recall(kept, _now(), unix=self._context.wall(), policies=self._policy_hash)
         self._say_if_stopped()
 
     # --- one pass ------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Rebalancer(Observer):
         from kube_policy_scheduler.tooling.rebalancing.plan import Planner, RebalanceOptions, stated_in
         from kube_policy_scheduler.tooling.rulesets import Ruleset
 
-        context, signals, now = self._context, self._scheduler.algorithm.signals, self._context.clock()
+        context, signals, now = self._context, self._scheduler.algorithm.signals, self._context.wall()
         ruleset = Ruleset("policies", policies)
         limits = self._settings
         budgets = MoveBudgets(limits.most, limits.most_per_node, limits.most_per_workload, limits.most_per_namespace)
@@ -290,7 +290,7 @@ class Rebalancer(Observer):
 
     def _prove(self, planner: Planner, pod: PodInfo, made: Iterable[tuple[Move, PodInfo]]) -> Move | None:
         """Return the move of a pod if it is proved beside all moves that are still on their way."""
-        seats, cluster, now = planner.seats, self._context.cluster, self._context.clock()
+        seats, cluster, now = planner.seats, self._context.cluster, self._context.wall()
         mark = seats.mark()
         try:
             on_the_way = [(each.move, each.victim, each.stand_in) for each in self._reservations.all()]
@@ -308,7 +308,7 @@ class Rebalancer(Observer):
 
     async def _evict(self, move: Move, pod: PodInfo, *, rest_seconds: float) -> bool:
         """Reserve room and evict a pod; return whether it was evicted."""
-        stand_in = replacement_of(pod, self._context.clock())
+        stand_in = replacement_of(pod, self._context.wall())
         kept = Reservation(move, pod, stand_in, _now() + self._settings.reserve)
         self._reservations.reserve(kept)
         try:
@@ -359,7 +359,7 @@ class Rebalancer(Observer):
         self._ledger.note(move, outcome, _now(), rest_seconds=rest_seconds)
         if outcome in (MoveOutcome.EVICTED, MoveOutcome.LANDED, MoveOutcome.ELSEWHERE, MoveOutcome.PENDING):
             self._is_stored = False
-        self._context.observer.on_moved(PodMoved(move, outcome, self._context.clock(), note))
+        self._context.observer.on_moved(PodMoved(move, outcome, self._context.wall(), note))
         if outcome in (MoveOutcome.ELSEWHERE, MoveOutcome.PENDING):
             logger.warning("Replacement is not on the node of the plan", extra={**_fields(move), "node": note})
         self._say_if_stopped()

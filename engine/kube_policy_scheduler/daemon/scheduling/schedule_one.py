@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import NamedTuple, NoReturn, assert_never
 from uuid import uuid4
 
@@ -98,7 +99,7 @@ class Scheduler:
         self.queue.keeps_histories = logger.isEnabledFor(logging.DEBUG)
         self._clock, self._stopwatch = context.clock, context.stopwatch
         self._reporter = context.reporter
-        self._flushed_at = 0.0
+        self._flushed_at = -inf
         self._broken_gangs = 0
         """How many members of gangs were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
@@ -157,13 +158,10 @@ class Scheduler:
         self.algorithm.use_signals(signals)
         self.event_handlers.signals_changed()
 
-    def clock_was_set(self, seconds: float) -> None:
-        """Shift all times by the change of the clock, so that durations stay the same."""
-        self.queue.clock_was_set(seconds)
-        self.cluster.assumed.clock_was_set(seconds)
-        self.waiting_pods.clock_was_set(seconds)
-        self.deferred_resizes.clock_was_set(seconds)
-        self.cluster.clock_was_set(seconds)
+    def clock_was_set(self, ahead: float) -> None:
+        """Go by what the wall clock shows from now on, so many seconds ahead, wherever policies ask for it."""
+        self.cluster.ahead = ahead
+        self.queue.sort_again(in_steps=True)
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:
@@ -248,7 +246,7 @@ class Scheduler:
         """Do the work that is due by time, without an event."""
         now = self._clock()
         self.queue.ask_again()
-        if not 0 <= now - self._flushed_at < FLUSH_EVERY_SECONDS:
+        if now - self._flushed_at >= FLUSH_EVERY_SECONDS:
             self._flushed_at = now
             self.queue.flush_leftovers(now, in_steps=True)
             if self.cluster.queue_usage is not None:  # a standby keeps the memory of past usage for when it leads
@@ -486,7 +484,7 @@ class Scheduler:
                 return EvictionRules(self.algorithm.frame(queued), profile)
 
             with self.in_flight.awaiting_others():
-                left = await extenders.allowed_victims(pod, found.candidates, rules, self._clock())
+                left = await extenders.allowed_victims(pod, found.candidates, rules, self.context.wall())
         except (ExtenderError, PodGone) as error:
             if self._is_in_flight(queued):
                 self._attempt_failed(queued, str(error) or "the pod does not exist any more", began=self._stopwatch())
@@ -496,7 +494,7 @@ class Scheduler:
         if not self.leading:
             self.queue.resume_attempt(queued, self._clock())
             return
-        host = preferred(left, self._clock()) if left else None
+        host = preferred(left, self.context.wall()) if left else None
         if host is None:
             logger.info("extenders left no candidate node for preemption", extra={"pod": queued.pod.key})
             found = replace(found, nominated_node=None, victims=())
@@ -768,10 +766,10 @@ class Scheduler:
             PodBound(
                 pod,
                 host,
-                at=self._clock(),
+                at=self.context.wall(),
                 seconds=self._stopwatch() - assumed.began,
                 attempts=queued.attempts,
-                queued=queued.queued,
+                queued=queued.queued + self.cluster.ahead,
             )
         )
         fields = {"pod": pod.key, "node": host, "attempts": queued.attempts}
@@ -966,7 +964,7 @@ class Scheduler:
         self.queue.failed(queued, self._clock())
         logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
         try:
-            failed = AttemptFailed(queued.pod, why, self._clock(), self._stopwatch() - began)
+            failed = AttemptFailed(queued.pod, why, self.context.wall(), self._stopwatch() - began)
             self.context.observer.on_failed(failed)
             if self.queue.get(queued.pod.uid) is queued:
                 self._reporter.failed(queued.pod, why)

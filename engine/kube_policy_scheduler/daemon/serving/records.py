@@ -106,7 +106,7 @@ class Records:
             policy_status=self._policy_status,
             metrics=signals,
             replica=replica,
-            clock=time.time,
+            clock=scheduler.context.wall,
             shadow=mode.shadow.summary if mode.shadow is not None else None,
         )
 
@@ -135,7 +135,7 @@ class Records:
             sources.cluster,
             sources.queue,
             assumed=self._scheduler.cluster.assumed,
-            now=sources.clock(),
+            now=self._scheduler.context.clock(),
             leading=replica.leading,
             shard=replica.shard,
             recount=recount,

@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, checks
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.times import Steady
 
 MOST_PODS = 1000
 """Pods named for each place in the queue, and of those that are assumed, nominated, or on unknown nodes; `queue` and
@@ -56,7 +57,7 @@ def dump_in_steps(
     queue: SchedulingQueue,
     *,
     assumed: Mapping[str, str],
-    now: float,
+    now: Steady,
     leading: bool,
     recount: bool,
     shard: ShardState | None = None,
@@ -70,7 +71,7 @@ def dump_in_steps(
         cluster: what decisions read.
         queue: pods that wait.
         assumed: node by uid.
-        now: Unix seconds.
+        now: the time.
         leading: whether this replica decides.
         recount: whether to add everything up again.
         shard: of the work that replicas share.

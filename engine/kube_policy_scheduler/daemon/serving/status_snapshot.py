@@ -259,7 +259,7 @@ def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapsh
             PendingPod(
                 queued.pod.key,
                 queued.place,
-                queued.queued,
+                queued.queued + sources.cluster.ahead,
                 queued.gated_because,
                 queued.rejectors,
                 log.latest(queued.pod.uid),

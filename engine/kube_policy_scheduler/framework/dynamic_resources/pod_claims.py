@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 import msgspec
@@ -171,17 +172,22 @@ def _binding_state(claim: objects.ResourceClaim) -> tuple[bool, str | None]:
     return True, None
 
 
-def has_binding_timed_out(claim: objects.ResourceClaim, now: float) -> bool:
-    """Return whether the wait for the binding conditions of a claim has timed out."""
+def binding_seconds_left(claim: objects.ResourceClaim, now: float) -> float:
+    """Return how much longer the binding conditions of a claim are waited for; infinity: for ever.
+
+    now: Unix seconds by the wall clock. An allocation that is later by more than the time-out was made by a clock that
+    was ahead: it has timed out, or it would be waited for as long as the clock was wrong.
+    """
     allocation = claim.status.allocation
     started = unix_seconds(allocation.allocation_timestamp) if allocation is not None else None
     if allocation is None or started is None:
-        return False
-    waits = any(result.binding_conditions is not None for result in allocation.devices.results or ())
-    return waits and started + BINDING_TIMEOUT_SECONDS < now
+        return math.inf
+    if all(result.binding_conditions is None for result in allocation.devices.results or ()):
+        return math.inf
+    return BINDING_TIMEOUT_SECONDS - abs(now - started)
 
 
 def binding_blocks(claim: objects.ResourceClaim, now: float) -> bool:
     """Return whether to deallocate a claim, because its devices failed to bind, or did not bind in time."""
     ready, failure = _binding_state(claim)
-    return failure is not None or (not ready and has_binding_timed_out(claim, now))
+    return failure is not None or (not ready and binding_seconds_left(claim, now) < 0)

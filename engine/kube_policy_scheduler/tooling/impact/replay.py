@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_message
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, governed, leads, refusal
@@ -289,7 +290,7 @@ class ReplayedPolicies:
             self.state.cluster.place(pod, host, devices=devices or None)
             if requirements:
                 self._waiting[pod.uid] = pod, requirements
-                self._permit.wait(pod.uid, requirements, step.now)
+                self._permit.wait(pod.uid, requirements, Steady(step.now))
 
         return placement, place
 

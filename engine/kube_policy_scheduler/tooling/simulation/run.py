@@ -37,6 +37,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, is_of_node
 from kube_policy_scheduler.tooling.cost import in_use
 from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaler
@@ -276,7 +277,7 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
     """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
 
     def __init__(
-        self, cluster: Cluster, cycle: Cycle, clock: Callable[[], float], rules: Rules, signals: Signals
+        self, cluster: Cluster, cycle: Cycle, clock: Callable[[], Steady], rules: Rules, signals: Signals
     ) -> None:
         super().__init__(cluster, cycle, clock)
         self.signals = signals
@@ -305,12 +306,12 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
 
 
 class SimulatedCluster:
-    """A scenario's cluster under a variant, with its pending pods. `now` is its virtual time, unix seconds."""
+    """A scenario's cluster under a variant, with its pending pods. `now` is its virtual time: both clocks show it."""
 
     def __init__(self, scenario: Scenario, variant: PolicyVariant, *, seed: int) -> None:
         self.scenario = scenario
         self.cluster = cluster_state(scenario.things).cluster
-        self.now = scenario.starts_at
+        self.now = Steady(scenario.starts_at)
         self.tally = Tally()
         self.room_changed: Callable[[], None] = lambda: None
         """Called when nodes may have more room."""
@@ -352,9 +353,9 @@ class SimulatedCluster:
     def advance(self, now: float) -> None:
         """Let time pass."""
         self.tally.cost += self.hourly * (now - self.now) / 3600.0
-        self.now = now
+        self.now = Steady(now)
 
-    def clock(self) -> float:
+    def clock(self) -> Steady:
         """Return the virtual time, unix seconds."""
         return self.now
 
@@ -559,7 +560,7 @@ class Waiting:
             next_time = self._next_time(arrives)
             if next_time is None or next_time > last or stop():
                 break
-            now = max(simulated.now, next_time)
+            now = Steady(max(simulated.now, next_time))
             while next_sample < now:
                 # what holds until now: the moment before anything happens
                 self._sample(next_sample)

@@ -32,6 +32,7 @@ from kube_policy_scheduler.framework.queue import Place, QueuedPod, QueuePositio
 from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM
 from kube_policy_scheduler.framework.reclaim import PATIENCE, may_gain
 from kube_policy_scheduler.framework.refusal_memo import is_alike
+from kube_policy_scheduler.times import Steady
 
 _BEHIND = frozenset(("behind a pod that is refused alike",))
 _NO_ROOM = frozenset(("no room on any node",))
@@ -131,7 +132,7 @@ class StandIns:
         requirements: Sequence[GangRequirement],
         profile: Profile,
         decision: Decision,
-        now: float,
+        now: Steady,
     ) -> None:
         """Put a refused pod back: it waits for an event, or behind one that is refused alike."""
         rejectors, wakes, uid = decision.rejectors, profile.wakes, queued.pod.uid
@@ -175,7 +176,7 @@ class StandIns:
             amounts = self._request(line.first, requirements, usage)
             line.share = (usage, queue, amounts) if queue is not None else None
 
-    def settled(self, queued: QueuedPod, now: float) -> None:
+    def settled(self, queued: QueuedPod, now: Steady) -> None:
         """Take note that a pod is tried for no other one any more: it has a node, or keeps room on one."""
         uid = queued.pod.uid
         self._behind.pop(uid, None)
@@ -192,7 +193,7 @@ class StandIns:
                     self._helped.pop(kind, None)
         self._tried(uid, now)
 
-    def _promote(self, kind: _Kind, line: _Line, queued: QueuedPod, now: float) -> None:
+    def _promote(self, kind: _Kind, line: _Line, queued: QueuedPod, now: Steady) -> None:
         """Try a pod for those of its line from now on."""
         uid = queued.pod.uid
         del self._behind[uid]
@@ -205,20 +206,20 @@ class StandIns:
         else:
             self._queue.wake(uid, _CALLED, now)
 
-    def _tried(self, uid: str, now: float) -> None:
+    def _tried(self, uid: str, now: Steady) -> None:
         """Call the next one if a pod was called."""
         if uid in self._called:
             self._called.remove(uid)
             self._call(now)
 
-    def began(self, siblings: Iterable[QueuedPod], now: float) -> None:
+    def began(self, siblings: Iterable[QueuedPod], now: Steady) -> None:
         """Have the members of a gang tried on their own, of which one has a place now."""
         for queued in siblings:
             if queued.pod.uid in self._behind:
                 del self._behind[queued.pod.uid]
                 self._queue.wake(queued.pod.uid, _CALLED, now)
 
-    def room_changed(self, now: float) -> None:
+    def room_changed(self, now: Steady) -> None:
         """Try the first ones again for which there may be room now, on nodes that changed since the last call."""
         cluster, taken = self._cluster, self._changed.take()
         nominated = self._nominated.union(cluster.nominated)
@@ -235,7 +236,7 @@ class StandIns:
                     self._helped[kind] = line
         self._call(now)
 
-    def _call(self, now: float) -> None:
+    def _call(self, now: Steady) -> None:
         """Have those tried whose turn it is, of the first ones that may be helped: one of each line of the order."""
         best: dict[str, tuple[Any, int, _Request]] = {}
         for kind, line in list(self._helped.items()):

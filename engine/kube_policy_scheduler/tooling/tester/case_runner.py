@@ -34,7 +34,7 @@ from kube_policy_scheduler.framework.permit import Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
-from kube_policy_scheduler.times import parse_duration
+from kube_policy_scheduler.times import Steady, parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
 from kube_policy_scheduler.tooling.short_forms import (
     REGION,
@@ -495,7 +495,8 @@ class Waiting:
 
     def _queued(self) -> QueuedPod:
         frame = self.frame
-        return QueuedPod(frame.pod, queued=frame.queued, timestamp=frame.queued, attempts=frame.attempts)
+        queued = Steady(frame.queued)
+        return QueuedPod(frame.pod, queued=queued, timestamp=queued, attempts=frame.attempts)
 
 
 def turns(pods: Sequence[Waiting]) -> tuple[str, ...]:
@@ -505,7 +506,7 @@ def turns(pods: Sequence[Waiting]) -> tuple[str, ...]:
         if pod.held() is None:
             pod.enter(queue)
     found = []
-    now = pods[0].frame.now if pods else 0.0
+    now = Steady(pods[0].frame.now if pods else 0.0)
     while (queued := queue.pop(now)) is not None:
         found.append(queued.pod.name)
     return tuple(found)
@@ -713,12 +714,12 @@ class CaseRunner:
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
         if requirements:
-            self._permit.wait(pod.uid, requirements, now)
+            self._permit.wait(pod.uid, requirements, Steady(now))
             self._permit.release(pod.uid, self._case_cluster.cluster.counters.group_size)
 
     def _give_back(self, now: float) -> None:
         """Take the places from gangs whose time is up."""
-        for uid in self._permit.expire(now):
+        for uid in self._permit.expire(Steady(now)):
             self._remove(self._pods[uid])
 
     def _remove(self, pod: PodInfo) -> None:

@@ -20,6 +20,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group, Numbe
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.devices import cause as devices_cause
@@ -214,12 +215,12 @@ def _ahead(inputs: DecisionInputs, rivals: Sequence[PodInfo], *, pending: Sequen
     queue = ActiveQueue(count())
     asked: dict[str, DecisionInputs] = {}
     for each in (inputs, *others):
-        frame, entered = each.frame(), each.queued or each.now
+        frame, entered = each.frame(), Steady(each.queued or each.now)
         queued = QueuedPod(each.pod, queued=entered, timestamp=entered)
         if policy.order_of(frame) is order and gates(queued) is None and each.hold_reason() is None:
             asked[each.pod.uid] = each
             queue.push(queued, policy.turn(queued, frame))
-    while (queued_first := queue.pop(inputs.now)) is not None:
+    while (queued_first := queue.pop(Steady(inputs.now))) is not None:
         first = asked[queued_first.pod.uid]
         if first is inputs:
             return None
