@@ -325,10 +325,7 @@ BY_ROW: dict[str, Callable[[int], Any]] = {
     'devices("amd.com/gpu")': lambda row: float(len(world.SHARED_DEVICES[row])),
     'devices_free("amd.com/gpu")': lambda row: float(world.SHARED_DEVICES[row].count(1000)),
     "even_spread()": evenness,
-    "fits_numa(cpu)": lambda row: (
-        (bool(world.NUMA_MILLIS[row]) and max(world.NUMA_MILLIS[row]) > 50_000)
-        or (False if world.NUMA_MILLIS[row] else None)
-    ),
+    "fits_numa(cpu)": lambda row: True if world.NUMA_MILLIS[row] else None,  # the pod is Burstable: nothing is pinned
     "image_locality()": locality,
     "ports_free()": lambda row: not world.PORT_TAKEN[row],
     'share_room("amd.com/gpu")': fullest,

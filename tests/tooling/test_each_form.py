@@ -186,7 +186,7 @@ FORMS = {
         "0 of 1 with role=driver",
         {"simulate": "gang: too few pods", "doctor": "pod label role"},
     ),
-    "numa": Form("filter fits_numa(cpu) ?? true", "2 of 3 nodes fit"),
+    "numa": Form("filter fits_numa(cpu) ?? false", "1 of 3 nodes fit"),
     "volume room": Form('filter (volume_room("fast") > 10Gi) ?? false', "2 of 3 nodes fit"),
     "language": Form("language 2\nspread by pod.label.app over zone max skew 1", "3 of 3 nodes fit"),
     "scores": Form(

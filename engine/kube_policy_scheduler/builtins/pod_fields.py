@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
-from kube_policy_scheduler.cluster.objects import Container, PodSpec
 from kube_policy_scheduler.cluster.pod_states import running_seconds
-from kube_policy_scheduler.cluster.requests import amounts
+from kube_policy_scheduler.cluster.requests import amounts, quality_of_service
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.lang.compiling.over_time import Line
@@ -135,30 +134,8 @@ def qos(frame: Frame) -> QualityOfService:
     """The quality of service class, by cpu and memory as in Kubernetes."""
     known: str | None = frame.template.memo.get("field pod.qos")
     if known is None:
-        known = frame.template.memo["field pod.qos"] = _qos(frame.template.spec)
+        known = frame.template.memo["field pod.qos"] = quality_of_service(frame.template.spec)
     return known
-
-
-def _qos(spec: PodSpec) -> str:
-    """Return the class by the rules of `GetPodQOS`: only cpu and memory count."""
-    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
-    settings = [_cpu_and_memory(container) for container in containers]
-    if not any(requests or limits for requests, limits in settings):
-        return "BestEffort"
-    for requests, limits in settings:
-        if set(limits) != {"cpu", "memory"} or any(requests.get(r, limits[r]) != limits[r] for r in limits):
-            return "Burstable"
-    return "Guaranteed"
-
-
-def _cpu_and_memory(container: Container) -> tuple[dict[str, int], dict[str, int]]:
-    resources = container.resources
-    requests = amounts(resources.requests) if resources else {}
-    limits = amounts(resources.limits) if resources else {}
-    return (
-        {r: v for r, v in requests.items() if r in ("cpu", "memory") and v},
-        {r: v for r, v in limits.items() if r in ("cpu", "memory") and v},
-    )
 
 
 @pod_field("pod.images", foreign=("image",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
-from kube_policy_scheduler.cluster.requests import NATIVE
+from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.numa_demand import aligned
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.volume_matching import provisionable
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE
@@ -18,7 +18,7 @@ from kube_policy_scheduler.lang.signature import (
 )
 from kube_policy_scheduler.lang.types import Depends, Shape
 
-_ROOM = ("pod.request.cpu", "pod.request.mem", "node.pods")
+_ROOM = ("pod.request.cpu", "pod.request.mem", "pod.qos", "node.pods")
 
 
 @builtin(
@@ -30,35 +30,26 @@ _ROOM = ("pod.request.cpu", "pod.request.mem", "node.pods")
     advice="write `fits_numa(cpu, mem)`",
 )
 def fits_numa(*resources: ResourceWord) -> MaybeTruthReader:
-    """Return whether one NUMA node has room for the whole pod: for these resources, or for all that it requests.
+    """Return whether NUMA nodes have room for what the kubelet aligns of the pod: of these resources, or of all.
 
     The NodeResourceTopology object of the node says what each NUMA node has `available`. Missing on nodes without
-    one: `filter fits_numa(cpu, mem) ?? true`. Of pods that the object cannot know of yet, the requests are subtracted
-    from each NUMA node of their node. A resource that no NUMA node of the node reports does not matter.
+    one: `filter fits_numa(cpu, mem) ?? true`. The kubelet aligns whole CPUs, memory and huge pages of Guaranteed pods,
+    and devices of any pod. The pod must fit into one NUMA node, or with `topologyManagerScope: container` each of its
+    containers into one. What pods take that the object cannot know of yet is subtracted from each NUMA node of their
+    node. A resource that no NUMA node of the node reports does not matter.
     """
 
     def fits(frame: Frame) -> object:
-        numa, requests = frame.cluster.numa, frame.template.requests
+        numa = frame.cluster.numa
         result = np.full(frame.size, MISSING, np.uint8)
-        if not numa:
+        if not numa.zones:
             return result
-        wanted = resources or [name for name in requests if name not in _NOT_OF_ZONES]
-        room: BoolArray | None = None
-        for resource in wanted:
-            request = requests.get(resource, 0)
-            if request:
-                enough = numa.column(resource)[frame.rows] >= request
-                room = enough if room is None else room & enough
-        fitting: BoolArray = np.ones(frame.size, np.bool_) if room is None else np.asarray(room.any(axis=1), np.bool_)
         known = numa.known()[frame.rows]
+        fitting = numa.fits(aligned(frame.template), resources, frame.index())
         result[known] = np.where(fitting[known], TRUE, FALSE)
         return result
 
     return fits
-
-
-_NOT_OF_ZONES = frozenset(NATIVE) - {"cpu", "memory"}
-"""What no NUMA node has a share of: local storage, and the number of pods."""
 
 
 @builtin(

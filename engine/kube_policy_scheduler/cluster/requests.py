@@ -76,6 +76,32 @@ def amounts(resources: objects.Resources | None) -> Amounts:
     return {name: amount(name, text) for name, text in (resources or {}).items() if counted(name)}
 
 
+def quality_of_service(spec: objects.PodSpec) -> str:
+    """Return the class by the rules of `ComputePodQOS`: only cpu and memory count, those of the pod if it has any."""
+    own = _cpu_and_memory(spec.resources)
+    if any(own):
+        settings = [own]
+    else:
+        settings = [
+            _cpu_and_memory(each.resources) for each in (*(spec.containers or ()), *(spec.init_containers or ()))
+        ]
+    if not any(requests or limits for requests, limits in settings):
+        return "BestEffort"
+    for requests, limits in settings:
+        if set(limits) != {"cpu", "memory"} or any(requests.get(r, limits[r]) != limits[r] for r in limits):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def _cpu_and_memory(resources: objects.ResourceRequirements | None) -> tuple[dict[str, int], dict[str, int]]:
+    requests = amounts(resources.requests) if resources else {}
+    limits = amounts(resources.limits) if resources else {}
+    return (
+        {r: v for r, v in requests.items() if r in ("cpu", "memory") and v},
+        {r: v for r, v in limits.items() if r in ("cpu", "memory") and v},
+    )
+
+
 def incoming(spec: objects.PodSpec) -> PodRequests:
     """Return the demand of a pod that is to be scheduled: by its spec alone.
 

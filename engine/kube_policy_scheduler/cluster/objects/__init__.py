@@ -54,6 +54,7 @@ from kube_policy_scheduler.cluster.objects.nodes import (
     NodeStatus,
     NodeSystemInfo,
     Taint,
+    TopologyAttribute,
     TopologyZone,
     ZoneResource,
 )
@@ -272,6 +273,7 @@ __all__ = [
     "StorageClass",
     "Taint",
     "Toleration",
+    "TopologyAttribute",
     "TopologySelectorRequirement",
     "TopologySelectorTerm",
     "TopologySpreadConstraint",

@@ -68,6 +68,8 @@ class NodeStatus(ApiStruct):
 
 class ZoneResource(ApiStruct):
     name: str = ""
+    capacity: Quantity | None = None
+    allocatable: Quantity | None = None
     available: Quantity | None = None
 
 
@@ -77,11 +79,19 @@ class TopologyZone(ApiStruct):
     resources: list[ZoneResource] | None = None
 
 
+class TopologyAttribute(ApiStruct):
+    name: str = ""
+    value: str = ""
+
+
 class NodeResourceTopology(ApiStruct):
     """topology.node.k8s.io/v1alpha2, a CustomResourceDefinition; it has the name of its node."""
 
     metadata: ObjectMeta
     zones: list[TopologyZone] | None = None
+    attributes: list[TopologyAttribute] | None = None
+    topology_policies: list[str] | None = None
+    """What older exporters write instead of the attributes, such as `SingleNUMANodePodLevel`."""
 
 
 class Node(ApiStruct):
