@@ -298,7 +298,7 @@ class _Trial:
     def _fewest(self, name: str, amount: int) -> NDArray[np.int64]:
         """Return by row how many zones an amount needs if nothing is taken; many where all are too few."""
         largest = -np.sort(-self._total[name], axis=1)
-        number = (np.cumsum(largest, axis=1) < amount).sum(axis=1) + 1
+        number: NDArray[np.int64] = (np.cumsum(largest, axis=1) < amount).sum(axis=1) + 1
         number[(self._free[name] >= _PLENTY).any(axis=1)] = _ANY_WIDTH
         return number
 
