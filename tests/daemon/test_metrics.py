@@ -131,7 +131,7 @@ score promql("load") as calm
         self.metrics.on_decided(decided)
 
     def request(self) -> None:
-        self.metrics.api_request(verb="create", resource="pods/binding", code="201", host="a:6443", seconds=0.01)
+        self.metrics.api_request(verb="post", resource="pods/binding", code="201", host="a:6443", seconds=0.01)
 
     def reload(self) -> None:
         self.metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=2, at=100.0))
@@ -248,7 +248,7 @@ CASES: dict[str, Sample] = {
     "scheduler_preemption_attempts": (Given.preempt, "_total{}", 1),
     "scheduler_preemption_victims": (Given.preempt, "_sum{}", 2),
     "rest_client_requests": (Given.request, "_total{code=201,host=a:6443,method=POST}", 1),
-    "rest_client_request_duration_seconds": (Given.request, "_sum{host=a:6443,verb=CREATE}", 0.01),
+    "rest_client_request_duration_seconds": (Given.request, "_sum{host=a:6443,verb=POST}", 0.01),
     "scheduler_pending_pods": lives("{queue=active}", 3, pending_pods={"active": 3}),
     "scheduler_cache_size": lives("{type=nodes}", 7, cache_size={"nodes": 7}),
     "policy_scheduler_unschedulable_pods": lives("{new_nodes=help}", 4, new_nodes={"help": 4}),
@@ -270,6 +270,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),
     "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
     "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),
+    "policy_scheduler_queue_unschedulable_pods": lives("{queue=research}", 2, queue_refused={"research": 2}),
     "policy_scheduler_queue_reclaimed_pods": lives("_total{queue=research}", 2, queue_reclaimed={"research": 2}),
     "policy_scheduler_queue_past_usage": lives("{queue=research,resource=cpu}", 0.5, queues=[QUEUE]),
     "policy_scheduler_past_usage_stored_timestamp_seconds": lives("{}", 100.0, past_usage=PAST_USAGE),
@@ -277,7 +278,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_past_usage_left_out_queues": lives("{}", 7, past_usage=PAST_USAGE),
     "policy_scheduler_queue_share": lives("{queue=research}", 0.25, queues=[QUEUE]),
     # decisions and policies
-    "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=create}", 1),
+    "policy_scheduler_api_requests": (Given.request, "_total{code=201,resource=pods/binding,verb=post}", 1),
     "policy_scheduler_decisions": (Given.decide, "_total{policy=next,result=placed}", 1),
     "policy_scheduler_invariant_violations": (lambda g: g.metrics.violated("pod"), "_total{kind=pod}", 1),
     "policy_scheduler_policy_last_reload_successful": (Given.reload, "{owner=}", 1),
@@ -549,3 +550,10 @@ def test_the_drivers_of_devices_are_bounded_by_size() -> None:
     found = [name for name in samples(metrics) if name.startswith("scheduler_dra_bindingconditions_allocations_total")]
     assert len(found) <= 200
     assert any("driver=gpu.example.com" in name for name in found)
+
+
+def test_a_request_without_an_answer_has_the_code_that_alerts_look_for() -> None:
+    metrics = SchedulerMetrics(version=lambda: "1")
+    metrics.api_request(verb="watch", resource="pods", code="Unreachable", host="a:6443", seconds=1.0)
+    assert samples(metrics)["rest_client_requests_total{code=<error>,host=a:6443,method=GET}"] == 1
+    assert samples(metrics)["policy_scheduler_api_requests_total{code=<error>,resource=pods,verb=watch}"] == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ class QueueOverview(msgspec.Struct, frozen=True):
     """Parents before their children. The queues that are left out are one each, see `others`."""
     pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By name, also of `others`: how many pods wait, those of the queues below included."""
+    refused: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Likewise, how many of them no node took at their last attempt. Of each queue that is shown, also if none."""
     left_out: int = 0
     """Queues that are not shown by themselves."""
 
@@ -38,27 +40,32 @@ def others(name: str) -> str:
     return f"{name} (others)"
 
 
-def overview(usage: QueueUsage, pending: Iterable[PodInfo], *, most: int) -> Generator[None, None, QueueOverview]:
+def overview(
+    usage: QueueUsage, pending: Iterable[PodInfo], *, refused: Container[str] = (), most: int
+) -> Generator[None, None, QueueOverview]:
     """Return what is shown, made in steps; between two of them anything may happen.
 
     Args:
         usage: of the queues.
         pending: pods that wait.
+        refused: the uids of those that no node took at their last attempt.
         most: how many queues by a key are shown by themselves.
     """
     waiting: dict[At, Counter[str]] = {}
+    refusals: Counter[At] = Counter()
     pods = iter(pending)
     while chunk := list(islice(pods, COUNTED_AT_ONCE)):
         for pod in chunk:
             if (found := usage.tree.find(pod.template)) is not None:
                 waiting.setdefault(found, Counter())[pod.namespace] += 1
+                refusals[found] += pod.uid in refused
         yield
     keyed: dict[At, Queue] = dict(usage.by_key())
     for at in waiting.keys() - keyed.keys():
         if at[1] is not None:
             keyed[at] = usage.queue_at(*at)
     shown = set(keyed) if len(keyed) <= most else (yield from _chosen(usage, keyed, waiting, most))
-    return (yield from _of(usage, keyed, waiting, shown))
+    return (yield from _of(usage, keyed, waiting, refusals, shown))
 
 
 def _chosen(
@@ -91,7 +98,11 @@ def _chosen(
 
 
 def _of(
-    usage: QueueUsage, keyed: Mapping[At, Queue], waiting: Mapping[At, Counter[str]], shown: Collection[At]
+    usage: QueueUsage,
+    keyed: Mapping[At, Queue],
+    waiting: Mapping[At, Counter[str]],
+    refusals: Mapping[At, int],
+    shown: Collection[At],
 ) -> Generator[None, None, QueueOverview]:
     """Return the overview with these queues by a key."""
     tree = usage.tree
@@ -106,12 +117,16 @@ def _of(
         if not number % _STATES_AT_ONCE:
             yield
     pending: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
     for number, (at, namespaces) in enumerate(waiting.items()):
         spec, pods = tree.queues[at[0]], namespaces.total()
-        pending[spec.name if at[1] is None else keyed[at].name if at in shown else others(spec.name)] += pods
+        names = [spec.name if at[1] is None else keyed[at].name if at in shown else others(spec.name)]
         while spec.parent is not None:
             spec = tree.queues[spec.parent]
-            pending[spec.name] += pods
+            names.append(spec.name)
+        for name in names:
+            pending[name] += pods
+            refused[name] += refusals[at]
         if not number % COUNTED_AT_ONCE:
             yield
     states: list[QueueState] = []
@@ -124,7 +139,9 @@ def _of(
         states += sorted(listed[place], key=lambda each: (-each.share, each.name))
         if place in rest:
             states.append(rest[place].state(others(spec.name)))
-    return QueueOverview(states, pending, len(keyed) - len(shown))
+    return QueueOverview(
+        states, pending, {state.name: refused[state.name] for state in states}, len(keyed) - len(shown)
+    )
 
 
 _STATES_AT_ONCE = 50

@@ -22,6 +22,7 @@ from kube_policy_scheduler.adapters.health_checks import Check, Remark
 from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
+from kube_policy_scheduler.adapters.kube.errors import Fenced
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
@@ -611,6 +612,8 @@ class Daemon:
         self._records.print_state()
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        if code == Fenced.__name__:
+            return  # it was not sent
         credentials = self._api_server.credentials.current
         server = credentials.server if credentials is not None else ""
         if server != self._server[0]:
@@ -622,6 +625,7 @@ class Daemon:
         scheduler = self._scheduler
         assumed = scheduler.cluster.assumed
         trust = self._device_trust
+        now, oldest = scheduler.context.clock(), self._census.oldest_unschedulable
         return LiveState(
             pending_pods=self._census.places(),
             cache_size={
@@ -636,13 +640,15 @@ class Daemon:
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
             queue_pending=self._census.queues.pending,
+            queue_refused=self._census.queues.refused,
             queue_reclaimed=scheduler.reclaimed,
             past_usage=self._past_usage.state(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
             oldest_pods={
                 "in_flight": scheduler.in_flight.oldest_seconds,
-                "assumed": assumed.oldest_seconds(scheduler.context.clock()),
+                "assumed": assumed.oldest_seconds(now),
+                "unschedulable": max(0.0, now - oldest) if oldest is not None else 0.0,
             },
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),

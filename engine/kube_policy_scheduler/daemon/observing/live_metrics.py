@@ -20,10 +20,11 @@ from kube_policy_scheduler.adapters.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.queue_overview import QueueOverview, overview
 from kube_policy_scheduler.cluster.queue_usage import QueueState
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
+from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
+_NOT_PLACED = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE, Place.IN_FLIGHT)
 _REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
 MAX_LABEL = 120
 """Characters of a query, a clause or a queue in a label: what people write can be of any length."""
@@ -178,7 +179,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Unschedulable pods by whether new nodes would help them: help, do_not_help."""
     watches: Sequence[WatchRow] = ()
     oldest_pods: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """By state, in_flight or assumed: seconds for which the oldest pod has been in it."""
+    """By state, in_flight, assumed or unschedulable: seconds for which the oldest pod has been in it."""
     backlogs: Mapping[str, Backlog] = msgspec.field(default_factory=dict)
     """What is still to be written to the API server in the background, by what it is."""
     loops: Sequence[Loop] = ()
@@ -207,6 +208,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """By queue: pods that wait, those of the queues below included."""
     past_usage: PastUsageState | None = None
     """None where no queue has a memory, or the mode places no pods."""
+    queue_refused: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By queue: those of the pods that wait that no node took at their last attempt."""
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods of it that were evicted for other queues since the start."""
     lease: LeaseState | None = None
@@ -221,17 +224,29 @@ class PendingCensus:
     def __init__(self, queue: SchedulingQueue, cluster: Cluster) -> None:
         self._queue, self._cluster = queue, cluster
         self._standings: Mapping[Standing, int] = {}
+        self.oldest_unschedulable: float | None = None
+        """Unix seconds at which the oldest pod was first seen that no node took at its last attempt; None: no pod."""
         self.queues = QueueOverview()
         """Quotas that lend, and how many pods wait in each."""
 
     def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""
         self._standings = yield from self._queue.standings()
+        pods, refused, oldest = [], set(), None
+        for number, queued in enumerate(list(self._queue)):
+            pods.append(queued.pod)
+            # whatever its place: an event moves it to its next attempt, and nothing has changed for it by then
+            if queued.rejectors and queued.place in _NOT_PLACED:
+                refused.add(queued.pod.uid)
+                oldest = queued.queued if oldest is None else min(oldest, queued.queued)
+            if not number % COUNTED_AT_ONCE:
+                yield
+        self.oldest_unschedulable = oldest
         usage = self._cluster.queue_usage
         if usage is None:
             self.queues = QueueOverview()
         else:
-            self.queues = yield from overview(usage, [queued.pod for queued in self._queue], most=MAX_QUEUES)
+            self.queues = yield from overview(usage, pods, refused=refused, most=MAX_QUEUES)
 
     def places(self) -> dict[str, int]:
         """Return how many pods wait, by place."""
@@ -387,6 +402,14 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         lambda live: _by_label(live.queue_pending),
     ),
     ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_unschedulable_pods",
+        "Number of pending pods of a queue of quotas that no node took at their last attempt, those of the queues below"
+        " it included.",
+        ("queue",),
+        lambda live: _by_label(live.queue_refused),
+    ),
+    ScrapeMetric(
         CounterMetricFamily,
         "policy_scheduler_queue_reclaimed_pods",
         "Number of pods of a queue that were evicted for pods of other queues.",
@@ -456,7 +479,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         GaugeMetricFamily,
         "policy_scheduler_oldest_pod_seconds",
         "Seconds since the oldest pod is in flight (its binding or its preemption is under way) or assumed "
-        "(bound, but not yet confirmed by the watch); 0 if there is none.",
+        "(bound, but not yet confirmed by the watch), or for which the oldest pod has waited that no node took at its"
+        " last attempt (unschedulable); 0 if there is none.",
         ("state",),
         lambda live: _by_label(live.oldest_pods),
     ),
@@ -721,12 +745,13 @@ class LiveMetrics(Collector):
 def _labelled(live: LiveState) -> LiveState:
     """Return a state with the queues by their labels."""
     labels = series_labels(
-        (*(queue.name for queue in live.queues), *live.queue_pending.keys(), *live.queue_reclaimed.keys())
+        (*(queue.name for queue in live.queues), *live.queue_pending, *live.queue_refused, *live.queue_reclaimed)
     )
     return msgspec.structs.replace(
         live,
         queues=[msgspec.structs.replace(queue, name=labels[queue.name]) for queue in live.queues],
         queue_pending={labels[name]: pods for name, pods in live.queue_pending.items()},
+        queue_refused={labels[name]: pods for name, pods in live.queue_refused.items()},
         queue_reclaimed={labels[name]: pods for name, pods in live.queue_reclaimed.items()},
     )
 

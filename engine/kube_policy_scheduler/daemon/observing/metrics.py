@@ -310,18 +310,20 @@ class SchedulerMetrics(Observer):
         """Count one request to the API server.
 
         Args:
-            verb: as in RBAC: get, list, watch, create, update, patch, delete.
+            verb: the HTTP method in lower case, or watch.
             resource: plural, with the subresource: `pods/binding`.
-            code: HTTP status, or `<error>` where there was no answer, as client-go has it.
+            code: HTTP status, or any other word where there was no answer.
             host: `host:port` of the API server.
             seconds: until the answer's end; for a watch until its headers.
         """
+        if not code.isdigit():
+            code = "<error>"  # as client-go has it: alerts look for it
         kind = verb, resource, code, host
         counted = self._requests.get(kind)
         if counted is None:
             counted = self._requests[kind] = (
                 self.api_requests.of(verb, resource, code),
-                self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host),
+                self.rest_client_requests.of(code, "GET" if verb == "watch" else verb.upper(), host),
                 self.rest_client_seconds.of(verb.upper(), host),
             )
         for counter in counted[:2]:
@@ -350,17 +352,6 @@ class SchedulerMetrics(Observer):
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
     """Return histogram bounds as kube-scheduler makes them: `count` of them, each `factor` times the last."""
     return tuple(first * factor**power for power in range(count))
-
-
-_METHODS = {
-    "get": "GET",
-    "list": "GET",
-    "watch": "GET",
-    "create": "POST",
-    "update": "PUT",
-    "patch": "PATCH",
-    "delete": "DELETE",
-}
 
 
 MOST_DRIVERS = 200
