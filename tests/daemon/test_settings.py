@@ -248,6 +248,50 @@ def test_a_file_of_another_kind_is_refused(text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "ignored"),
+    [
+        ("forecasting: {horizon: 1h, models: [a]}", ["forecasting (config.yaml, line 3)"]),
+        ("http: {port: 1, websockets: true}", ["http.websockets (config.yaml, line 3)"]),
+        ("http:\n  port: 1\n  tls:\n    cipherSuites: [x]", ["http.tls.cipherSuites (config.yaml, line 6)"]),
+        (
+            "policies:\n  owners:\n  - {name: a, path: /a, namespaces: [a], forecast: x}\nzebra: 1",
+            ["policies.owners[0].forecast (config.yaml, line 5)", "zebra (config.yaml, line 6)"],
+        ),
+        ("http: {port: 1}", []),
+    ],
+)
+def test_keys_of_a_later_version_can_be_left_out(text: str, ignored: list[str]) -> None:
+    source, found = Source("config.yaml", HEAD + text), []  # type: ignore[var-annotated]
+    made = parse_settings(source, folder=FOLDER, ignored=found)
+    assert found == ignored
+    assert made.http.port == (1 if "port" in text else Settings().http.port)
+    if ignored:
+        with pytest.raises(DocumentError, match="unknown key"):
+            settings(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "polices: {path: x}",
+        "policies: {publickeyFile: key.pem}",
+        "policies: {publicKeysFile: key.pem}",
+        "publicKeyFile: key.pem",
+        "http: {clientCaFile: ca.pem}",
+        "http: {tls: {clientCAFile: ca.pem}}",
+        "http: {autentication: kubernetes}",
+        "leaderelection: {enabled: false}",
+        "leaseDuration: 30s",
+        "policies: {owners: [{name: a, path: /a, namespaces: [a], maxPriorty: 1}]}",
+    ],
+)
+def test_a_key_that_is_mistyped_or_misplaced_is_an_error_in_every_case(text: str) -> None:
+    """What it was to switch on, such as signatures, would be off."""
+    with pytest.raises(DocumentError, match="unknown key"):
+        parse_settings(Source("config.yaml", HEAD + text), folder=FOLDER, ignored=[])
+
+
 def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + "policies: {path: here}\n")

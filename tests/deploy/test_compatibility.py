@@ -16,6 +16,7 @@ from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cli.commands.explain_code import all_codes
 from kube_policy_scheduler.cli.main import policyctl
 from kube_policy_scheduler.daemon.main import main as policy_scheduler
+from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.documents.published import configuration_schema_text
 from kube_policy_scheduler.tooling.tester.suite_file import schema_text
 from tests.deploy.exported import registry
@@ -26,6 +27,36 @@ FILE = Path(__file__).with_name("released_surface.txt")
 def test_nothing_that_was_released_is_gone() -> None:
     gone = set(FILE.read_text(encoding="utf-8").splitlines()) - set(surface())
     assert not gone, "deprecate first, as deploy/VERSIONING.md says"
+
+
+def test_the_version_before_can_leave_new_settings_out() -> None:
+    """It ignores a key that resembles none of its own; one that does may be mistyped, and ends its start.
+
+    A section that it does not know is left out with all that is in it.
+    """
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    released = {line.removeprefix("setting ") for line in lines if line.startswith("setting ")}
+    now = keys(json.loads(configuration_schema_text()))
+    assert not too_similar(now, released)
+    assert too_similar({*released, "http.hosts"}, released) == ["http.hosts is like host"]
+    assert too_similar({*released, "http.leaseDuration"}, released) == ["http.leaseDuration is one of another section"]
+    assert not too_similar({*released, "http.websockets", "forecasting", "forecasting.host"}, released)
+
+
+def too_similar(now: set[str], released: set[str]) -> list[str]:
+    """Return the new settings that a version with the released ones would not leave out."""
+    names = {path.rpartition(".")[2] for path in released}
+    found = []
+    for path in sorted(now - released):
+        holder, _, name = path.rpartition(".")
+        beside = {each.rpartition(".")[2] for each in released if each.rpartition(".")[0] == holder}
+        if not beside:
+            continue
+        if name in names:
+            found.append(f"{path} is one of another section")
+        elif (like := closest(name, beside)) is not None:
+            found.append(f"{path} is like {like}")
+    return found
 
 
 def test_the_surface_has_every_kind() -> None:

@@ -139,6 +139,12 @@ BEGINNINGS: dict[str, tuple[list[str], dict[str, str], str]] = {
         {"config.yaml": config_with("polices:\n  path: policies\n")},
         r"config\.yaml:3:1: error.*polices.*\n(.*\n)*.*policies",
     ),
+    "a key of a later version is not why": (
+        ["--config=config.yaml", "--kubeconfig=nowhere", "--policies=policies"],
+        {"config.yaml": config_with("http: {websockets: true}\n")},
+        r"WARNING this version does not know a key of the configuration, ignoring it"
+        r' key="http\.websockets \(.*config\.yaml, line 3\)"\n(.*\n)*.*nowhere.* (not|no) ',
+    ),
     "lease times that do not fit together": (
         ["--config=config.yaml", "--kubeconfig=admin", "--policies=policies"],
         {

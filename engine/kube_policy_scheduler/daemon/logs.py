@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -39,6 +40,14 @@ def configure(settings: LogSettings) -> None:
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for noisy in ("aiohttp.access", "urllib3", "asyncio", "watchdog"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def warn_of_ignored(keys: Iterable[str]) -> None:
+    """Log the keys of a configuration that this version does not know."""
+    for key in keys:
+        logging.getLogger(__name__).warning(
+            "this version does not know a key of the configuration, ignoring it", extra={"key": key}
+        )
 
 
 class TextLines(logging.Formatter):

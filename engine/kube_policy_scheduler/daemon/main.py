@@ -118,14 +118,16 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
         if config is not None or http_address_file is not None:
             raise click.UsageError(f"--config and --http-address-file are not for `{ctx.invoked_subcommand}`")
         return
+    ignored: list[str] = []
     try:
-        settings = load_settings(config) if config is not None else Settings()
+        settings = load_settings(config, ignored=ignored) if config is not None else Settings()
     except DocumentError as error:
         sys.exit(_fail(str(error)))
     settings = override(settings, **flags)
     if flags["policies"] is not None and not flags["policies"].exists():
         raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
     logs.configure(settings.log)
+    logs.warn_of_ignored(ignored)
     end_process(asyncio.run(_run(settings, http_address_file)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class DocumentSchema:
         from jsonschema import Draft202012Validator  # 40 ms, for nothing where there is no document
 
         Draft202012Validator.check_schema(schema)
+        self._schema = schema
         self._validator = Draft202012Validator(schema)
 
     def check(
@@ -60,11 +61,64 @@ class DocumentSchema:
         found = (_diagnostics(document, error, at=tuple(at)) for error in self._validator.iter_errors(value))
         return in_order(islice((diagnostic for several in found for diagnostic in several), MAX_PROBLEMS))
 
+    def foreign_keys(self, value: Value) -> list[tuple[Step, ...]]:
+        """Return the paths of keys that are none of this schema and resemble none, as those of a later version do.
+
+        A key that was probably mistyped, or that belongs somewhere else, is not foreign.
+        """
+        return list(_foreign(self._schema, value, (), frozenset(_names(self._schema))))
+
+
+def without(value: Value, paths: Iterable[tuple[Step, ...]]) -> Value:
+    """Return a value without the keys at these paths."""
+    below: dict[Step, list[tuple[Step, ...]]] = {}
+    for first, *rest in paths:
+        below.setdefault(first, []).append(tuple(rest))
+    if not below:
+        return value
+    if isinstance(value, dict):
+        return {key: without(inner, below.get(key, ())) for key, inner in value.items() if () not in below.get(key, ())}
+    return [without(inner, below.get(at, ())) for at, inner in enumerate(value)] if isinstance(value, list) else value
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema, and its alternatives."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for alternative in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+            yield from _parts(alternative)
+
+
+def _names(schema: Any) -> Iterator[str]:
+    """Yield the names of all keys, wherever they belong."""
+    for part in _parts(schema):
+        for name, inner in part.get("properties", {}).items():
+            yield name
+            yield from _names(inner)
+        yield from _names(part.get("items"))
+
+
+def _foreign(schema: Any, value: Value, path: tuple[Step, ...], names: Container[str]) -> Iterator[tuple[Step, ...]]:
+    parts = list(_parts(schema))
+    if isinstance(value, list):
+        for at, inner in enumerate(value):
+            for part in parts:
+                yield from _foreign(part.get("items"), inner, (*path, at), names)
+    if not isinstance(value, dict):
+        return
+    known = {name: inner for part in parts for name, inner in part.get("properties", {}).items()}
+    is_closed = any(part.get("additionalProperties") is False for part in parts)
+    for key, inner in value.items():
+        if key in known:
+            yield from _foreign(known[key], inner, (*path, key), names)
+        elif is_closed and key not in names and closest(key, known) is None:
+            yield *path, key
+
 
 def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, ...]) -> Iterator[Diagnostic]:
     path = (*at, *error.absolute_path)
     schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
-    place = _path(path)
+    place = path_text(path)
     wanted: Any = error.validator_value
     given: Any = error.instance
     match error.validator:
@@ -243,7 +297,8 @@ def shown(value: Value) -> str:
             return json.dumps(value)
 
 
-def _path(path: Sequence[Step]) -> str:
+def path_text(path: Sequence[Step]) -> str:
+    """Return where a value stands, such as `http.tls` or `owners[0].name`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

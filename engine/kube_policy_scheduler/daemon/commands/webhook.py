@@ -125,12 +125,14 @@ def webhook(
     if self_managed_certificate == (certificate_file is not None) or (certificate_file is None) != (key_file is None):
         raise click.UsageError("specify --certificate-file and --key-file, or --self-managed-certificate")
     logs.configure(LogSettings(format=log_format))
+    ignored: list[str] = []
     proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
     try:
-        policies = load_settings(config).policies if config is not None else None
+        policies = load_settings(config, ignored=ignored).policies if config is not None else None
     except DocumentError as error:
         click.echo(str(error), err=True)
         sys.exit(2)
+    logs.warn_of_ignored(ignored)
     options = _Options(*host_and_port(address, hint="--address"), address_file, proof, *_owners(policies))
     home = namespace or own_namespace()
     if self_managed_certificate and home is None:

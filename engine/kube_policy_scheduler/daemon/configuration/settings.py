@@ -22,9 +22,10 @@ from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.extender_settings import MOST_EXTENDERS, HttpExtenderSettings, check_extenders
 from kube_policy_scheduler.documents.http_url import PATTERN
 from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners, scope_problems
-from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
+from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema, path_text, without
 from kube_policy_scheduler.documents.shape import Duration, Name, PositiveDuration, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
+from kube_policy_scheduler.documents.yaml_nodes import Step
 
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"
@@ -374,34 +375,50 @@ def settings_schema() -> dict[str, Any]:
     }
 
 
-def load_settings(path: Path) -> Settings:
+def load_settings(path: Path, *, ignored: list[str] | None = None) -> Settings:
     """Read and check a configuration file.
+
+    Args:
+        path: of the file.
+        ignored: as for `parse_settings`.
 
     Raises:
         DocumentError: it cannot be used; every problem has its line, what was expected and what to do.
     """
-    return parse_settings(read_source(path), folder=path.parent)
+    return parse_settings(read_source(path), folder=path.parent, ignored=ignored)
 
 
-def parse_settings(source: Source, *, folder: Path = Path()) -> Settings:
+def parse_settings(source: Source, *, folder: Path = Path(), ignored: list[str] | None = None) -> Settings:
     """Check a configuration text and return its settings.
 
     Args:
         source: the text.
         folder: where relative paths start.
+        ignored: receives the keys that are left out, each with its line, because they resemble no setting: a later
+            version has them, so this one can take the place of that one. None: they are errors, as all others are.
 
     Raises:
         DocumentError: as `load_settings`.
     """
-    document = parse_document(source)
-    found = _document_schema().check(document)
+    document, schema = parse_document(source), _document_schema()
+    value = document.value
+    if ignored is not None:
+        foreign = schema.foreign_keys(value)
+        value = without(value, foreign)
+        ignored += (_placed(document, path) for path in foreign)
+    found = schema.check(document, instead=value)
     if found:
         raise DocumentError(found)
-    settings = build(Settings, document.value, folder=folder)
+    settings = build(Settings, value, folder=folder)
     problems = [*_together(document, settings)]
     if problems:
         raise DocumentError(problems)
     return settings
+
+
+def _placed(document: Document, path: tuple[Step, ...]) -> str:
+    line, _ = document.source.position(document.span(path, key=True).start)
+    return f"{path_text(path)} ({document.source.name}, line {line})"
 
 
 @cache
