@@ -165,7 +165,7 @@ FAULTS: dict[str, Fault] = {
     "PolicyReloadFailed": reload(ReloadResult.REFUSED),
     "PoliciesRestored": reload(ReloadResult.RESTORED),
     "PolicySetsDiffer": reload(ReloadResult.ACCEPTED, of_other=True, hash="other"),
-    "PolicyMetricDegraded": changes(signals=lambda _: [SignalRow("load", 300.0, True, 100, 2, 0.02)]),
+    "PolicyMetricDegraded": changes(signals=lambda _: [SignalRow("load", 300.0, True, 100, 100, 0.02)]),
     "PolicyMetricMissesNodes": changes(signals=lambda _: [SignalRow("load", 3.0, False, 60, 40, 0.02)]),
     "CanaryRefuses": each(lambda leader: leader.canaries._comparisons.of("next", "web", "stable_only").inc(), times=1),
     "PodsUnschedulable": changes(
