@@ -124,11 +124,13 @@ async def test_a_metric_without_a_usable_value_is_degraded_and_logged_once(
         before, then, still, after = await follow(NODES, [GOOD, answer, answer, GOOD], monkeypatch)
     assert [row.degraded for row in (before, then, still, after)] == [False, True, True, False]
     assert [row.missing_nodes for row in (before, then, still, after)] == [0, 4, 4, 0]
-    told = [record.message for record in caplog.records if record.message.startswith("metric query gives")]
-    assert len(told) == 2, told
-    assert told[0].startswith("metric query gives no value that can be used: load: ")
-    assert why in told[0]
-    assert told[1] == "metric query gives values again: load"
+    told = [vars(record) for record in caplog.records if record.message.startswith("metric query gives")]
+    assert [each["message"] for each in told] == [
+        "metric query gives no value that can be used",
+        "metric query gives values again",
+    ]
+    assert why in told[0]["why"]
+    assert told[0]["query"] == told[1]["query"] == "load"
 
 
 @pytest.mark.parametrize("case", STILL_USABLE)
@@ -151,6 +153,6 @@ async def test_a_metric_of_the_cluster_or_of_a_label_is_degraded_alike(
 ) -> None:
     (row,) = await follow(rules, [answer], monkeypatch)
     assert row.degraded == bool(why), caplog.text
-    told = [record.message for record in caplog.records if record.message.startswith("metric query gives")]
+    told = [vars(record)["why"] for record in caplog.records if record.message.startswith("metric query gives")]
     assert len(told) == bool(why)
     assert why in "".join(told)

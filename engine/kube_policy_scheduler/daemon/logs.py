@@ -27,6 +27,9 @@ _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+logger = logging.getLogger(__name__)
+
+
 def configure(settings: LogSettings) -> None:
     """Send all logs to standard error in the wanted form.
 
@@ -45,9 +48,7 @@ def configure(settings: LogSettings) -> None:
 def warn_of_ignored(keys: Iterable[str]) -> None:
     """Log the keys of a configuration that this version does not know."""
     for key in keys:
-        logging.getLogger(__name__).warning(
-            "this version does not know a key of the configuration, ignoring it", extra={"key": key}
-        )
+        logger.warning("this version does not know a key of the configuration, ignoring it", extra={"key": key})
 
 
 class TextLines(logging.Formatter):

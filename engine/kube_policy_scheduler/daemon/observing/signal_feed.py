@@ -144,9 +144,9 @@ class SignalFeed:
         unusable = self._unusable()
         for promql, why in unusable.items():
             if promql not in self._told:
-                logger.warning("metric query gives no value that can be used: %s: %s", promql, why)
+                logger.warning("metric query gives no value that can be used", extra={"query": promql, "why": why})
         for promql in self._told.keys() & signals.readings.keys() - unusable.keys():
-            logger.info("metric query gives values again: %s", promql)
+            logger.info("metric query gives values again", extra={"query": promql})
         self._told = unusable
 
     async def __aenter__(self) -> Self:
