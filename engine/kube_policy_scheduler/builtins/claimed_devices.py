@@ -9,7 +9,7 @@ from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
 from kube_policy_scheduler.framework.device_columns import claimed_devices, of_claimed
 from kube_policy_scheduler.framework.device_columns import class_devices as columns_of
-from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
 from kube_policy_scheduler.framework.dynamic_resources.device_order import number_of, text_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.columns import texts_of

@@ -6,16 +6,18 @@ away with the slice or node that it came from, and with nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import Quantity, QuantityError, parse
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
-from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.cel.selector import Match, Selector
@@ -76,6 +78,15 @@ class SlicedDevice:
 
     def match(self, selector: Selector) -> Match:
         """Return the result of a selector for the device; evaluated once."""
+        found = self.try_match(selector, UNLIMITED)
+        assert found is not None
+        return found
+
+    def try_match(self, selector: Selector, work: Work) -> Match | None:
+        """Return the result of a selector for the device; None: first other work gets its turn, then it goes on.
+
+        work: pays if it must be evaluated.
+        """
         known = self._matches.get(selector)
         if known is None:
             from kube_policy_scheduler.cluster.cel.selector import Match, problem_of  # most clusters have no devices
@@ -83,7 +94,9 @@ class SlicedDevice:
             if self._problem is None:
                 self._problem = problem_of(self.device)
             problem = self._problem
-            known = Match(False, problem) if problem else selector.match(self.id.driver, self.device)
+            known = Match(False, problem) if problem else selector.try_match(self.id.driver, self.device, work)
+            if known is None:
+                return None
             if len(self._matches) >= _MOST_MATCHES:
                 self._matches.clear()
             self._matches[selector] = known
@@ -135,6 +148,11 @@ class SliceInfo:
         return "" if self.has_counters else self.slice.spec.node_name or ""
 
     @property
+    def selects_nodes(self) -> bool:
+        """Return whether some nodes see it and others do not, by their labels or names."""
+        return not (self.has_counters or self.slice.spec.node_name or self.slice.spec.all_nodes)
+
+    @property
     def generation(self) -> int:
         """Return the generation of its pool."""
         return self.slice.spec.pool.generation
@@ -148,14 +166,27 @@ class SliceInfo:
             known = self._device_selectors[id(device)] = node_selector(device.node_selector)
         return known
 
-    def is_on(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a node may use devices of it, or needs its counters."""
+    def mask(self, nodes: NodeTable) -> BoolArray:
+        """Return `bool[nodes]`: which may use devices of it, for slices of several nodes."""
         spec = self.slice.spec
-        if self.has_counters:
-            return True
-        if spec.node_name or spec.all_nodes or self.selector is not None:
-            return _node_matches(spec.node_name, spec.all_nodes, self.selector, name, labels)
-        return bool(spec.per_device_node_selection) and any(device.is_on(name, labels) for device in self.devices)
+        if spec.all_nodes:
+            return np.ones(nodes.size, np.bool_)
+        if self.selector is not None:
+            return self.selector.mask(nodes)
+        found: BoolArray = np.zeros(nodes.size, np.bool_)
+        selectors: dict[bytes, NodeSelector] = {}
+        for each in self.slice.spec.devices or () if spec.per_device_node_selection else ():
+            if each.node_name:
+                row = nodes.rows.get(each.node_name)
+                if row is not None:
+                    found[row] = True
+            elif each.all_nodes:
+                found[:] = True
+            elif each.node_selector is not None and (selector := self.device_selector(each)) is not None:
+                selectors[msgspec.msgpack.encode(each.node_selector)] = selector
+        for selector in selectors.values():
+            found |= selector.mask(nodes)
+        return found
 
 
 def _node_matches(
@@ -203,6 +234,19 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     """Devices of the pool on other nodes that take of the same counters."""
     counters: CounterSets = msgspec.field(default_factory=dict)
     has_binding_conditions: bool = False
+    is_alike: bool = False
+    """Whether other nodes may see the same pool, and each of them may use all devices of it."""
+
+
+class _View:
+    """The slices that several nodes see, and the pools in them if a node sees no others."""
+
+    def __init__(self, slices: tuple[SliceInfo, ...]) -> None:
+        self.slices = slices
+        self.pools: tuple[Pool, ...] | None = None
+        """In order; None: nobody asked yet."""
+        self.identities: frozenset[PoolID] = frozenset()
+        """Also of pools that are not among them."""
 
 
 class ResourceSlices:
@@ -214,11 +258,17 @@ class ResourceSlices:
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
         """Slices that several nodes may see, without those that have counters."""
+        self._selecting = 0
+        """How many of these not every node sees."""
         self._taking_counters = 0
         """How many slices have devices that take of counters."""
         self._by_pool: dict[PoolID, dict[str, SliceInfo]] = {}
         self._pools: dict[str, tuple[Pool, ...]] = {}
         self._pools_version = -1
+        self._views: list[_View] = []
+        """By what nodes see beside their own slices; empty: to be made."""
+        self._view_of: IntArray = np.zeros(0, np.int64)
+        """`int64[nodes]`: the view of each node."""
         self._bare: dict[PoolID, Pool] = {}
         """Pools that cannot be used, as nodes see them that see none of their devices but the counters."""
         self.version = 0
@@ -239,7 +289,7 @@ class ResourceSlices:
     @property
     def sees_labels(self) -> bool:
         """Return whether labels of nodes may decide which node sees which device."""
-        return bool(self._shared)
+        return self._selecting > 0
 
     @property
     def take_counters(self) -> bool:
@@ -254,6 +304,7 @@ class ResourceSlices:
         if not info.has_counters:
             home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
             home[info.name] = info
+            self._selecting += info.selects_nodes
         self._by_pool.setdefault(info.pool, {})[info.name] = info
         if old is not None and old.pool != info.pool:
             self._touch(old)
@@ -278,6 +329,7 @@ class ResourceSlices:
                 del self._by_node[old.node_name]
         elif not old.has_counters:
             del self._shared[name]
+            self._selecting -= old.selects_nodes
         pool = self._by_pool[old.pool]
         del pool[name]
         if not pool:
@@ -294,6 +346,7 @@ class ResourceSlices:
         seen_by = {each.node_name for each in touched if not each.has_counters}
         if self._follow_bare(info.pool) or "" in seen_by:
             self._pools.clear()
+            self._views.clear()
             self.changed.note(None)
             return
         for name in seen_by:
@@ -315,13 +368,14 @@ class ResourceSlices:
 
     def pools_of(self, row: int) -> tuple[Pool, ...]:
         """Return the pools that a node of the table sees, in the order in which they are tried."""
-        if self._shared and self._pools_version != self._nodes.version:
+        if self._selecting and self._pools_version != self._nodes.version:
             self._pools.clear()
+            self._views.clear()
             self._pools_version = self._nodes.version
         info = self._nodes.infos[row]
         known = self._pools.get(info.name)
         if known is None:
-            known = self._pools[info.name] = self._gather(info.name, info.labels)
+            known = self._pools[info.name] = self._gather(row, info.name)
         return known
 
     def rows_of(self, device: DeviceID) -> Sequence[int] | None:
@@ -347,18 +401,54 @@ class ResourceSlices:
 
     # --- the pools of a node -------------------------------------------------------------------------
 
-    def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[Pool, ...]:
+    def _gather(self, row: int, name: str) -> tuple[Pool, ...]:
+        own, view = self._by_node.get(name), self._view(row)
+        if view.pools is None:
+            view.identities, pools = self._pools_in(view.slices)
+            view.pools = self._in_order(view.identities, pools)
+        if own is None:
+            return view.pools
+        identities, pools = self._pools_in(own.values())
+        if identities.isdisjoint(view.identities):
+            pools.extend(pool for pool in view.pools if pool.id in view.identities)
+            return self._in_order(identities | view.identities, pools)
+        return self._in_order(*self._pools_in((*own.values(), *view.slices)))
+
+    def _pools_in(self, slices: Iterable[SliceInfo]) -> tuple[frozenset[PoolID], list[Pool]]:
+        """Return the pools of slices that a node sees, and the identities of all, also of those that it cannot use."""
         newest: dict[PoolID, list[SliceInfo]] = {}
-        for info in (*self._by_node.get(name, {}).values(), *self._shared.values()):
-            if info.is_on(name, labels):
-                _add_newest(newest.setdefault(info.pool, []), info)
+        for info in slices:
+            _add_newest(newest.setdefault(info.pool, []), info)
         for identity, seen in newest.items():
             for info in self._by_pool[identity].values():
                 if info.has_counters:
                     _add_newest(seen, info)
-        pools = [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
-        pools += (pool for identity, pool in self._bare.items() if identity not in newest)
-        return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
+        return frozenset(newest), [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
+
+    def _in_order(self, identities: frozenset[PoolID], pools: list[Pool]) -> tuple[Pool, ...]:
+        """Return pools in the order in which they are tried, with those that cannot be used wherever nodes see them."""
+        bare = [pool for identity, pool in self._bare.items() if identity not in identities]
+        return tuple(sorted([*pools, *bare], key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
+
+    def _view(self, row: int) -> _View:
+        if not self._views:
+            self._make_views()
+        return self._views[self._view_of[row] if self._selecting else 0]
+
+    def _make_views(self) -> None:
+        """Group the nodes by the slices that they see beside their own: mostly all see the same."""
+        everywhere = [info for info in self._shared.values() if info.slice.spec.all_nodes]
+        others = [info for info in self._shared.values() if not info.slice.spec.all_nodes]
+        if not others:
+            self._views = [_View(tuple(everywhere))]
+            return
+        masks = np.array([info.mask(self._nodes) for info in others], np.bool_).reshape(len(others), self._nodes.size)
+        packed = np.ascontiguousarray(np.packbits(masks, axis=0).T)
+        _, first, self._view_of = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        self._view_of = self._view_of.reshape(-1)
+        for row in first.tolist():
+            seen = (info for info, sees in zip(others, masks[:, row].tolist(), strict=True) if sees)
+            self._views.append(_View((*everywhere, *seen)))
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
         """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere.
@@ -400,4 +490,5 @@ class ResourceSlices:
                 if missing is not None:
                     return Pool(identity, invalid=f"counter {missing} not found in counter set {set_name}")
         binding = any(device.device.binding_conditions is not None for device in devices)
-        return Pool(identity, False, "", devices, elsewhere, counters, binding)
+        alike = not any(info.node_name or info.slice.spec.per_device_node_selection for info in slices)
+        return Pool(identity, False, "", devices, elsewhere, counters, binding, alike)

@@ -7,6 +7,7 @@ same cycle. It always evaluates all nodes. `framework.evaluation` is the plain f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,9 +16,11 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.search_work import most_steps, search_work
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
+from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message, with_refusals
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
@@ -151,10 +154,28 @@ class Cycle:
             most_work: of the search for victims (see `trial.NODE_WORK`), before the decision is given up as unfinished;
                 the next one goes on from there. None: any.
             verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
+
+        Raises:
+            OutOfTurn: the search for devices took its turn of the attempt that is under way; call again.
         """
-        total = frame.cluster.nodes.size
-        if not total:
+        if not frame.cluster.nodes.size:
             return Decision(frame.pod, None, message=NO_NODES)
+        if not has_claims(frame.template, frame.cluster):
+            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+        most = most_steps(frame.cluster.nodes.size)
+        with search_work(frame.cluster.store).attempt(frame.pod.uid, most=most):
+            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+
+    def _decide(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool,
+        most_work: int | None,
+        verdict: ExtenderVerdict | None,
+    ) -> Decision:
+        total = frame.cluster.nodes.size
         frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
@@ -477,13 +498,15 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray |
         ok = cache.ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
         before = cache.ok if ok is None else ok
-        passing = before & plugin.filter(frame, state)
+        if isinstance(plugin, DynamicResources):
+            found = _with_devices(frame, profile, cache, plugin, state, before)
+            if found is None:
+                return np.zeros(frame.size, np.bool_)
+            passing = found
+        else:
+            passing = before & plugin.filter(frame, state)
         if np.count_nonzero(passing) != np.count_nonzero(before):
             ok = passing
-        if isinstance(plugin, DynamicResources):
-            wrong = plugin.errors(frame, state)
-            if wrong is not None and _breaks(frame, profile, plugin, wrong):
-                return np.zeros(frame.size, np.bool_)
     if frame.cluster.nominated:
         before = cache.ok if ok is None else ok
         taken = taken_by_nominated(frame, (*cache.row_filters, *live.active), before)
@@ -493,15 +516,45 @@ def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray |
     return ok
 
 
-def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArray) -> bool:
-    """Return whether a plugin returns an error for a node that passed the earlier filters."""
-    rows = np.flatnonzero(wrong)
-    before = profile.filters[: profile.filters.index(plugin)]
-    prepared = pre_filter(frame, before)
-    passing = np.ones(len(rows), np.bool_) if prepared.nodes is None else named_nodes(frame, prepared.nodes)[rows]
+def _with_devices(
+    frame: Frame, profile: Profile, cache: TemplateCache, plugin: DynamicResources, state: Any, before: BoolArray
+) -> BoolArray | None:
+    """Return which of the nodes `before`, `bool[nodes]`, have the devices; None: an error ends the attempt.
+
+    Devices are searched where nothing else refuses the pod. What comes after this plugin refuses nodes where it is
+    asked, too: an error there ends the attempt as well.
+    """
+    if before.all():
+        return None if plugin.errors(frame, state) is not None else plugin.filter(frame, state)
+    rows = before.nonzero()[0]
+    passing: BoolArray = np.zeros(len(before), np.bool_)
+    if len(rows):
+        some = frame.at(rows)
+        if plugin.errors(some, state) is not None:
+            return None
+        passing[rows] = plugin.filter(some, state)
+    place = profile.filters.index(plugin)
+    after = {id(each) for each in profile.filters[place + 1 :]}
+    if any(id(each) in after for each in cache.kept_filters):
+        others = (~before).nonzero()[0]
+        others = others[plugin.may_have_errors(frame.at(others), state)]
+        others = others[_passes_before(frame.at(others), profile, plugin)]
+        if len(others) and plugin.errors(frame.at(others), state) is not None:
+            return None
+    return passing
+
+
+def _passes_before(some: Frame, profile: Profile, plugin: FilterPlugin) -> BoolArray:
+    """Return `bool[rows]`: which pass the filters before a plugin."""
+    if not some.size:
+        return np.zeros(0, np.bool_)
+    prepared = pre_filter(some, profile.filters[: profile.filters.index(plugin)])
+    passing = np.ones(some.size, np.bool_)
+    if prepared.nodes is not None:
+        passing = named_nodes(some, prepared.nodes)[some.rows]
     for earlier, state in prepared.active:
-        passing = passing & earlier.filter(frame.at(rows), state)
-    return bool(passing.any())
+        passing = passing & earlier.filter(some, state)
+    return passing
 
 
 def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -> FloatArray:

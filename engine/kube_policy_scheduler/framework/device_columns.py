@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.resource_claims import uses_of
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, SlicedDevice
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, DeviceFrame
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 from kube_policy_scheduler.framework.frame import Frame

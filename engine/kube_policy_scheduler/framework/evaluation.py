@@ -17,6 +17,7 @@ from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilde
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import Active, as_refusals, blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, Ready
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -131,7 +132,21 @@ def ask(builder: DiagnosisBuilder, frame: Frame, active: Active) -> None:
     for plugin, state in active:
         if not builder.open.any():
             break
-        builder.add(plugin.name, plugin.refusals(frame, state))
+        if isinstance(plugin, DynamicResources) and not builder.open.all():
+            builder.add(plugin.name, _refusals_where(builder.open, plugin, frame, state))
+        else:
+            builder.add(plugin.name, plugin.refusals(frame, state))
+
+
+def _refusals_where(is_open: BoolArray, plugin: FilterPlugin, frame: Frame, state: Any) -> list[Refusal]:
+    """Return the refusals of a filter that is asked about some of the frame's rows only, as it searches for long."""
+    places = is_open.nonzero()[0]
+    found = []
+    for refusal in plugin.refusals(frame.at(frame.index()[places]), state):
+        where = np.zeros(frame.size, np.bool_)
+        where[places] = refusal.where
+        found.append(msgspec.structs.replace(refusal, where=where))
+    return found
 
 
 def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, FloatArray | IntArray]:

@@ -13,6 +13,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
@@ -384,7 +385,8 @@ class GangTrial:
         attempt = self._attempt = trial.attempt
         attempt.begin_turn(most_work)
         try:
-            next(trial.steps)
+            with search_work(self._cluster.store).at_once():
+                next(trial.steps)
         except StopIteration as end:
             attempt.undo()
             self._restarts.pop(group, None)
@@ -524,7 +526,7 @@ class GangTrial:
     def _trying(self, most_work: int) -> Iterator[Attempt]:
         """Take everything back at the end."""
         attempt = self._new_attempt(most_work)
-        with self._cluster.ledger.silent():
+        with self._cluster.ledger.silent(), search_work(self._cluster.store).at_once():
             try:
                 yield attempt
             finally:

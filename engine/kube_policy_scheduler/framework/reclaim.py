@@ -16,6 +16,7 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.freed_devices import FreedDevices
@@ -108,7 +109,7 @@ def reclaim(
     if frame.now < frame.queued + rule.after_seconds:
         return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
     attempt = _Attempt(frame, rules, rule, usage, queue, request, places, own)
-    with frame.cluster.ledger.silent():
+    with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
         try:
             return attempt.run()
         finally:

@@ -680,6 +680,11 @@ class TemplateCache:
         self._looked_at = None
 
     @property
+    def kept_filters(self) -> list[FilterPlugin]:
+        """Return the filters that are part of `ok`."""
+        return [plugin for plugin, _ in self._filters]
+
+    @property
     def row_filters(self) -> list[tuple[FilterPlugin, Any]]:
         """Return the kept filters that read what pods on the node use, with their state."""
         return [(p, ready.state) for p, ready in self._filters if p.scope in _BY_ROW]

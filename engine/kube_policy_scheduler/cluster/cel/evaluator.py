@@ -2,11 +2,15 @@
 
 Errors are exceptions that `&&`, `||`, macros over lists and `optional` functions may absorb, as in CEL; the cost
 limit is one that nothing absorbs. Costs are those of cel-go's run-time tracker with Kubernetes' own functions.
+
+An evaluation may pause between two rounds of a macro, and is asked again later. It then repeats what is outside of
+macros, which is as short as the expression, and takes from its memory where each macro was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, TypeAlias
 
 from kube_policy_scheduler.cluster.cel import functions
@@ -30,15 +34,93 @@ _LIST_COST = 10
 _MAP_COST = 30
 
 
+_NODES_A_STEP = 8
+"""Nodes, or units of cost, that are evaluated in a step: 2 µs."""
+
+
+class Paused(Exception):
+    """The evaluation took the work that it may take now; it goes on when it is asked again."""
+
+
+class _Rounds:
+    """The macros of one level: those that have a result by now, in order, and the one that is under way."""
+
+    __slots__ = ("done", "under_way")
+
+    def __init__(self) -> None:
+        self.done: list[tuple[Any, int]] = []
+        """A value, or the error in its place, and the cost until then."""
+        self.under_way: _Fold | None = None
+
+
+class _Fold:
+    """How far one evaluation of a macro is."""
+
+    __slots__ = ("accumulated", "cost", "inner", "is_begun", "pairs", "phase", "place")
+
+    def __init__(self, cost: int) -> None:
+        self.phase = 0
+        self.pairs: list[tuple[Any, Any]] = []
+        self.place = 0
+        self.accumulated: Any = None
+        self.cost = cost
+        """When the phase, or the round, began."""
+        self.is_begun = False
+        """Whether the round has begun."""
+        self.inner = _Rounds()
+        """The macros within it."""
+
+    def next(self, phase: int, cost: int) -> None:
+        """Begin a phase or a round."""
+        self.phase, self.cost, self.is_begun = phase, cost, False
+        if self.inner.done:
+            self.inner.done.clear()
+
+
 class Run:
     """The state of one evaluation."""
 
-    __slots__ = ("_limit", "cost", "names")
+    __slots__ = ("_limit", "_most", "_must_go_on", "_names", "at", "cost", "names", "nodes", "rounds")
 
     def __init__(self, names: Mapping[str, Any], limit: int) -> None:
+        self._names = names
         self.names = dict(names)
         self.cost = 0
+        self.nodes = 0
+        """Evaluated so far, about, with the members and characters that functions looked at."""
+        self.rounds = _Rounds()
+        self.at = 0
+        """How many macros of this level are behind."""
         self._limit = limit
+        self._most: float = inf
+        self._must_go_on = True
+
+    def begin(self, most_steps: float) -> None:
+        """Begin, or go on after a pause, for so many steps."""
+        self.names, self.cost, self.at = dict(self._names), 0, 0
+        self._most = self.nodes + most_steps * _NODES_A_STEP
+        self._must_go_on = True
+
+    @property
+    def steps(self) -> int:
+        """Return the steps that it took."""
+        return self.nodes // _NODES_A_STEP
+
+    def enter(self, fold: _Fold) -> None:
+        """Go on within a macro."""
+        self.rounds, self.at, self.cost = fold.inner, 0, fold.cost
+
+    def begin_round(self, fold: _Fold, nodes: int) -> None:
+        """Count a round of a macro.
+
+        Raises:
+            Paused: first other work gets its turn.
+        """
+        self.nodes += nodes
+        if not fold.is_begun:
+            if self.nodes > self._most and not self._must_go_on:
+                raise Paused
+            self._must_go_on, fold.is_begun = False, True
 
     def charge(self, cost: int) -> None:
         """Count the cost of a step.
@@ -181,33 +263,98 @@ def _fold(node: Comprehension) -> Step:
     over, start = compile_node(node.over), compile_node(node.start)
     condition, step, result = (compile_node(part) for part in (node.condition, node.step, node.result))
     first, second, accumulator = node.variable, node.second_variable, node.accumulator
+    nodes = 1 + node_count(node.condition) + node_count(node.step)
 
-    def evaluate(run: Run) -> Any:
-        values = over(run)
-        kind = type(values)
-        if kind is Map:
-            pairs = [(key, values.find(key)) for key in values] if second else [(key, None) for key in values]
-        elif kind is tuple:
-            pairs = list(enumerate(values)) if second else [(value, None) for value in values]
-        else:
-            raise no_overload()
+    def go_on(run: Run, fold: _Fold, outer: dict[str, Any]) -> Any:
+        run.enter(fold)
+        if fold.phase == 0:
+            fold.pairs = _pairs(over(run), with_values=bool(second))
+            fold.next(1, run.cost)
+            run.at = 0
         names = run.names
-        outer = dict(names)
-        try:
-            names[accumulator] = _held(start, run)
-            for key, value in pairs:
-                names[first] = key
+        if fold.phase == 1:
+            fold.accumulated = _held(start, run)
+            fold.next(2, run.cost)
+            run.at = 0
+        if fold.phase == 2:
+            names[accumulator] = fold.accumulated
+            pairs = fold.pairs
+            while fold.place < len(pairs):
+                run.begin_round(fold, nodes)
+                names[first], value = pairs[fold.place]
                 if second:
                     names[second] = value
                 if not condition(run):
                     break
-                names[accumulator] = _held(step, run)
-            names = run.names = {**outer, accumulator: names[accumulator]}
-            return result(run)
-        finally:
-            run.names = outer
+                names[accumulator] = fold.accumulated = _held(step, run)
+                fold.place += 1
+                fold.next(2, run.cost)
+                run.at = 0
+            fold.next(3, run.cost)
+            run.at = 0
+        run.names = {**outer, accumulator: fold.accumulated}
+        return result(run)
+
+    def evaluate(run: Run) -> Any:
+        rounds, at = run.rounds, run.at
+        if at < len(rounds.done):
+            value, run.cost = rounds.done[at]
+            run.at += 1
+        else:
+            fold = rounds.under_way
+            if fold is None:
+                fold = rounds.under_way = _Fold(run.cost)
+            outer = run.names
+            run.names = dict(outer)
+            try:
+                value = go_on(run, fold, outer)
+            except CelError as error:
+                value = _Failed(error)
+            finally:
+                run.names, run.rounds, run.at = outer, rounds, at + 1
+            rounds.under_way = None
+            rounds.done.append((value, run.cost))
+        if type(value) is _Failed:
+            raise value.error
+        return value
 
     return evaluate
+
+
+class _Failed:
+    """The error of a macro, in the place of its value."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelError) -> None:
+        self.error = error
+
+
+def _pairs(values: Any, *, with_values: bool) -> list[tuple[Any, Any]]:
+    """Return what a macro runs over."""
+    kind = type(values)
+    if kind is Map:
+        return [(key, values.find(key)) for key in values] if with_values else [(key, None) for key in values]
+    if kind is tuple:
+        return list(enumerate(values)) if with_values else [(value, None) for value in values]
+    raise no_overload()
+
+
+def node_count(node: Node) -> int:
+    """Return how many nodes are evaluated at most without the rounds of the macros among them."""
+    match node:
+        case Constant() | Ident():
+            return 1
+        case Select(operand, _, _):
+            return 1 + node_count(operand)
+        case Call(_, arguments):
+            return 1 + sum(map(node_count, arguments))
+        case ListOf(elements, _):
+            return 1 + sum(map(node_count, elements))
+        case MapOf(entries):
+            return 1 + sum(node_count(key) + node_count(value) for key, value, _ in entries)
+        case Comprehension():
+            return 1 + sum(map(node_count, (node.over, node.start, node.result)))
 
 
 def _held(step: Step, run: Run) -> Any:
@@ -366,7 +513,9 @@ def _plain(function: str, arguments: tuple[Step, ...]) -> Step:
         if cost_of is None:
             run.charge(1)
         elif cost_of is not functions.BY_RESULT:
-            run.charge(cost_of(values))
+            cost = cost_of(values)
+            run.nodes += cost
+            run.charge(cost)
         try:
             result = known(*values)
         except functions.NoOverload:

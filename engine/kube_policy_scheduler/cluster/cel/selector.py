@@ -11,12 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.evaluator import Run, Step, compile_node
+from kube_policy_scheduler.cluster.cel.evaluator import Paused, Run, Step, compile_node, node_count
 from kube_policy_scheduler.cluster.cel.functions import parse_semver
 from kube_policy_scheduler.cluster.cel.references import Reference, references, values
 from kube_policy_scheduler.cluster.cel.syntax import Mismatch, TooDeep, read
 from kube_policy_scheduler.cluster.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
 from kube_policy_scheduler.cluster.exact_quantity import QuantityError, parse
+from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 
 MAX_COST: Final = 1_000_000
 """The cost limit of one evaluation (`CELSelectorExpressionMaxCost`)."""
@@ -26,6 +27,8 @@ _KEPT = 1 << 10
 """Compiled expressions that are kept."""
 _MOST_KNOWN = 1 << 12
 """Results that are kept for one expression."""
+_MOST_UNDER_WAY = 4
+"""Evaluations of one expression that are kept while they pause."""
 
 
 class Selector(msgspec.Struct, frozen=True, eq=False):
@@ -40,13 +43,37 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
     known: dict[Hashable, Match] = msgspec.field(default_factory=dict)
     """Results for devices, by what it reads of them."""
 
+    under_way: dict[Hashable, Evaluation] = msgspec.field(default_factory=dict)
+    """Evaluations that paused, by the same."""
+    nodes: int = 1
+    """Of the expression."""
+
     def match(self, driver: str, device: objects.Device) -> Match:
         """Return the result for a device; devices that are equal in what it reads are evaluated once."""
+        found = self.try_match(driver, device, UNLIMITED)
+        assert found is not None
+        return found
+
+    def try_match(self, driver: str, device: objects.Device, work: Work) -> Match | None:
+        """Return the same; None: first other work gets its turn, then it goes on.
+
+        work: pays for the evaluation.
+        """
         key = values(self.reads, driver, device)
         known = self.known.get(key)
         if known is None:
-            variables = device_variables(driver, device)
-            known = Match(False, variables) if isinstance(variables, str) else self.matches(variables)
+            evaluation = self.under_way.pop(key, None)
+            if evaluation is None:
+                variables = device_variables(driver, device)
+                if isinstance(variables, str):
+                    return Match(False, variables)
+                evaluation = Evaluation(self, variables)
+            known = evaluation.go_on(work)
+            if known is None:
+                if len(self.under_way) >= _MOST_UNDER_WAY:
+                    del self.under_way[next(iter(self.under_way))]
+                self.under_way[key] = evaluation
+                return None
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
             self.known[key] = known
@@ -54,14 +81,34 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
 
     def matches(self, device: DeviceVariables) -> Match:
         """Return the result of the expression for a device, with its cost."""
-        assert self.step is not None
-        run = Run(device, MAX_COST)
+        found = Evaluation(self, device).go_on(UNLIMITED)
+        assert found is not None
+        return found
+
+
+class Evaluation:
+    """One evaluation of an expression, which may pause."""
+
+    def __init__(self, selector: Selector, device: DeviceVariables) -> None:
+        assert selector.step is not None
+        self._step, self._nodes = selector.step, selector.nodes
+        self._run = Run(device, MAX_COST)
+
+    def go_on(self, work: Work) -> Match | None:
+        """Return the result, None if the turn was over before; `work` pays for it."""
+        run, before = self._run, self._run.steps
+        run.begin(work.left_now)
+        run.nodes += self._nodes
         try:
-            value = self.step(run)
+            value = self._step(run)
+        except Paused:
+            return None
         except (CelError, CostLimitExceeded) as error:
             return Match(False, f"CEL runtime error: {error}", run.cost)
         except RecursionError:
             return Match(False, "CEL runtime error: the expression is nested too deeply", run.cost)
+        finally:
+            work.left_now -= run.steps - before
         if type(value) is not bool:
             text = f"CEL result of type {type_name(value)} could not be converted to bool: {_no_bool(value)}"
             return Match(False, f"CEL runtime error: {text}", run.cost)
@@ -171,7 +218,8 @@ def compile_selector(expression: str) -> Selector:
             shown = re.sub(r"\bany\b", "google.protobuf.Any", checked.type_name)
             text = f"must evaluate to bool or the unknown type, not {shown}"
             return Selector(expression, None, text)
-        return Selector(expression, compile_node(checked.root), reads=references(checked.root))
+        root = checked.root
+        return Selector(expression, compile_node(root), reads=references(root), nodes=node_count(root))
     except (CelError, TooDeep, RuntimeError, RecursionError) as error:
         return Selector(expression, None, f"compilation failed: {_plain(str(error))}")
 

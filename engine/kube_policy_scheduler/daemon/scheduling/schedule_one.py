@@ -26,6 +26,7 @@ from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_overview import others
+from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
@@ -99,6 +100,7 @@ class Scheduler:
         self.queue.keeps_histories = logger.isEnabledFor(logging.DEBUG)
         self._clock, self._stopwatch = context.clock, context.stopwatch
         self._reporter = context.reporter
+        self._work = search_work(context.cluster.store)
         self._flushed_at = -inf
         self._broken_gangs = 0
         """How many members of gangs were forgotten because their binding could not be sent."""
@@ -350,38 +352,67 @@ class Scheduler:
             self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
-        """Find a node for the pod and assume it there, or handle the failure."""
+        """Find a node for the pod and assume it there, or handle the failure.
+
+        A pod whose search for devices takes longer than a turn goes on with it in the next one.
+        """
+        most = most_steps(self.cluster.nodes.size)
+        try:
+            with self._work.attempt(queued.pod.uid, most=most, in_turn=STEPS_IN_A_TURN):
+                goes_on = self._find_node(queued, began)
+        except OutOfTurn:
+            self.queue.resume_attempt(queued, self._clock())
+            queued.unfinished -= 1  # which counts turns of searches for victims
+            return
+        if goes_on is not None:
+            goes_on()
+
+    def _find_node(self, queued: QueuedPod, began: float) -> Callable[[], None] | None:
+        """Decide a pod; return what follows from the decision, None if the attempt is not over, or ended before."""
         if self.hand_over.is_enabled and not self.algorithm.serves(queued.pod):
             self.event_handlers.disown(queued)
-            return
+            return None
         if (node_name := self.reservations.claim(queued.pod)) is not None:
             self.context.nominate(queued, node_name)
         membership = self.waiting_pods.membership(queued)
         if membership.why is not None:
             self._gate(queued, membership)
-            return
+            return None
         if not self.cluster.nodes.make_labels(queued.pod.template.labels_read):
             self.queue.resume_attempt(queued, self._clock())
-            return
+            return None
         requirements = membership.requirements
         most_work = self._most_work(queued)
         why = self.waiting_pods.rests(queued, requirements, most_work=most_work) if requirements else None
         if isinstance(why, Unfinished):
+            self._work.pause(queued.pod.uid)
             self.queue.resume_attempt(queued, self._clock())
-            return
+            return None
         if why is not None:
             queued.unfinished = 0
             self._rest(queued, requirements, why, began)
-            return
+            return None
         decision, others = (
             self.waiting_pods.decide(queued, requirements, most_work=most_work)
             if requirements
             else (self.algorithm.decide(queued, most_work=most_work), ())
         )
         if decision.is_unfinished:
+            self._work.pause(queued.pod.uid)
             self.queue.resume_attempt(queued, self._clock())
-            return
+            return None
         queued.unfinished = 0
+        return partial(self._follow, queued, requirements, decision, others, began)
+
+    def _follow(
+        self,
+        queued: QueuedPod,
+        requirements: tuple[GangRequirement, ...],
+        decision: Decision,
+        others: Sequence[tuple[QueuedPod, Decision]],
+        began: float,
+    ) -> None:
+        """Do what follows from a decision."""
         if decision.host is not None:
             self.algorithm.awaiting_nodes.withdraw(queued.pod.uid)
         if decision.host is None:

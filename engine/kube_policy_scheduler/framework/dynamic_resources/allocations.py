@@ -1,15 +1,21 @@
 """What a pod's claims get on every node: found once per kind of claims and node, and again after changes.
 
-Claims with equal requests get equal results, so pods of one template share what was found. Each allocation changes the
-devices of one node, and only that node is searched again; how many claims there are does not matter.
+Claims with equal requests get equal results, so pods of one template share what was found, also that a node has
+nothing for them, or an error. Each allocation changes the devices of one node, and only that node is searched again;
+how many claims there are does not matter. Nodes that see the same pools, and only these, share one search.
+
+Everything is paid for by the attempt that is under way (`cluster.search_work`), and searched in turns: what one turn
+found is kept, also how far the search on a node is. An attempt that takes all that it may take has an error on the node
+that it came to; the next attempt goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,15 +24,19 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, IntArray, Rows
 from kube_policy_scheduler.cluster.resource_claims import AllocatedDevices, DevicesInUse
 from kube_policy_scheduler.cluster.resource_slices import Pool, SlicedDevice
+from kube_policy_scheduler.cluster.search_work import Work, most_steps, search_work
 from kube_policy_scheduler.framework.dynamic_resources.allocator import (
+    ANY_NUMBER,
     INVALID_POOLS,
+    TIMED_OUT,
     NodeAllocation,
-    allocate,
-    places,
+    allocate_in_steps,
+    places_in_steps,
 )
+from kube_policy_scheduler.framework.dynamic_resources.candidates import KeptCandidates
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, ClaimRequests, read_claim
 from kube_policy_scheduler.framework.dynamic_resources.thrift import THRIFTY
@@ -34,12 +44,19 @@ from kube_policy_scheduler.framework.frame import DeviceOrder
 
 _MOST_KINDS = 256
 """Kinds of claims with cached results: 8 bytes a node each, and what was found."""
-_MOST_BYTES = 8 * 2**20
-"""Of the claims' specs with cached results."""
+_MOST_BYTES = 64 * 2**20
+"""Of the claims' specs with cached results, and of the results."""
+_NODE_BYTES, _DEVICE_BYTES = 33, 160
+"""Of the result for a node, and for each device in it."""
+_GROWN = 1.25
+"""So much larger than when they were measured, results are measured again."""
 _MOST_ORDERS = 8
 """Orders of devices with cached results for one kind of claims."""
 _MOST_STEPS_IN_ORDER = 20_000
 """Candidates that are tried on one node in a policy's order."""
+_RANKED_A_STEP = 0.5
+"""Steps to rank a device."""
+T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -54,7 +71,7 @@ class Outcome(IntEnum):
     ERROR = 4
 
 
-_UNKNOWN = int(Outcome.UNKNOWN)
+_UNKNOWN, _ERROR = int(Outcome.UNKNOWN), int(Outcome.ERROR)
 """Compared with columns, which is slow with a member of an enumeration."""
 
 
@@ -80,36 +97,84 @@ class Allocations:
         self._outcomes: NDArray[np.int8] = np.empty(0, np.int8)
         self._stale: set[int] | None = None
         """The rows that must be searched again; None: those whose outcome is UNKNOWN."""
-        self._ordered: dict[DeviceOrder, dict[int, NodeAllocation]] = {}
+        self._ordered: dict[tuple[DeviceOrder, str], dict[int, NodeAllocation]] = {}
+        """By order and, where it depends on the pod, by pod."""
+        self._work: Work = search_work(cluster.store)
+        self._under_way: dict[tuple[str, int], Generator[None, None, Any]] = {}
+        """The search that paused, by what is searched for and row; at most one."""
+        self._given_up: list[int] = []
+        """Rows where an attempt took too long."""
+        self._given_up_in = -1
+        """In which attempt."""
+        self._candidates: KeptCandidates = {}
+        self._by_pools: dict[int, NodeAllocation] = {}
+        """What nodes get that see the same pools, by these."""
+        self._devices_kept = 0
+        self.measured = 0
+        """The bytes that it took when it was measured."""
         self._places: IntArray = np.empty(0, np.int64)
         self._places_offered: IntArray = np.empty(0, np.int64)
         """For how many pods; -1: not counted since something changed."""
 
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes the results take."""
+        return _NODE_BYTES * len(self._names) + _DEVICE_BYTES * self._devices_kept
+
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
-        """Return `int8[rows]`: the result of the search on each node, an `Outcome`."""
+        """Return `int8[rows]`: the result of the search on each node, an `Outcome`.
+
+        Within an attempt, after an error on one of these nodes no other is searched: it ends the attempt.
+
+        Raises:
+            OutOfTurn: the turn of the attempt that is under way is over; ask again.
+        """
         self._refresh()
         if self._stale is None or self._stale:
-            for row in self._unknown(rows):
-                self._search(row)
+            ends = self._work.is_open
+            if not ends or not np.equal(self._outcomes[rows], _ERROR).any():
+                self._search_all(self._unknown(rows), ends=ends, is_all=rows is ALL_ROWS)
         return self._outcomes[rows]
+
+    def may_have_errors(self, rows: Rows) -> BoolArray:
+        """Return `bool[rows]`: where there is an error, or nothing is known."""
+        self._refresh()
+        asked = self._outcomes[rows]
+        return np.equal(asked, _ERROR) | np.equal(asked, _UNKNOWN)
+
+    def _search_all(self, rows: Sequence[int], *, ends: bool, is_all: bool) -> None:
+        """Search on rows. ends: whether an error ends it. is_all: whether all others are known."""
+        if rows:
+            with self._paid():
+                for row in rows:
+                    self._search(row)
+                    if self._outcomes[row] == _ERROR and (ends or self._work.is_spent):
+                        return
+        if is_all:
+            self._stale = set()
+
+    def _paid(self) -> AbstractContextManager[None]:
+        """Let the attempt that is under way pay; if there is none, this is one of its own, with one turn."""
+        return self._work.attempt("", most=most_steps(self._cluster.nodes.size))
 
     def _unknown(self, rows: Rows) -> list[int]:
         """Return which of some rows must be searched."""
-        is_all = rows is ALL_ROWS
-        if is_all and self._stale is not None:
-            unknown = sorted(self._stale)
-        else:
-            found = np.flatnonzero(self._outcomes[rows] == _UNKNOWN)
-            unknown = (found if isinstance(rows, slice) else rows[found]).tolist()
-        if is_all:
-            self._stale = set()
+        if rows is ALL_ROWS and self._stale is not None:
+            return sorted(self._stale)
+        found = np.flatnonzero(self._outcomes[rows] == _UNKNOWN)
+        unknown: list[int] = (found if isinstance(rows, slice) else rows[found]).tolist()
         return unknown
 
     def on(self, row: int) -> NodeAllocation:
-        """Return what the claims get on one node."""
+        """Return what the claims get on one node.
+
+        Raises:
+            OutOfTurn: as for `outcomes`.
+        """
         self._refresh()
         if self._outcomes[row] == _UNKNOWN:
-            self._search(row)
+            with self._paid():
+                self._search(row)
         found: NodeAllocation = self._found[row]
         return found
 
@@ -117,66 +182,95 @@ class Allocations:
         """Return `int64[nodes]`: for how many pods with such claims, one after another, each node has devices free.
 
         Devices that several nodes can use count on each of them. Do not change it.
+
+        Raises:
+            OutOfTurn: as for `outcomes`.
         """
         self._refresh()
-        return self._count(self._places, self._cluster.resource_claims.allocated)
+        return self._count("free", self._places, self._cluster.resource_claims.allocated)
 
     def places_offered(self) -> IntArray:
-        """Return `int64[nodes]`: for how many each node has devices, in use or not. Do not change it."""
-        self._refresh()
-        return self._count(self._places_offered, None)
+        """Return `int64[nodes]`: for how many each node has devices, in use or not. Do not change it.
 
-    def _count(self, counted: IntArray, allocated: DevicesInUse | None) -> IntArray:
-        for row in np.flatnonzero(counted < 0).tolist():
-            info, number = self._cluster.nodes.infos[row], 0
-            if not self._failure and (pools := self._cluster.resource_slices.pools_of(row)):
-                number = places(
-                    self._least,
-                    pools,
-                    allocated,
-                    node_name=info.name,
-                    labels=info.labels,
-                    rank=partial(_by_thrift, pools) if self._cluster.resource_slices.take_counters else None,
-                )
-            counted[row] = number
+        Raises:
+            OutOfTurn: as for `outcomes`.
+        """
+        self._refresh()
+        return self._count("offered", self._places_offered, None)
+
+    def _count(self, kind: str, counted: IntArray, allocated: DevicesInUse | None) -> IntArray:
+        """Count on the nodes where it is not known. Where that takes too long, there is room for any number."""
+        unknown = np.flatnonzero(counted < 0).tolist()
+        if not unknown:
+            return counted
+        by_pools: dict[int, int] = {}
+        with self._paid():
+            for row in unknown:
+                pools = self._cluster.resource_slices.pools_of(row)
+                known = 0 if self._failure or not pools else by_pools.get(id(pools))
+                if known is None:
+                    known = self._in_turns((kind, row), partial(self._places_on, row, pools, allocated))
+                    if known is None:
+                        return np.where(counted < 0, ANY_NUMBER, counted)
+                    if _are_alike(pools):
+                        by_pools[id(pools)] = known
+                counted[row] = known
         return counted
+
+    def _places_on(self, row: int, pools: Sequence[Pool], allocated: DevicesInUse | None) -> Generator[None, None, int]:
+        info, work = self._cluster.nodes.infos[row], self._work
+        rank = partial(_by_thrift, pools) if self._cluster.resource_slices.take_counters else None
+        return places_in_steps(
+            self._least, pools, allocated, node_name=info.name, labels=info.labels, rank=rank, work=work
+        )
 
     def ordered_on(self, row: int, order: DeviceOrder, *, pod_uid: str) -> NodeAllocation:
         """Return what the claims get on one node if its devices are tried in an order.
 
         The same as `on` if that is not found within a few steps. pod_uid: of the pod, for orders that depend on it.
+
+        Raises:
+            OutOfTurn: as for `outcomes`.
         """
         found = self.on(row)
         if found.claims is None:
             return found
-        kept = self._ordered.setdefault(order, {})
+        key = order, pod_uid if is_by_pod(order) else ""
+        kept = self._ordered.setdefault(key, {})
         known = kept.get(row)
         if known is None:
             if len(self._ordered) > _MOST_ORDERS:
                 del self._ordered[next(iter(self._ordered))]
-            known = self._in_order(row, order, pod_uid)
-            known = found if known.claims is None else known
-            if not is_by_pod(order):
-                kept[row] = known
+            with self._paid():
+                if self._work.is_spent:
+                    return found
+                self._work.end_turn_if_over()
+                known = self._in_order(row, order, pod_uid)
+            known = kept[row] = found if known.claims is None else known
         return known
 
     def _in_order(self, row: int, order: DeviceOrder, pod_uid: str) -> NodeAllocation:
+        """Search in an order, at once: it takes so few steps."""
         cluster = self._cluster
         info, allocated = cluster.nodes.infos[row], cluster.resource_claims.allocated
         pools = cluster.resource_slices.pools_of(row)
+        own = Work(_MOST_STEPS_IN_ORDER)
 
         def rank(devices: Sequence[SlicedDevice]) -> Sequence[tuple[Any, ...]]:
+            self._work.left_now -= _RANKED_A_STEP * len(devices)
             return ranks(order, ClaimableDevices(devices, pools, allocated), pod_uid=pod_uid)
 
-        return allocate(
-            self._claims,
-            pools,
-            allocated,
-            node_name=info.name,
-            labels=info.labels,
-            rank=rank,
-            most_steps=_MOST_STEPS_IN_ORDER,
+        steps = allocate_in_steps(
+            self._claims, pools, allocated, node_name=info.name, labels=info.labels, rank=rank, work=own
         )
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: NodeAllocation = end.value
+        else:
+            found = NodeAllocation(None)
+        self._work.left_now -= _MOST_STEPS_IN_ORDER - own.left_now
+        return found
 
     def error(self, row: int, keys: Sequence[str]) -> str:
         """Return the error of one node; `keys` are the claims' `namespace/name`."""
@@ -188,12 +282,15 @@ class Allocations:
     def _refresh(self) -> None:
         """Drop the results for nodes that may see or use other devices now."""
         cluster = self._cluster
+        if self._given_up and self._given_up_in != self._work.attempts:
+            self._try_again()
         nodes, slices, allocated = cluster.nodes, cluster.resource_slices, cluster.resource_claims.allocated
         version = cluster.store.version(objects.DeviceClass)
         stamp = (nodes.identity_version, version, nodes.version, slices.changed.end, allocated.changed.end)
         if stamp == self._stamp:
             return
         self._stamp = stamp
+        self._candidates, self._by_pools = {}, {}
         if self._identity != nodes.identity_version:
             self._follow_rows()
         if self._classes != version:
@@ -218,6 +315,14 @@ class Allocations:
     def _forget(self, rows: slice | Sequence[int], *, is_offered: bool = True) -> None:
         """is_offered: whether the devices that there are may be others."""
         self._outcomes[rows] = _UNKNOWN
+        if isinstance(rows, slice):
+            self._devices_kept = 0
+            self._under_way.clear()
+        else:
+            for row in rows:
+                self._keep(row, None)
+            for key in [key for key in self._under_way if key[1] in rows]:
+                del self._under_way[key]
         self._found[rows] = None
         self._places[rows] = -1
         if is_offered:
@@ -236,6 +341,7 @@ class Allocations:
         nodes = self._cluster.nodes
         before = {name: row for row, name in enumerate(self._names)}
         self._ordered.clear()
+        self._under_way.clear()
         self._stale = None
         found, outcomes = self._found, self._outcomes
         self._identity, self._names = nodes.identity_version, list(nodes.names)
@@ -247,6 +353,7 @@ class Allocations:
             old = before.get(name)
             if old is not None:
                 self._found[row], self._outcomes[row] = found[old], outcomes[old]
+        self._devices_kept = sum(map(_devices_in, self._found))
 
     def _read(self) -> None:
         self._failure = ""
@@ -268,17 +375,20 @@ class Allocations:
 
     def _search(self, row: int) -> None:
         if self._failure:
-            found = NodeAllocation(None, error=self._failure)
-        else:
-            info = self._cluster.nodes.infos[row]
-            found = allocate(
-                self._claims,
-                self._cluster.resource_slices.pools_of(row),
-                self._cluster.resource_claims.allocated,
-                node_name=info.name,
-                labels=info.labels,
-            )
-        self._found[row] = found
+            self._found[:] = NodeAllocation(None, error=self._failure)
+            self._outcomes[:] = Outcome.ERROR
+            return
+        pools = self._cluster.resource_slices.pools_of(row)
+        self._work.left_now -= _NODES_A_STEP
+        found = self._by_pools.get(id(pools))
+        if found is None:
+            found = self._in_turns(("devices", row), partial(self._allocate, row, pools))
+            if found is None:
+                self._give_up(row)
+                return
+            if not found.error and _are_alike(pools):
+                self._by_pools[id(pools)] = found
+        self._keep(row, found)
         if self._stale:
             self._stale.discard(row)
         if found.claims is not None:
@@ -288,6 +398,76 @@ class Allocations:
         else:
             invalid = found.refusal == INVALID_POOLS
             self._outcomes[row] = Outcome.INVALID_POOLS if invalid else Outcome.CANNOT_ALLOCATE
+
+    def _allocate(self, row: int, pools: Sequence[Pool]) -> Generator[None, None, NodeAllocation]:
+        info = self._cluster.nodes.infos[row]
+        return allocate_in_steps(
+            self._claims,
+            pools,
+            self._cluster.resource_claims.allocated,
+            node_name=info.name,
+            labels=info.labels,
+            work=self._work,
+            kept=self._candidates,
+        )
+
+    def _keep(self, row: int, found: NodeAllocation | None) -> None:
+        self._devices_kept += _devices_in(found) - _devices_in(self._found[row])
+        self._found[row] = found
+
+    def _in_turns(self, what: tuple[str, int], begin: Callable[[], Generator[None, None, T]]) -> T | None:
+        """Go on with a search, or begin it; None: the attempt has taken all that it may take.
+
+        Raises:
+            OutOfTurn: the turn is over.
+        """
+        steps, work = self._under_way.pop(what, None) or begin(), self._work
+        while True:
+            if work.left_now < 0:
+                self._under_way = {what: steps}
+                work.end_turn_if_over()
+                return None
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+
+    def _give_up(self, row: int) -> None:
+        """Take note of an error on a row that holds for this attempt."""
+        nodes = self._cluster.nodes
+        done = int(np.count_nonzero(self._outcomes != _UNKNOWN))
+        why = (
+            f"the claims take more than the {most_steps(nodes.size)} steps of one attempt; {done} of {nodes.size} nodes"
+        )
+        text = f"node {nodes.infos[row].name}: {TIMED_OUT}: {why} are searched"
+        self._keep(row, NodeAllocation(None, error=text))
+        self._outcomes[row] = Outcome.ERROR
+        self._given_up.append(row)
+        self._given_up_in = self._work.attempts
+
+    def _try_again(self) -> None:
+        """Forget the errors of an earlier attempt that took too long."""
+        for row in self._given_up:
+            if row < len(self._outcomes) and self._outcomes[row] == _ERROR:
+                self._outcomes[row] = _UNKNOWN
+                self._keep(row, None)
+                if self._stale is not None:
+                    self._stale.add(row)
+        self._given_up.clear()
+
+
+_NODES_A_STEP = 0.5
+"""Steps to look up what another node got that sees the same pools."""
+
+
+def _are_alike(pools: Sequence[Pool]) -> bool:
+    """Return whether all nodes that see pools get the same of them."""
+    return all(pool.is_alike for pool in pools)
+
+
+def _devices_in(found: NodeAllocation | None) -> int:
+    return sum(map(len, found.claims)) if found is not None and found.claims else 0
 
 
 def _by_thrift(pools: Sequence[Pool], devices: Sequence[SlicedDevice]) -> Sequence[tuple[Any, ...]]:
@@ -316,11 +496,14 @@ class KeptAllocations(msgspec.Struct):
         if known is None:
             known = Allocations(self.cluster, specs)
             self._by_kind.set(kind, known)
+        elif known.bytes > _GROWN * known.measured:
+            known.measured = known.bytes
+            self._by_kind.set(kind, known)
         return known
 
 
 def _cache() -> BoundedCache[bytes, Allocations]:
-    return BoundedCache(most=_MOST_KINDS, most_bytes=_MOST_BYTES, size_of=lambda kind, found: len(kind))
+    return BoundedCache(most=_MOST_KINDS, most_bytes=_MOST_BYTES, size_of=lambda kind, found: len(kind) + found.bytes)
 
 
 def allocations(cluster: Cluster) -> KeptAllocations:

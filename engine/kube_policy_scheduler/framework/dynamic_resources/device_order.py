@@ -21,7 +21,8 @@ from kube_policy_scheduler.cluster.hashed_rows import hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.resource_claims import DevicesInUse
 from kube_policy_scheduler.cluster.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
-from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of, counters_left
+from kube_policy_scheduler.framework.dynamic_resources.allocator import counters_left
+from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
 from kube_policy_scheduler.framework.frame import DeviceOrder
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

@@ -10,6 +10,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.exact_quantity import BINARY_SI, Quantity, whole_units
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerates
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ class Request(msgspec.Struct, frozen=True, eq=False):
         """Return the name in allocation results."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
-    def selects(self, device: SlicedDevice) -> bool:
-        """Return whether the selectors of the class and of the request match.
+    def selects(self, device: SlicedDevice, work: Work) -> bool | None:
+        """Return whether the selectors of the class and of the request match; None: first others get their turn.
+
+        work: pays for it.
 
         Raises:
             AllocationError: a selector cannot be compiled, or has no result.
@@ -65,7 +68,9 @@ class Request(msgspec.Struct, frozen=True, eq=False):
         for where, selectors in ((True, self.class_selectors), (False, self.selectors)):
             for number, selector in enumerate(selectors):
                 error = f"CEL compile error: {selector.error}" if selector.error else ""
-                match = None if error else device.match(selector)
+                match = None if error else device.try_match(selector, work)
+                if match is None and not error:
+                    return None
                 if match is not None and not match.error:
                     if not match.matches:
                         return False

@@ -66,6 +66,7 @@ class ClaimOutcome(IntEnum):
 
 
 # compared with columns, which is slow with members of an enumeration
+_NOT_SEARCHED = int(Outcome.UNKNOWN)
 _FITS, _ERROR, _NOT_AVAILABLE = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.NOT_AVAILABLE)
 _STALE = int(ClaimOutcome.STALE_EXTENDED_CLAIM)
 _REASONS: Mapping[int, str] = {
@@ -220,13 +221,25 @@ class DynamicResources(Filter, Score):
         texts: dict[str, BoolArray] = {}
         for position in np.flatnonzero(verdicts == _ERROR).tolist():
             text = self.error(frame, state, int(rows[position]))
-            texts.setdefault(text, np.zeros(frame.size, np.bool_))[position] = True
+            where = texts.get(text)
+            if where is None:  # with the first one, nodes that were not searched because of it
+                where = texts[text] = np.zeros(frame.size, np.bool_) if texts else np.equal(verdicts, _NOT_SEARCHED)
+            where[position] = True
         return found + [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
         """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None if there are none."""
         wrong = np.equal(self.verdicts(frame, state), _ERROR)
         return wrong if wrong.any() else None
+
+    def may_have_errors(self, frame: Frame, state: ClaimState) -> BoolArray:
+        """Return `bool[rows]`: the nodes with an error, and those that were not searched."""
+        result: BoolArray = np.zeros(frame.size, np.bool_)
+        for group in () if state.stale else self._groups(frame, state):
+            if group is not None:
+                unsettled = group.found.may_have_errors(frame.rows)
+                result |= unsettled if group.where is None else unsettled & group.where
+        return result
 
     def error(self, frame: Frame, state: ClaimState, row: int) -> str:
         """Return the text of a node's error."""

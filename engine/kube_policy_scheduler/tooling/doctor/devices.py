@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.resource_slices import PoolID, SlicedDevice
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.framework.device_columns import class_selectors, devices_of, is_of_class
-from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
 from kube_policy_scheduler.framework.dynamic_resources.device_order import number_of
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.device_columns import devices_of, is_of_class
-from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
 from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, DeviceFrame, SharedDevices
 from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, Request, read_claim
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame

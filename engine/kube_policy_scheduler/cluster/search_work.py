@@ -1,0 +1,132 @@
+"""What one attempt to schedule a pod may spend on the search for its devices, counted, so that it is bounded.
+
+Claims, selectors and slices are written by tenants and drivers, and what they ask for can take for ever. Everything
+that the search does counts: candidates that are tried, selectors by what they take, devices that are looked at, on all
+nodes together. A step is about 2 µs. Counts, not clocks: every machine comes to the same answers.
+
+    with work.attempt(pod_uid, in_turn=10_000, most=most_steps(nodes)):
+        ...  # `OutOfTurn` where the turn is over: call again, and it goes on from there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import TypeVar
+
+from kube_policy_scheduler.cluster.object_store import ObjectStore
+
+T = TypeVar("T")
+
+STEPS_AT_LEAST, STEPS_A_NODE = 500_000, 32
+"""Of one attempt: 1 s, and what it takes to look once at some 200 devices in use on each node."""
+STEPS_IN_A_TURN = 10_000
+"""Before the event loop runs, 20 ms."""
+STEPS_AT_ONCE = 25_000
+"""More of them for placements that are tried and undone, 50 ms."""
+_MOST_UNDER_WAY = 1024
+"""Attempts that are remembered from turn to turn."""
+
+
+def most_steps(nodes: int) -> int:
+    """Return how many steps one attempt may take in a cluster of so many nodes."""
+    return STEPS_AT_LEAST + STEPS_A_NODE * nodes
+
+
+class OutOfTurn(Exception):
+    """The turn is over. What was found is kept: the next turn goes on from there."""
+
+
+class Work:
+    """What is left."""
+
+    def __init__(self, left: float = 0) -> None:
+        self.left_now: float = left
+        """Of the turn, or of the attempt if that is less; below 0 it is over."""
+        self.attempts = 0
+        """How many attempts have begun: what is not known because one took too long, the next one tries again."""
+        self._left_later: float = 0
+        self.is_open = False
+        """Whether an attempt is under way now."""
+        self._under_way: dict[str, float] = {}
+        """What is left of attempts whose turn is over, by pod."""
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether the attempt has taken all that it may take."""
+        return self.left_now + self._left_later < 0
+
+    @contextmanager
+    def attempt(self, pod_uid: str, *, most: int, in_turn: int | None = None) -> Iterator[None]:
+        """Pay for what is searched from one budget; within another attempt, from that one's.
+
+        Args:
+            pod_uid: the pod; its attempt goes on if its last turn ended with `OutOfTurn`.
+            most: steps of the whole attempt.
+            in_turn: steps of this turn; None: any.
+        """
+        if self.is_open:
+            yield
+            return
+        known = self._under_way.pop(pod_uid, None)
+        if known is None:
+            self.attempts += 1
+        left = float(most) if known is None else known
+        self.left_now = left if in_turn is None else min(in_turn, left)
+        self._left_later = left - self.left_now
+        self.is_open = True
+        try:
+            yield
+        except OutOfTurn:
+            self.pause(pod_uid)
+            raise
+        finally:
+            self.is_open = False
+
+    def pause(self, pod_uid: str) -> None:
+        """Take note that the attempt for a pod goes on in another turn."""
+        while len(self._under_way) >= _MOST_UNDER_WAY:
+            del self._under_way[next(iter(self._under_way))]
+        self._under_way[pod_uid] = self.left_now + self._left_later
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let what cannot pause, because it is undone at its end, take more steps in this turn."""
+        more = max(0, min(STEPS_AT_ONCE, self._left_later)) if self.is_open else 0
+        self.left_now += more
+        self._left_later -= more
+        try:
+            yield
+        finally:
+            unused = max(0, min(more, self.left_now))
+            self.left_now -= unused
+            self._left_later += unused
+
+    def end_turn_if_over(self) -> None:
+        """Let others have their turn if this one is over.
+
+        Raises:
+            OutOfTurn: it is.
+        """
+        if self.left_now < 0 <= self.left_now + self._left_later:
+            raise OutOfTurn
+
+
+UNLIMITED = Work(inf)
+"""For what is not part of an attempt. Never runs out."""
+
+
+def search_work(store: ObjectStore) -> Work:
+    """Return what pays for searches in a cluster."""
+    return store.keep("search-work", None, Work)
+
+
+def now(steps: Generator[None, None, T]) -> T:
+    """Run long work to its end, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
