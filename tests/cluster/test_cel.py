@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.references import values
-from kube_policy_scheduler.cluster.cel.selector import MAX_COST, MAX_LENGTH, Match, compile_selector
+from kube_policy_scheduler.cluster.cel.selector import (
+    MAX_COST,
+    MAX_LENGTH,
+    Evaluation,
+    Match,
+    compile_selector,
+    device_variables,
+)
 from kube_policy_scheduler.cluster.resource_slices import SliceInfo
+from kube_policy_scheduler.cluster.search_work import Work
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = {
@@ -139,6 +147,46 @@ def test_the_cost_of_a_selector_is_bounded(expression: str) -> None:
 
 def test_an_error_in_a_branch_does_not_hide_that_the_limit_is_exceeded() -> None:
     assert "cost limit" in ask(f"{nested(8)} || true").error
+
+
+NESTED = [
+    '[1, 2, 3].all(a, [1, 2, 3].exists(b, [a, b].all(c, c + device.attributes["gpu.example.com"].index > 4)))',
+    "[[1, 2], [3]].map(list, list.map(n, n * 2).sum()).filter(n, n > 5) == [6, 6]",
+    "cel.bind(x, [1, 2, 3].map(n, n + 1), [x, x].exists(list, list.all(n, n in x)) && x.sum() == 9)",
+    '[1, 2].exists(n, [n].all(m, device.attributes["gpu.example.com"].nosuch == m)) || [1].all(n, n == 1)',
+    '{"a": 1, "b": 2}.all(k, [1, 2].exists(v, v == {"a": 1, "b": 2}[k]))',
+    "[0].all(n, [1, 2].map(m, m / n).size() > 0)",
+    nested(2),
+]
+
+
+@pytest.mark.parametrize("expression", NESTED)
+@given(piece=st.sampled_from([0, 1, 3, 20]), more=st.integers(0, 5))
+def test_an_evaluation_that_pauses_has_the_result_of_one_that_does_not(expression: str, piece: int, more: int) -> None:
+    selector = compile_selector(expression)
+    variables = device_variables(DRIVER, device())
+    assert not isinstance(variables, str)
+    evaluation = Evaluation(selector, variables)
+
+    found = None
+    while found is None:
+        found = evaluation.go_on(Work(piece + more))
+
+    assert found == selector.matches(variables)
+
+
+def test_an_evaluation_pauses_when_its_work_is_done() -> None:
+    evaluation = Evaluation(compile_selector(nested(6)), device_variables(DRIVER, device()))
+    taken = []
+    while True:
+        work = Work(1_000)
+        found = evaluation.go_on(work)
+        taken.append(1_000 - work.left_now)
+        if found is not None:
+            break
+
+    assert len(taken) > 50
+    assert max(taken) < 1_100
 
 
 # --- what is asked once -----------------------------------------------------------------------------------

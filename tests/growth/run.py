@@ -22,7 +22,7 @@ async def life(stage: Stage, meter: Meter, who: str, pod: Any) -> None:
 
     event("comes", lambda: event_handlers.pod_changed(pod))
     if scheduler.queue.has_active():
-        meter.step(f"{who} is decided", scheduler.schedule_batch)
+        meter.step(f"{who} is decided", stage.decide)
     await scheduler.drained()
     node = stage.node_of(pod)
     if node is not None:

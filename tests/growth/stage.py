@@ -128,10 +128,14 @@ class Stage:
         while self.scheduler.queue.move_some(self.now):
             pass
 
-    async def settle(self) -> None:
-        """Decide and bind until nothing is left that can be decided."""
+    def decide(self) -> None:
+        """Decide until nothing is left that can be decided; an attempt may take several turns."""
         while self.scheduler.queue.has_active():
             self.scheduler.schedule_batch()
+
+    async def settle(self) -> None:
+        """Decide and bind until nothing is left that can be decided."""
+        self.decide()
         await self.scheduler.drained()
 
     def node_of(self, pod: Any) -> str | None:

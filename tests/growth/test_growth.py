@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.growth.axes import IN_A_POD, MANY, Axis
+from tests.growth.device_axes import DEVICES
 from tests.growth.run import measure
 from tests.growth.stage import Lines, Memory, Meter
 
@@ -27,7 +28,7 @@ def beyond_linear(axis: Axis, meter: type[Meter], slack: float) -> dict[str, lis
     }
 
 
-@pytest.mark.parametrize("axis", [*IN_A_POD, *MANY], ids=lambda axis: axis.name)
+@pytest.mark.parametrize("axis", [*IN_A_POD, *MANY, *DEVICES], ids=lambda axis: axis.name)
 def test_time_is_linear(axis: Axis) -> None:
     assert beyond_linear(axis, Lines, SLACK_LINES) == {}
 

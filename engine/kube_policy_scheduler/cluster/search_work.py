@@ -19,8 +19,9 @@ from kube_policy_scheduler.cluster.object_store import ObjectStore
 
 T = TypeVar("T")
 
-STEPS_AT_LEAST, STEPS_A_NODE = 500_000, 32
-"""Of one attempt: 1 s, and what it takes to look once at some 200 devices in use on each node."""
+STEPS_AT_LEAST, STEPS_A_NODE, STEPS_AT_MOST = 500_000, 256, 5_000_000
+"""Of one attempt: 1 s, and what it takes to look at some 60 devices of each node in every way; at most 10 s, after
+which kube-scheduler gives up a single node."""
 STEPS_IN_A_TURN = 10_000
 """Before the event loop runs, 20 ms."""
 STEPS_AT_ONCE = 25_000
@@ -31,7 +32,7 @@ _MOST_UNDER_WAY = 1024
 
 def most_steps(nodes: int) -> int:
     """Return how many steps one attempt may take in a cluster of so many nodes."""
-    return STEPS_AT_LEAST + STEPS_A_NODE * nodes
+    return min(STEPS_AT_LEAST + STEPS_A_NODE * nodes, STEPS_AT_MOST)
 
 
 class OutOfTurn(Exception):

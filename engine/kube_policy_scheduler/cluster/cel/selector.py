@@ -27,6 +27,8 @@ _KEPT = 1 << 10
 """Compiled expressions that are kept."""
 _MOST_KNOWN = 1 << 12
 """Results that are kept for one expression."""
+_STEPS_TO_BEGIN = 6
+"""Of an evaluation: the device's attributes become values."""
 _MOST_UNDER_WAY = 4
 """Evaluations of one expression that are kept while they pause."""
 
@@ -64,6 +66,7 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
         if known is None:
             evaluation = self.under_way.pop(key, None)
             if evaluation is None:
+                work.left_now -= _STEPS_TO_BEGIN
                 variables = device_variables(driver, device)
                 if isinstance(variables, str):
                     return Match(False, variables)

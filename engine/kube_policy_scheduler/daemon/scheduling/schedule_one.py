@@ -415,7 +415,9 @@ class Scheduler:
         """Do what follows from a decision."""
         if decision.host is not None:
             self.algorithm.awaiting_nodes.withdraw(queued.pod.uid)
-        if decision.host is None:
+        if decision.error:
+            self._end_with_error(queued, decision, began)
+        elif decision.host is None:
             for member, refusal in others:
                 self._keep_room(member, refusal.preemption)
                 self._refusals[member.pod.uid] = _Refusal(member, requirements, refusal, began)
@@ -990,10 +992,18 @@ class Scheduler:
         if assumed.devices is not None:
             await self.context.claims.unreserve(assumed.devices)
 
-    def _attempt_failed(self, queued: QueuedPod, why: str, *, began: float) -> None:
+    def _end_with_error(self, queued: QueuedPod, decision: Decision, began: float) -> None:
+        """Put back a pod for which a filter had an error: it is tried again after backoff, as in kube-scheduler."""
+        self._report_decided(queued, decision, began)
+        level = logging.WARNING if decision.error != queued.refused_for else logging.DEBUG
+        queued.refused_for = decision.error
+        self.hand_over.give_back(queued)
+        self._attempt_failed(queued, decision.error, began=began, level=level)
+
+    def _attempt_failed(self, queued: QueuedPod, why: str, *, began: float, level: int = logging.WARNING) -> None:
         """Put back a pod whose attempt ended with an error, and report the error."""
         self.queue.failed(queued, self._clock())
-        logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
+        logger.log(level, "Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
         try:
             failed = AttemptFailed(queued.pod, why, self.context.wall(), self._stopwatch() - began)
             self.context.observer.on_failed(failed)

@@ -109,6 +109,8 @@ class Allocations:
         self._candidates: KeptCandidates = {}
         self._by_pools: dict[int, NodeAllocation] = {}
         """What nodes get that see the same pools, by these."""
+        self._is_long = False
+        """Whether the last refusal took long: the next node is looked at as a whole at once."""
         self._devices_kept = 0
         self.measured = 0
         """The bytes that it took when it was measured."""
@@ -386,6 +388,7 @@ class Allocations:
             if found is None:
                 self._give_up(row)
                 return
+            self._is_long = found.is_long
             if not found.error and _are_alike(pools):
                 self._by_pools[id(pools)] = found
         self._keep(row, found)
@@ -401,6 +404,8 @@ class Allocations:
 
     def _allocate(self, row: int, pools: Sequence[Pool]) -> Generator[None, None, NodeAllocation]:
         info = self._cluster.nodes.infos[row]
+        own = sum(1 if pool.is_alike else len(pool.devices) for pool in pools)
+        self._work.left_now -= _STEPS_A_NODE + own // _DEVICES_A_STEP
         return allocate_in_steps(
             self._claims,
             pools,
@@ -409,6 +414,7 @@ class Allocations:
             labels=info.labels,
             work=self._work,
             kept=self._candidates,
+            steps_unpruned=0 if self._is_long else None,
         )
 
     def _keep(self, row: int, found: NodeAllocation | None) -> None:
@@ -457,6 +463,8 @@ class Allocations:
         self._given_up.clear()
 
 
+_STEPS_A_NODE, _DEVICES_A_STEP = 8, 4
+"""Steps to find out which pools a node sees, with their devices."""
 _NODES_A_STEP = 0.5
 """Steps to look up what another node got that sees the same pools."""
 

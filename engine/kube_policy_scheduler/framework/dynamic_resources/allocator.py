@@ -75,9 +75,15 @@ class NodeAllocation(msgspec.Struct, frozen=True):
     """For each claim and request, which alternative was taken."""
     requests: tuple[tuple[tuple[Request, ...], ...], ...] = ()
     """For each claim its requests, with their alternatives."""
+    is_long: bool = False
+    """Whether the devices had to be looked at together before it was known that they do not suffice."""
 
 
-_CANNOT_ALLOCATE, _INVALID_POOLS = NodeAllocation(None, CANNOT_ALLOCATE), NodeAllocation(None, INVALID_POOLS)
+_REFUSED = {
+    (refusal, is_long): NodeAllocation(None, refusal, is_long=is_long)
+    for refusal in (CANNOT_ALLOCATE, INVALID_POOLS)
+    for is_long in (False, True)
+}
 
 
 def allocate_in_steps(
@@ -91,6 +97,7 @@ def allocate_in_steps(
     most_steps: int = MOST_STEPS,
     work: Work = UNLIMITED,
     kept: KeptCandidates | None = None,
+    steps_unpruned: int | None = None,
 ) -> Generator[None, None, NodeAllocation]:
     """Return what claims get on a node. Yields where `work` is used up: go on, or give it up.
 
@@ -104,6 +111,7 @@ def allocate_in_steps(
         most_steps: candidates to try.
         work: pays for everything.
         kept: what other nodes found in the pools that they see, too; None: nothing is kept.
+        steps_unpruned: candidates to try before the devices are looked at together; None: as many as usual.
     """
     node = node_name, labels
     candidates = candidates_on(pools, allocated, node, kept)
@@ -113,15 +121,18 @@ def allocate_in_steps(
         keys = rank(devices)
         in_order = [devices[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
         candidates = candidates_in_order(in_order, allocated, node)
-    search = _Search(claims, pools, allocated, node, candidates, work)
+    search, is_long = _Search(claims, pools, allocated, node, candidates, work), False
     try:
         first = yield from search.first_fit()
         if first is not None:
             return NodeAllocation((first,), alternatives=_FIRST, requests=(claims[0].requests,))
         try:
-            found = yield from search.run(min(most_steps, _STEPS_UNPRUNED))
+            found = yield from search.run(
+                min(most_steps, _STEPS_UNPRUNED if steps_unpruned is None else steps_unpruned)
+            )
         except _TooManySteps:
             search = _Search(claims, pools, allocated, node, candidates, work)
+            is_long = True
             found = yield from search.run(most_steps, prunes=True)
     except AllocationError as error:
         return NodeAllocation(None, error=str(error))
@@ -135,7 +146,8 @@ def allocate_in_steps(
             alternatives=search.chosen_alternatives(),
             requests=tuple(claim.requests for claim in claims),
         )
-    return _INVALID_POOLS if any(pool.invalid for pool in pools) else _CANNOT_ALLOCATE
+    refusal = INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE
+    return _REFUSED[refusal, is_long]
 
 
 def allocate(
@@ -494,7 +506,7 @@ class _Search:
     def _is_taken(self, claim: int, request: Request, device: DeviceID) -> bool:
         """Return whether this search took a device already, so that a request cannot have it."""
         users = self._allocating.get(device)
-        return bool(users) and (not request.admin or claim in users)
+        return users is not None and bool(users) and (not request.admin or claim in users)
 
     def _count_step(self) -> None:
         self._steps -= 1

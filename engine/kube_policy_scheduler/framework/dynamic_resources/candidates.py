@@ -41,6 +41,11 @@ class CandidatesInPool:
         self.errors: dict[int, AllocationError] = {}
         """Of selectors, by place in `found`."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it is known that there is none."""
+        return not self.found and self._looked_at >= len(self._devices)
+
     def reach(self, place: int, work: Work) -> bool | None:
         """Return whether there is a candidate at a place; None: first other work gets its turn."""
         found, devices = self.found, self._devices
@@ -147,7 +152,8 @@ def candidates_on(
                 part = CandidatesInPool(request, pool.devices, allocated, None if pool.is_alike else node)
                 if kept is not None and pool.is_alike:
                     kept[key] = part
-            parts.append(part)
+            if not part.is_empty:
+                parts.append(part)
         return Candidates(parts)
 
     return of
