@@ -289,13 +289,16 @@ def test_what_is_only_tried_out_is_noted_nowhere() -> None:
     assert world.cluster.ledger.epoch == before
 
 
+HAPPENINGS = (
+    *("node", "node gone", "pod", "pod", "pod", "pod gone", "nominate"),
+    *("list", "reload", "shards", "forget"),
+)
+
+
 @st.composite
 def _steps(draw: st.DrawFn) -> tuple[Any, ...]:
-    what = draw(
-        st.sampled_from(["node", "node gone", "pod", "pod", "pod", "pod gone", "reload", "list", "forget", "nominate"])
-    )
     return (
-        what,
+        draw(st.sampled_from(HAPPENINGS)),
         draw(st.integers(0, 2)),
         draw(st.integers(0, 4)),
         draw(st.sampled_from(["1", "2", "4"])),
@@ -306,9 +309,21 @@ def _steps(draw: st.DrawFn) -> tuple[Any, ...]:
     )
 
 
-@given(st.lists(_steps(), max_size=25))
-def test_no_pod_waits_for_an_event_that_would_find_a_node_now(steps: list[tuple[Any, ...]]) -> None:
+@given(st.sampled_from(OWNERS[:2]), st.lists(_steps(), min_size=1, max_size=25))
+def test_no_pod_waits_for_an_event_that_would_find_a_node_now(
+    owner_of_first: str, steps: list[tuple[Any, ...]]
+) -> None:
+    """It begins where a nominated pod keeps the only node from one that waits."""
     world = World()
+    first = world.namespaces[owner_of_first == "ours"]
+    world.node(world.mine[0])
+    world.handlers.pod_changed(pod("p0", first, cpu="4", priority=10, nominated=world.mine[0]))
+    if (queued := world.queue.pop(world.now)) is not None:
+        world.queue.failed(queued, world.now)
+    world.handlers.pod_changed(pod("p1", world.namespaces[True]))
+    if (queued := world.queue.take("p1")) is not None:
+        decision = world.algorithm.decide(queued, preempts=False)
+        world.queue.rejected(queued, decision.rejectors, world.now, wakes=world.profile.wakes)
     for what, node_number, number, cpu, priority, state, owner, decides in steps:
         name = world.mine[node_number]
         changed = pod(
@@ -333,6 +348,9 @@ def test_no_pod_waits_for_an_event_that_would_find_a_node_now(steps: list[tuple[
                 world.handlers.pod_deleted(changed)
             case "reload":
                 world.served = {OURS, OTHER_SCHEDULER} if decides else {OURS}
+                world.handlers.policies_changed()
+            case "shards":
+                world.sharding.use(("a", "b") if decides else ("a",))
                 world.handlers.policies_changed()
             case "list":
                 world.handlers.pods_replaced([changed])

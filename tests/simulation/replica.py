@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSe
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES as MOVES_ANNOTATION
 from kube_policy_scheduler.daemon.scheduling.rebalancer import PLANNER, Rebalancer
@@ -31,6 +33,7 @@ from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
 from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
@@ -313,9 +316,30 @@ class Replica:
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
         if waiting != set(scheduler.waiting_pods.permit):
             found.append(f"at permit: {sorted(scheduler.waiting_pods.permit)}, in the queue: {sorted(waiting)}")
-        found += [*self.told.found, *self.judge.found]
+        found += [*self.told.found, *self.judge.found, *self._forgotten()]
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]
+
+    def _forgotten(self) -> Iterator[str]:
+        """Yield the pods that wait for an event, though a scheduler without any memory would find a node for them now.
+
+        Left out are gangs, which wait for more than an event, what waits for time to pass, and the moments in which a
+        pod is assumed: it wakes others when the watch shows it.
+        """
+        scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
+        waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
+        is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(self.server.now())
+        if not waiting or policies is None or is_moving:
+            return
+        afresh = Algorithm(scheduler.context)
+        afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
+        for queued in waiting:
+            wakes = queued.wake_events
+            if wakes is not None and ClusterEvent.CLOCK not in wakes:
+                host = afresh.decide(queued, preempts=False).host
+                if host is not None:
+                    yield f"{queued.pod.key} waits for {sorted(event.name for event in wakes)}, and {host} is free"
+                self.server.met["pod that waits looked at"] += 1
 
     # --- the end --------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ FAULTS = {
     "node recreated under its name",
     "node of many deleted",
     "pod deleted while assumed",
+    "pod that waits looked at",
     "pod under a quota",
     "policies swapped",
     "preempted",
