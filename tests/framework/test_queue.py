@@ -121,6 +121,22 @@ def test_backoff_doubles_up_to_ten_seconds() -> None:
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
+def test_a_pod_that_changes_during_its_attempt_is_tried_again_as_it_is_now() -> None:
+    """Its victims are being evicted, say, and somebody gives it a toleration."""
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.add(msgspec.structs.replace(queued.pod, resource_version="2"), 0.5)
+    queue.rejected(queued, FIT, 1.0, wakes=WAKES)
+    assert queued.place is Place.UNSCHEDULABLE, "nothing that counts has changed"
+    queue.move_on_event(ClusterEvent.POD_DELETE, 100.0)
+    assert queue.pop(100.0) is queued
+    queue.add(msgspec.structs.replace(queued.pod, annotations={"a": "b"}), 100.5)
+    queue.rejected(queued, FIT, 101.0, wakes=WAKES)
+    assert queued.place is Place.BACKOFF
+
+
 def test_an_idle_queue_does_not_make_a_woken_pod_sit_out_its_backoff() -> None:
     queue = SchedulingQueue()
     queue.add(make_pod("a"), 0.0)

@@ -39,6 +39,8 @@ class ClusterEvent(Enum):
     GROUP = "GroupChange"
     POLICY = "PolicyReload"
     TIMEOUT = "UnschedulableTimeout"
+    OWN_UPDATE = "UnscheduledPodUpdate"
+    """The pod itself was changed; nobody else hears of it."""
     TAKEN = "Taken"
     """Room, devices or a volume were taken: decisions may be others now, but no rejected pod is helped."""
 

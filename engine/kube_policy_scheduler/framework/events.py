@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.events import ClusterEvent
 
 __all__ = ["ALWAYS", "NARROWED", "NARROWED_EVENTS", "ClusterEvent", "wake_events"]
 
-ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY})
+ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY, ClusterEvent.OWN_UPDATE})
 """Events that may help any pod."""
 
 NARROWED = ""

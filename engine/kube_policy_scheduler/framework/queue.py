@@ -248,7 +248,13 @@ class SchedulingQueue:
             self._let_in(queued)
             return
         before, known.pod = known.pod, pod
-        changed = before.template is not pod.template or before.annotations != pod.annotations
+        changed = (
+            before.template is not pod.template
+            or before.annotations != pod.annotations
+            or before.claim_names != pod.claim_names
+        )
+        if changed and known.place is Place.IN_FLIGHT:
+            known.missed = (*known.missed, ClusterEvent.OWN_UPDATE)
         if known.place is Place.GATED or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
             self._leave(known)
             self._enqueue(known)
