@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -101,3 +102,43 @@ async def test_lists_of_few_objects_take_turns_and_hold_up_neither_nodes_nor_pod
 
 def _ignore(_: object) -> None:
     pass
+
+
+async def test_what_a_cluster_does_not_serve_is_told_in_one_line_and_what_is_broken_with_its_reason(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_policy_scheduler.daemon.watching.resources.ADDED_PATIENCE_SECONDS", 0.2)
+    caplog.set_level(logging.INFO)
+
+    def script(request: Request, peer: Peer) -> None:
+        if "topology.node.k8s.io" in request.path:
+            peer.refuse(503, "ServiceUnavailable", "error trying to reach service")
+        elif "scheduling" in request.path:
+            peer.refuse(404, "NotFound")
+        elif "watch" in request.query:
+            peer.begin_stream()
+        else:
+            peer.answer(200, pod_list())
+
+    async with ScriptedServer(script) as server:
+        transport = Transport(server.credentials(), max_connections=64)
+        mirrors = reflectors(transport, random=Random(0), on_malformed=lambda broken: None)
+        attach(mirrors, lambda _: Handler(whole=_ignore, upsert=_ignore, deleted=_ignore))
+        lists = FirstLists(mirrors, counts=lambda: {})
+        running = [asyncio.create_task(each.run()) for each in mirrors]
+        await until(lambda: "topology.node.k8s.io: 503 ServiceUnavailable" in (lists.problem() or ""))
+        await lists.wait()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await transport.close()
+    told = [record for record in caplog.records if record.levelno >= logging.INFO]
+    synced = told[-1]
+    names = "podgroups.scheduling.k8s.io, compositepodgroups.scheduling.k8s.io, podgroups.scheduling.x-k8s.io"
+    topologies = "noderesourcetopologies.topology.node.k8s.io"
+    assert (synced.getMessage(), synced.__dict__["absent"]) == ("caches are synced", f"{names}, {topologies}")
+    reason = f"{topologies}: 503 ServiceUnavailable: error trying to reach service"
+    assert [record.getMessage() for record in told[:-1]] == [
+        reason,
+        f"going on without {reason}, which counts as absent and is tried again",
+    ]

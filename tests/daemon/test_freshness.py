@@ -209,3 +209,9 @@ def test_an_optional_resource_is_never_late(scene: Scene) -> None:
     scene.now += 60.0
     assert scene.is_current.late_seconds == 0.0
     assert scene.is_current.problems() == ["storageclasses retrying for 60 s (connection lost)"]
+
+
+def test_for_how_long_something_has_lasted_that_has_not_begun_is_not_told(scene: Scene) -> None:
+    """The clock is that of the machine since it started: 0 is no moment of the daemon."""
+    scene.storage.status = Status(Phase.STARTING)
+    assert scene.is_current.problems() == ["storageclasses starting"]

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
+import kube_policy_scheduler.adapters.kube.discovery
+import kube_policy_scheduler.adapters.kube.pages
 import kube_policy_scheduler.adapters.kube.reflector
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Phase, Updated
@@ -145,6 +148,17 @@ async def test_a_list_then_changes_in_order() -> None:
         assert mirror.replacements == 1
         assert reflector.status.phase is Phase.WATCHING
         assert api.watched_from == ["10"]
+
+
+async def test_a_start_is_as_old_as_the_reflector_runs() -> None:
+    began = asyncio.get_running_loop().time()
+    async with mirrored(lambda _, peer: None) as (_, reflector, __):
+        assert reflector.status.since is None
+        await until(lambda: reflector.status.since is not None)
+        assert reflector.status.since is not None
+        assert reflector.late_since is not None
+        assert began <= reflector.status.since <= asyncio.get_running_loop().time()
+        assert reflector.late_since >= began
 
 
 async def test_a_long_list_lets_others_have_a_turn() -> None:
@@ -1074,6 +1088,81 @@ async def test_an_optional_resource_that_is_not_there_counts_as_synced_and_empty
         assert mirror.replacements == 1
         assert mirror.pods == {}
         assert reflector.status.phase is phase
+
+
+FAULTY_ANSWERS: list[Callable[[Peer], None]] = [
+    *(partial(Peer.refuse, status=status, reason="Refused") for status in (400, 405, 406, 410, 415, 500, 503)),
+    lambda peer: peer.answer(200, b"<html>not found</html>"),
+    lambda peer: peer.answer(200, {"items": 7}),
+    lambda peer: peer.abort(),
+    lambda peer: None,  # never
+]
+
+
+@pytest.mark.parametrize("asks", ["discovery", "the list", "both"])
+@pytest.mark.parametrize("fault", FAULTY_ANSWERS)
+async def test_something_optional_that_cannot_be_read_counts_as_absent_after_a_while_and_is_tried_again(
+    fault: Callable[[Peer], None], asks: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, with the reason."""
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.discovery, "TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.pages, "LIST_TIMEOUT_SECONDS", 0.1)
+    caplog.set_level(logging.INFO, "kube_policy_scheduler")
+    api, is_well = Api(), False
+    api.pods = [pod("a")]
+    groups: dict[str, Any] = {
+        "/apis/g.k8s.io": {"versions": [{"version": "v1"}]},
+        "/apis/g.k8s.io/v1": {"resources": [{"name": "pods"}]},
+    }
+
+    def script(request: Request, peer: Peer) -> Awaitable[None] | None:
+        is_discovery = request.path in groups
+        if not is_well and (asks == "both" or is_discovery == (asks == "discovery")):
+            fault(peer)
+            return None
+        if is_discovery:
+            peer.answer(200, groups[request.path])
+            return None
+        return api(request, peer)
+
+    resource = msgspec.structs.replace(PODS, group="g.k8s.io", version_differs=True)
+    mirror = Mirror()
+    async with ScriptedServer(script) as server:
+        transport, random = Transport(server.credentials()), Random(1)
+        backoff = Backoff(initial_seconds=0.01, limit_seconds=0.05, random=random)
+        reflector = Reflector(
+            transport, resource, mirror, random=random, optional=True, backoff=backoff, patience_seconds=0.2
+        )
+        running = asyncio.create_task(reflector.run())
+        assert await wait_synced([reflector], timeout_seconds=5) == []
+        told = [record.getMessage() for record in caplog.records if "going on without" in record.getMessage()]
+        if told:  # discovery that says no is not needed where the list can be had
+            assert (reflector.status.phase, reflector.is_current) == (Phase.ABSENT, True)
+            assert reflector.status.problem in told[0]
+            assert mirror.pods == {}
+        else:
+            assert asks == "discovery"
+        is_well = True
+        await until(lambda: sorted(mirror.versions) == ["a"] and reflector.status.phase is Phase.WATCHING)
+        assert sum("going on without" in record.getMessage() for record in caplog.records) == len(told)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await transport.close()
+
+
+async def test_something_that_everybody_needs_is_waited_for_whatever_the_answers() -> None:
+    async with mirrored(lambda _, peer: peer.refuse(503, "ServiceUnavailable"), patience_seconds=0.05) as (_, pods, __):
+        assert await wait_synced([pods], timeout_seconds=0.5) == [pods]
+        assert pods.status.phase is not Phase.ABSENT
+
+
+@pytest.mark.parametrize("status", [401, 429])
+async def test_a_busy_server_does_not_make_anything_absent(status: int) -> None:
+    def script(request: Request, peer: Peer) -> None:
+        peer.refuse(status, "No")
+
+    async with mirrored(script, optional=True, patience_seconds=0.05) as (_, pods, __):
+        assert await wait_synced([pods], timeout_seconds=0.5) == [pods]
 
 
 async def test_a_required_resource_that_is_forbidden_is_named_and_not_synced(caplog: pytest.LogCaptureFixture) -> None:

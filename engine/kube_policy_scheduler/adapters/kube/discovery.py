@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.errors import (
+    ApiError,
+    MalformedAnswer,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
 from kube_policy_scheduler.adapters.kube.resources import HasMetadata, Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
@@ -22,10 +28,11 @@ TIMEOUT_SECONDS = 5.0
 async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
     """Return the resource in a version that is served: its own if that is, else the first that the server names.
 
-    Where it is served in none, or the server may not or cannot say, it is returned as it is.
+    Where it is served in none, or the server may not or cannot say (403, 404, 405, 415, no list of versions), it is
+    returned as it is: a try to read it tells.
 
     Raises:
-        KubeError: the server could not be asked.
+        KubeError: the server could not be asked, or is not able to answer now.
     """
     try:
         group = await _get(transport, f"/apis/{resource.group}")
@@ -35,7 +42,9 @@ async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
                 if version != resource.version:
                     logger.info("%s: using version %s", resource, version)
                 return msgspec.structs.replace(resource, version=version)
-    except (NotFound, Forbidden, MalformedAnswer) as error:
+    except (ServerError, TooManyRequests, Unauthorized):
+        raise
+    except (ApiError, MalformedAnswer) as error:
         logger.debug("cannot discover the versions of %s: %s", resource, error)
     return resource
 

@@ -6,7 +6,9 @@ Both learn of changes from a watch: a Lease that is given back is taken at once,
 renewed when it was, and not up to a retry period later, and one that is deleted is made again by its leader at once.
 A candidate that has seen it held waits for that as long as for a renewal.
 
-A leader that ends in order says in the Lease how far it had seen: who follows need not ask the API server then.
+A leader that ends in order says in the Lease how far it had seen: who follows need not ask the API server then. Of one
+that vanished, who follows finds that out between the moment from which on it can write nothing any more and the end of
+its Lease, so that it can decide as soon as it leads.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ VOUCHED = "policy-scheduler/view"
 is newer."""
 REMIND_SECONDS = 60.0
 """Between two log lines of a candidate about the same trouble."""
+AHEAD = 0.25
+"""Of the margin between the time for which a leader may act and the end of its Lease: what it sent at the very end has
+so long to arrive before candidates find out how much it did."""
 EXPIRY_GRACE_SECONDS = 0.01  # a look at the very end of a Lease would find it still valid
 
 
@@ -132,6 +137,7 @@ class LeaderElector:
         random: Random,
         on_started: Callable[[], None] = lambda: None,
         on_stopped: Callable[[str], None] = lambda why: None,
+        on_silence: Callable[[], None] = lambda: None,
         vouch: Callable[[], Mapping[str, int]] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -144,6 +150,8 @@ class LeaderElector:
             random: spreads the tries of candidates.
             on_started: called when leading begins.
             on_stopped: called with the reason when it ends.
+            on_silence: called before another's Lease runs out, when its holder cannot write any more unless it renews
+                it: what it did can be found out from now on.
             vouch: asked when the Lease is given back: the resource version of the last change that we have seen, by
                 resource; empty where not all is seen that we did.
             clock: for the times shown in the Lease only.
@@ -153,6 +161,7 @@ class LeaderElector:
         self._random = random
         self._on_started = on_started
         self._on_stopped = on_stopped
+        self._on_silence = on_silence
         self._vouch = vouch
         self._clock = clock
         self._held = held
@@ -164,6 +173,10 @@ class LeaderElector:
         """Whether no replica has led before, as far as is known."""
         self.vouched: Mapping[str, int] = {}
         """What the leader before us says that it had seen, by resource; nothing where it did not end in order."""
+        self.silent_since: float | None = None
+        """Event loop's time of a call of `on_silence` since which the leader before us cannot have written anything;
+        None where there was none."""
+        self._silence: tuple[tuple[str, Any, Any], float] | None = None  # the Lease at such a call, and when that was
         self._trouble = ""  # why the Lease cannot be read or written, "" where it can
         self._trouble_since = 0.0
         self._is_refused = False  # the trouble is a refusal, which does not pass by waiting
@@ -199,6 +212,7 @@ class LeaderElector:
                 while not is_ours:
                     self._log_what_is_awaited()
                     await self._news.wait(self._until_next_look())
+                    self._look_for_silence()
                     is_ours = await self._has_taken()
                 self._lead()
                 why = await self._keep()
@@ -249,8 +263,24 @@ class LeaderElector:
     def _until_next_look(self) -> float:
         """Return seconds: a retry period, or less where another's Lease ends before that."""
         pause = self._settings.retry_seconds * self._random.uniform(1.0, JITTER)
-        left = self._seen_at + self._seen_lease_seconds - asyncio.get_running_loop().time()
-        return min(pause, left + EXPIRY_GRACE_SECONDS) if self.leader and left > 0 else pause
+        now = asyncio.get_running_loop().time()
+        until = [self._silent_from(), self._seen_at + self._seen_lease_seconds + EXPIRY_GRACE_SECONDS]
+        return min(pause, *(at - now for at in until if self.leader and at > now), pause)
+
+    def _silent_from(self) -> float:
+        """Return from when on the holder of the Lease cannot have anything on its way, unless it renews it."""
+        settings = self._settings
+        margin = settings.lease_seconds - settings.renew_deadline_seconds
+        return self._seen_at + self._seen_lease_seconds - margin * (1.0 - AHEAD)
+
+    def _look_for_silence(self) -> None:
+        """Tell once of each state of another's Lease, if it is about to run out."""
+        now = asyncio.get_running_loop().time()
+        if self._seen is None or self.leader in ("", self._settings.identity) or now < self._silent_from():
+            return
+        if self._silence is None or self._silence[0] != self._seen:
+            self._silence = self._seen, now
+            self._on_silence()
 
     async def _keep(self) -> str:
         """Renew until that fails for too long, or another one has the Lease; return which."""
@@ -327,6 +357,8 @@ class LeaderElector:
         """Note what is known of the leader before us; what is noted when we lead already is of no interest."""
         if not self._held.is_held:
             self.follows_nobody, self.vouched = follows_nobody, vouched or {}
+            is_same = self._silence is not None and self._silence[0] == self._seen
+            self.silent_since = self._silence[1] if self._silence is not None and is_same else None
 
     async def _create(self, now: str) -> bool:
         settings = self._settings

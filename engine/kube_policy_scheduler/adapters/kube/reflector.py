@@ -49,7 +49,9 @@ from kube_policy_scheduler.adapters.kube.errors import (
     KubeError,
     MalformedAnswer,
     NotFound,
+    TooManyRequests,
     Unauthorized,
+    UnknownOutcome,
     Unreachable,
     error_from_status,
 )
@@ -82,10 +84,11 @@ QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is
 LONGEST_QUESTION_SECONDS = 30.0
 FEW_OBJECTS = 500  # are listed at once where a watch says nothing
 SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
-VERSION_PAUSE_SECONDS = 2.0  # between two questions in which version a resource is served
 SHORT_WATCHES = 2  # so many in a row that do not bring the view forward lead to a list
 LONGEST_PAUSE_SECONDS = 3.0  # between two tries of what decisions wait for (10 s: daemon.watching.freshness)
 OPTIONAL_PAUSE_SECONDS = 60.0  # where something optional is absent or forbidden: nothing waits for it
+OPTIONAL_PATIENCE_SECONDS = 60.0
+"""For so long a start waits for the first list of something optional that fails, though the API server answers."""
 BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
 
 
@@ -110,6 +113,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         label_selector: str = "",
         optional: bool = False,
+        patience_seconds: float = OPTIONAL_PATIENCE_SECONDS,
         after: asyncio.Event | None = None,
         watch_after_seconds: float = 0.0,
         compare: bool = False,
@@ -129,7 +133,9 @@ class Reflector(Generic[T]):
             handler: receives the changes; None: the first list is read, and waits for `attach`.
             field_selector: of the objects that are mirrored.
             label_selector: the same by labels.
-            optional: absence and lack of permission count as synced with no objects.
+            optional: absence and lack of permission count as synced with no objects, and so does a first list that
+                fails again and again in another way.
+            patience_seconds: for how long it may do so.
             after: what must happen before the first list is handed over, such as the end of another first list.
             compare: whether the handler takes pods also as `ListedPod`; a long list is faster with it.
             turns: limits how many lists are asked for at a time; None: they are not limited.
@@ -174,6 +180,9 @@ class Reflector(Generic[T]):
         self._undelivered: dict[str, Deleted[T]] = {}  # by key: ends that the handler may not have taken in
         self._went_stale = False  # the version was refused since a watch last went well
         self._refused_at: float | None = None  # when a row of 403 and 404 began
+        self._tried_since: float | None = None  # when tries at the first list began that the server answered, or not
+        self._patience_seconds = patience_seconds
+        self._asks_version = resource.version_differs
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
         self._on_unavailable: Callable[[str], None] | None = None
         self._state = ViewState(self._has_other_status)
@@ -290,12 +299,6 @@ class Reflector(Generic[T]):
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
         self._take_step(Step.BEGIN)
-        while self.resource.version_differs:
-            try:
-                self.resource = await served(self._transport, self.resource)
-                break
-            except KubeError:  # the other reflectors tell
-                await self._transport.pause(VERSION_PAUSE_SECONDS)
         while True:
             await self._transport.pause(await self.step())
 
@@ -321,6 +324,10 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self._take_step(Step.LIST)
+        self._tried_since = self._tried_since if self._tried_since is not None else _now()
+        if self._asks_version:
+            self.resource = await served(self._transport, self.resource)
+            self._asks_version = False
         asked = _now()
         take = self._list_again if self.synced.is_set() else self._list_bit_by_bit
         try:
@@ -337,7 +344,7 @@ class Reflector(Generic[T]):
         self._short_watches = 0
         if self._is_unavailable and self._on_unavailable is not None:
             self._on_unavailable("")
-        self._is_unavailable = False
+        self._is_unavailable, self._tried_since = False, None
         self._take_step(Step.LISTED, known=asked)
         self.synced.set()
 
@@ -615,6 +622,19 @@ class Reflector(Generic[T]):
         problem = f"{self.resource}: {error}"
         wish = error.retry_after_seconds if isinstance(error, ApiError) else None
         match error:
+            case NotFound() | Forbidden() if not self._is_brief():
+                level = logging.INFO if self.is_optional else logging.ERROR
+                # what a start finds absent is told for all together (`daemon.watching.first_lists`)
+                is_told = self.is_optional and isinstance(error, NotFound) and not self.synced.is_set()
+                if not self._is_unavailable and not is_told:
+                    logger.log(level, "failed to list or watch %s", problem)
+                self._set_aside(Step.MISS if isinstance(error, NotFound) else Step.FORBID, problem)
+                return self._slow_backoff.next_seconds(at_least=wish)
+            case ApiError() | UnknownOutcome() if self._is_given_up(error):
+                if not self._is_unavailable:
+                    logger.warning("going on without %s, which counts as absent and is tried again", problem)
+                self._set_aside(Step.MISS, problem)
+                return self._slow_backoff.next_seconds(at_least=wish)
             case Gone():
                 self._version = ""
                 first = not self._went_stale
@@ -622,13 +642,8 @@ class Reflector(Generic[T]):
                 logger.info("%s: resource version too old; relisting", self.resource)
                 self._fail(Step.FAIL, problem)
                 return 0.0 if first else self._backoff.next_seconds(at_least=wish)
-            case NotFound() | Forbidden() if not self._is_brief():
-                level = logging.INFO if self.is_optional else logging.ERROR
-                if not self._is_unavailable:
-                    logger.log(level, "failed to list or watch %s", problem)
-                self._set_aside(Step.MISS if isinstance(error, NotFound) else Step.FORBID, problem)
-                return self._slow_backoff.next_seconds(at_least=wish)
             case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
+                self._tried_since = None  # nobody has said anything about this resource
                 logger.debug("%s", problem)
             case ApiError():
                 level = logging.INFO if isinstance(error, NotFound | Forbidden) else logging.WARNING
@@ -653,11 +668,20 @@ class Reflector(Generic[T]):
         self._refused_at = self._refused_at if self._refused_at is not None else now
         return now - self._refused_at < BRIEF_REFUSAL_SECONDS
 
+    def _is_given_up(self, error: KubeError) -> bool:
+        """Return whether decisions are made without what could not be read yet, though the API server answers."""
+        if not self.is_optional or (self.synced.is_set() and not self._is_unavailable):
+            return False
+        if self._tried_since is None or isinstance(error, Unauthorized | TooManyRequests):
+            return False
+        return _now() - self._tried_since >= self._patience_seconds
+
     def _set_aside(self, step: Step, problem: str) -> None:
         """Note that the resource is not available; delivered objects stay, because they may still be right."""
         self._fail(step, problem)
         self._version = ""
         self._is_unavailable = True
+        self._asks_version = self.resource.version_differs  # an upgrade may bring it in another
         if self._on_unavailable is not None:
             self._on_unavailable(problem)
         if self.is_optional and not self.synced.is_set():

@@ -138,6 +138,7 @@ class ReplicaCoordinator:
                 random=random,
                 on_started=self._begin,
                 on_stopped=lambda _: scheduler.lead(False),
+                on_silence=self._get_ready,
                 vouch=self._vouch,
             )
 
@@ -171,13 +172,18 @@ class ReplicaCoordinator:
             failed=hand_over.failed,
         )
 
+    def _get_ready(self) -> None:
+        """Let the views be proved while the lease of a leader that vanished runs out."""
+        for view in self._views:
+            view.prove()
+
     def _begin(self) -> None:
         """Decide from now on; after another replica only by views that have everything that it did."""
         elector = self._elector
         assert elector is not None
         if not elector.follows_nobody:
             for view in self._views:
-                view.prove(elector.vouched.get(str(view.resource)))
+                view.prove(elector.vouched.get(str(view.resource)), at=elector.silent_since)
         self._scheduler.lead(True)
 
     def _share_with(self, members: frozenset[str], lost: frozenset[str]) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kube_policy_scheduler.adapters.kube.changes import Phase
 from kube_policy_scheduler.adapters.kube.reflector import Reflector, wait_synced
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0
 """After this long the log says what has not been listed yet; waiting goes on."""
+MOST_NAMED = 3
 
 
 @contextmanager
@@ -54,13 +56,24 @@ class FirstLists:
             missing = await self._wait_on(missing)
         self._are_complete = True
         seconds = round(time.monotonic() - began, 3)
-        logger.info("caches are synced", extra={**self._counts(), "seconds": seconds})
+        absent = [str(each.resource) for each in self._reflectors if each.status.phase is Phase.ABSENT]
+        fields = {"absent": ", ".join(absent)} if absent else {}
+        logger.info("caches are synced", extra={**self._counts(), "seconds": seconds, **fields})
 
     async def _wait_on(self, missing: Sequence[Reflector[Any]]) -> list[Reflector[Any]]:
-        names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
-        logger.warning("still waiting for the first list of %s", names)
+        logger.warning("still waiting for the first list of %s", ", ".join(map(_described, missing)))
         return await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
 
     def problem(self) -> str | None:
         """Return why nothing can be decided yet, None where it can."""
-        return None if self._are_complete else "the first lists are not complete"
+        if self._are_complete:
+            return None
+        missing = [each for each in self._reflectors if not each.synced.is_set()]
+        if not missing:
+            return "the first lists are not complete"
+        more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        return f"the first lists are not complete: {', '.join(map(_described, missing[:MOST_NAMED]))}{more}"
+
+
+def _described(reflector: Reflector[Any]) -> str:
+    return f"{reflector.resource} ({reflector.status.problem or reflector.status.phase.value})"

@@ -13,7 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updates
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
-from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
+from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, OPTIONAL_PATIENCE_SECONDS, Reflector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
@@ -28,6 +28,8 @@ open one when its list no longer counts as current (`GAP_SECONDS`)."""
 LISTS_AT_A_TIME = 4
 """Of all but nodes and pods: most are empty, and a handshake for each of 20 takes longer than the answers. With 4, a
 start opens 8 connections for its lists instead of 12; one takes 3 ms of processor time on either side."""
+ADDED_PATIENCE_SECONDS = 10.0
+"""For so long a start waits for kinds that few clusters have, where the API server answers but cannot list them."""
 _MANY = 8
 """Changes at once from which on it is faster to take them together."""
 
@@ -98,6 +100,9 @@ def reflectors(
                 field_selector=UNFINISHED_PODS if resource is PODS else "",
                 label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
                 optional=not is_large,
+                patience_seconds=(
+                    ADDED_PATIENCE_SECONDS if resource.read is Read.WHERE_SERVED else OPTIONAL_PATIENCE_SECONDS
+                ),
                 after=found[0].synced if resource is PODS else None,
                 watch_after_seconds=0.0 if is_large else WATCH_AFTER_SECONDS,
                 compare=compiled and is_large,
