@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
+from tests.integration.front import Exchange, Front, Reply
 from tests.integration.objects import node, pod, taint
 
 UNTAINTED: dict[str, object] = {"spec": {"taints": []}}
@@ -58,6 +60,41 @@ def test_without_any_node_it_says_so_and_the_first_node_is_taken(cluster: Cluste
     cluster.add_nodes(node("first"))
     assert cluster.wait_bound("waits") == {"waits": "first"}
     assert cluster.condition("waits")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (400, 'admission webhook "w.example" denied the request: status of {name} may not be changed'),
+        (403, 'admission webhook "w.example" denied the request: status of {name} may not be changed'),
+        (422, "pods {name} is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"),
+    ],
+)
+def test_a_condition_that_is_refused_comes_once_it_is_allowed_and_the_log_names_the_pod(
+    code: int, message: str, cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    denies = True
+
+    def plan(exchange: Exchange) -> Reply | None:
+        if denies and exchange.is_about("patch", "pods/status"):
+            return Reply(code, "Invalid", message.format(name=exchange.name))
+        return None
+
+    front.plan = plan
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    cluster.add_pods(pod("one"), pod("two"))
+    eventually(lambda: len(front.asked("patch", "pods/status")) >= 6)
+    assert cluster.condition("one") == cluster.condition("two") == {}
+    (told,) = [entry["message"] for entry in process.log_entries() if "pod status of" in entry["message"]]
+    assert told.startswith(("pod status of default/one: ", "pod status of default/two: "))
+    assert "no" in told
+    metrics = process.metrics()
+    assert metrics['policy_scheduler_write_refusals_total{kind="pod-status"}'] >= 6
+    assert metrics['policy_scheduler_write_failing{kind="pod-status"}'] == 2
+    assert metrics['policy_scheduler_write_oldest_seconds{kind="pod-status"}'] > 0
+    assert "the API server refused the last of pod-status that failed, default/" in process.get("/readyz?verbose")[1]
+    denies = False
+    eventually(lambda: all(cluster.condition(name) for name in ("one", "two")))
 
 
 CHANGES: dict[str, Callable[[Cluster], object]] = {

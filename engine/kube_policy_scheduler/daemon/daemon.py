@@ -580,7 +580,7 @@ class Daemon:
                     f" the oldest for {backlog.oldest_seconds:.0f} s"
                 )
             if backlog.refused:
-                backlogs.append(f"the API server refused the last of {kind} that failed: {backlog.refused}")
+                backlogs.append(f"the API server refused the last of {kind} that failed, {backlog.refused}")
         if (past := self._past_usage.state()) is not None and past.problem:
             backlogs.append(f"the past usage of queues is not stored: {past.problem}")
         return Remark("; ".join(backlogs)) if backlogs else None

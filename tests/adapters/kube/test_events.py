@@ -256,13 +256,14 @@ async def test_an_outage_loses_no_event_and_is_reported_once(caplog: pytest.LogC
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
-async def test_an_event_the_server_will_never_take_is_given_up_and_counted() -> None:
+async def test_an_event_that_is_refused_holds_back_no_other_and_is_tried_again() -> None:
     api = Api()
     api.faults = [lambda request, peer: peer.refuse(422, "Invalid", "involvedObject.namespace: Invalid value")]
     async with recorder_for(api) as (recorder, _):
         recorder.scheduled(web("a"), node="n")
         recorder.scheduled(web("b"), node="n")
-        await until(lambda: len(api.events) == recorder.counts.refused == 1)
+        await until(lambda: len(api.events) == recorder.backlog.refusals == 1)
+        await until(lambda: len(api.events) == 2)
 
 
 async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:

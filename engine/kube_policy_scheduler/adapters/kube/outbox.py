@@ -1,12 +1,13 @@
 """Writes that may wait: sent in the background, newest per key, without standing in the way of bindings.
 
 Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
-`max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own: a webhook that answers
-with 5xx or 409 about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get
-only some of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What
-is behind a closed fence stays until it opens, or is dropped at the end: the next leader says it. When `capacity` is
-reached, the namespace with most items loses one, that which fails first; that, and what the server refuses for good, is
-counted.
+`max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own, also what is refused: a
+webhook or an admission policy that says no today (400, 403, 422) may be mended in a minute, and says nothing of other
+objects. Only after an hour, the time for which an event lives, it is given up. Namespaces take turns, and those whose
+writes fail or hang get only some of the requests, and few of them a second. Only while the server cannot be reached
+does everything wait. What is behind a closed fence stays until it opens, or is dropped at the end: the next leader says
+it. When `capacity` is reached, the namespace with most items loses one, that which fails first. What is refused, given
+up or lost is counted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Fenced,
     Forbidden,
     KubeError,
+    NotFound,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -53,23 +55,32 @@ DOWN_SECONDS = (0.2, 15.0)
 """First and longest pause of everything while the server cannot be reached."""
 FAILING_PER_SECOND = 20.0
 """Requests about namespaces whose last write failed, all together: a server in trouble is not asked more often."""
+GIVE_UP_SECONDS = 3600.0
+"""After so long of refusals an item is given up."""
+BEING_TERMINATED = "being terminated"
+"""Part of the API server's message about a namespace in which nothing can be created any more."""
 MOST_FORBIDDEN = 5
-"""Tries of what is answered with 403; some ten seconds."""
+"""Tries of what nobody insists on and is answered with 403, as a server may that has just started; some ten seconds."""
 MOST_FAULTS = 3
 """Attempts of an item that ends in an unexpected error."""
 MOST_LOOKS = 64
 """Namespaces looked at for one that may send, at a time."""
 WARN_EVERY_SECONDS = 60.0
+"""Between two log lines about items that begin to fail, whichever they are and whatever the reasons."""
+REMIND_EVERY_SECONDS = 600.0
+"""The same where none begins to fail, and some go on."""
 TELL_REFUSED_SECONDS = 600.0
-"""For so long the status page tells why something was refused for good."""
+"""For so long the status page tells why something was refused."""
 
 
 class OutboxCounts(msgspec.Struct):
-    """What happened to the items; `merged` counts those that were replaced by a newer one before they were sent."""
+    """What happened to the items."""
 
     sent: int = 0
     merged: int = 0
+    """Replaced by a newer one before they were sent."""
     refused: int = 0
+    """Given up after refusals."""
     dropped: int = 0
     retried: int = 0
     withheld: int = 0
@@ -86,7 +97,9 @@ class Backlog(msgspec.Struct, frozen=True):
     counts: OutboxCounts
     """What happened to the others."""
     refused: str = ""
-    """Why the server refused the last one for good; empty where that is long ago."""
+    """The object of the last one that the server refused, and why; empty where that is long ago."""
+    refusals: int = 0
+    """How often the server refused one, by a webhook, an admission policy, missing permissions or as invalid."""
 
 
 class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
@@ -98,6 +111,8 @@ class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
     newer: Item | None = None
     """What came while it was being sent."""
     refusals: int = 0
+    refused_since: float = 0.0
+    """Event loop's time of the first refusal."""
     pauses: Backoff | None = None
     """Since it failed."""
     due: float = 0.0
@@ -134,6 +149,7 @@ class Outbox(Generic[Key, Item]):
         max_defer_seconds: float = 15.0,
         defer_while: Callable[[], bool] = lambda: False,
         merge: Callable[[Item, Item], Item] = lambda old, new: new,
+        insists: Callable[[Item], bool] = lambda item: True,
         on_lost: Callable[[Item, str], None] = lambda item, why: None,
     ) -> None:
         """Set up; `run` sends.
@@ -148,7 +164,9 @@ class Outbox(Generic[Key, Item]):
             max_defer_seconds: how long an item waits at most for others who are busy.
             defer_while: whether others are busy now.
             merge: makes one item of a waiting one and a newer one.
-            on_lost: called with what was refused for good, or dropped for want of room, and why.
+            insists: whether an item that is refused is tried for `GIVE_UP_SECONDS`. Else it is tried once, or after 403 a
+                few times: whoever sends it waits for an answer.
+            on_lost: called with what was given up, or dropped for want of room, and why.
         """
         self.counts = OutboxCounts()
         self._send = send
@@ -162,6 +180,7 @@ class Outbox(Generic[Key, Item]):
         self._max_defer_seconds = max_defer_seconds
         self._defer_while = defer_while
         self._merge = merge
+        self._insists = insists
         self._on_lost = on_lost
         self._down = self._backoff(DOWN_SECONDS)
         self._entries: OrderedDict[Key, _Entry[Key, Item]] = OrderedDict()  # a dict is slow to empty from the front
@@ -179,7 +198,7 @@ class Outbox(Generic[Key, Item]):
         self._paused_until = self._next_failing_at = 0.0
         self._warned_at = -inf
         self._is_draining = self._is_failing = self._is_dropping = False
-        self._last_refusal, self._refused_at = "", -inf
+        self._last_refusal, self._refused_at, self._refusals = "", -inf, 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -194,7 +213,8 @@ class Outbox(Generic[Key, Item]):
         seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
         failing = sum(len(lane.resting) for lane in self._lanes.values())
         is_recent = asyncio.get_running_loop().time() - self._refused_at < TELL_REFUSED_SECONDS
-        return Backlog(len(self._entries), failing, seconds, self.counts, self._last_refusal if is_recent else "")
+        refused = self._last_refusal if is_recent else ""
+        return Backlog(len(self._entries), failing, seconds, self.counts, refused, self._refusals)
 
     def put(self, key: Key, item: Item) -> None:
         """Queue item; one that waits under the same key is merged with it, and keeps its place."""
@@ -419,14 +439,19 @@ class Outbox(Generic[Key, Item]):
                 self._done(entry)
             else:
                 self._again(entry, pause=FENCE_SECONDS)
-        except Forbidden as error:  # an API server that has just started may not know its roles yet
-            lane.is_failing = True
-            self._refused(entry, error, most=MOST_FORBIDDEN)
+        except NotFound as error:  # the object, or its namespace, is gone
+            self._give_up(entry, error)
         except KubeError as error:
-            self._refused(entry, error, most=1)
+            lane.is_failing = True
+            self._refused(entry, error)
         except Exception as error:
             logger.exception("%s: unexpected error", self._name)
-            self._refused(entry, error, most=MOST_FAULTS)
+            entry.refusals += 1
+            if entry.refusals < MOST_FAULTS:
+                self.counts.retried += 1
+                self._again(entry, pause=RETRY_SECONDS)
+            else:
+                self._give_up(entry, error)
         else:
             self.counts.sent += 1
             is_well = not is_suspect and not self._is_failing and not lane.is_failing
@@ -471,20 +496,38 @@ class Outbox(Generic[Key, Item]):
         else:
             self._rest(entry, pause, wish=wish)
 
-    def _refused(self, entry: _Entry[Key, Item], error: Exception, *, most: int) -> None:
-        """Drop what was refused so often as it may be tried, else let it rest."""
+    def _refused(self, entry: _Entry[Key, Item], error: KubeError) -> None:
+        """Let what was refused rest; give it up once it was for too long, or where nobody insists."""
+        now = asyncio.get_running_loop().time()
+        if entry.item is not None:
+            self._refusals += 1
+            self._last_refusal, self._refused_at = f"{self._named(entry)}: {error}", now
         entry.refusals += 1
-        if entry.refusals < most:
+        entry.refused_since = entry.refused_since if entry.refusals > 1 else now
+        if BEING_TERMINATED in str(error):
+            is_over = True
+        elif entry.item is None or self._insists(entry.item):
+            is_over = now - entry.refused_since >= GIVE_UP_SECONDS
+        else:
+            is_over = entry.refusals >= (MOST_FORBIDDEN if isinstance(error, Forbidden) else 1)
+        self._warn(entry, error)
+        if is_over:
+            self._give_up(entry, error)
+        else:
             self.counts.retried += 1
             self._again(entry, pause=RETRY_SECONDS)
-            return
+
+    def _give_up(self, entry: _Entry[Key, Item], error: Exception) -> None:
         self.counts.refused += 1
-        self._refused_at = asyncio.get_running_loop().time()
-        if str(error) != self._last_refusal:
-            self._last_refusal = str(error)
-            logger.warning("%s: refused permanently: %s", self._name, error)
+        if entry.item is not None:
+            logger.info("%s of %s: given up: %s", self._name, self._named(entry), error)
         self._done(entry)
         self._tell_lost(entry, str(error))
+
+    def _named(self, entry: _Entry[Key, Item]) -> str:
+        assert entry.item is not None
+        namespace, name = self._about(entry.key, entry.item)
+        return f"{namespace}/{name}" if namespace else name
 
     def _tell_lost(self, entry: _Entry[Key, Item], why: str) -> None:
         if entry.item is None:  # discarded
@@ -510,17 +553,20 @@ class Outbox(Generic[Key, Item]):
             logger.info("%s: sending again; %d waiting", self._name, len(self._entries))
 
     def _warn(self, entry: _Entry[Key, Item], error: KubeError) -> None:
+        """Log that an item fails, unless another was named a short time ago, whatever its reason was."""
+        every = WARN_EVERY_SECONDS if entry.pauses is None else REMIND_EVERY_SECONDS
         now = asyncio.get_running_loop().time()
-        if entry.item is None or entry.pauses is not None or now - self._warned_at < WARN_EVERY_SECONDS:
+        if entry.item is None or now - self._warned_at < every:
             return
         self._warned_at = now
-        namespace, name = self._about(entry.key, entry.item)
+        others = sum(len(lane.resting) for lane in self._lanes.values())
+        also = f" ({others} others fail, too)" if others else ""
         logger.warning(
-            "%s of %s/%s: %s; retrying with backoff; other objects are not affected",
+            "%s of %s: %s; retrying with backoff%s; other objects are not affected",
             self._name,
-            namespace,
-            name,
+            self._named(entry),
             error,
+            also,
         )
 
     def _backoff(self, seconds: tuple[float, float]) -> Backoff:

@@ -105,6 +105,7 @@ class PodStatusWriter:
             max_defer_seconds=max_defer_seconds,
             defer_while=defer_while,
             merge=_merge,
+            insists=lambda write: not _gives_back(write),  # it is decided again here, and perhaps given back again
             on_lost=self._lost,
         )
         self._on_not_given_back: Callable[[str, str], None] = lambda uid, why: None
@@ -214,7 +215,7 @@ class PodStatusWriter:
             self._outbox.put(uid, write)
 
     def _lost(self, write: _Write, why: str) -> None:
-        if write.nominated_node == "" and _is_passed_on(write.pod):
+        if _gives_back(write):
             self._on_not_given_back(write.pod.uid, why)
 
     async def _send(self, uid: str, write: _Write) -> bool:
@@ -291,6 +292,10 @@ def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
     if not status:
         return None
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version}, "status": status}
+
+
+def _gives_back(write: _Write) -> bool:
+    return write.nominated_node == "" and _is_passed_on(write.pod)
 
 
 def _is_passed_on(pod: PodView) -> bool:

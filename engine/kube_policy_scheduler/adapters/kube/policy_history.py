@@ -55,6 +55,8 @@ CONFIG_MAP_LABEL = "policy-scheduler.dev/config-map"
 OWNER_LABEL = "policy-scheduler.dev/owner"
 POLICY_SET_LABEL = "policy-scheduler.dev/policy-set"
 RETRY_SECONDS = 5.0
+REFUSED_SECONDS = 60.0
+"""The same after a refusal, as by an admission webhook or for want of a permission."""
 
 
 class RevisionsOf(msgspec.Struct, frozen=True):
@@ -148,7 +150,8 @@ class PolicyHistory:
         self._stirred.set()
 
     async def run(self) -> None:
-        """Store versions for ever; end by cancellation."""
+        """Store versions for ever; end by cancellation. What is refused is tried again, less often."""
+        logged = ""
         while True:
             await self._stirred.wait()
             assert self._accepted is not None
@@ -165,7 +168,18 @@ class PolicyHistory:
                 self._stirred.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except (KubeError, PolicySourcesError) as error:
-                logger.warning("failed to store policies %s of %s for rollback: %s", sources.hash, self._of, error)
+                if sources.hash != logged:
+                    logged = sources.hash
+                    logger.warning("failed to store policies %s of %s for rollback: %s", sources.hash, self._of, error)
+                if isinstance(error, KubeError) and not self._stirred.is_set():
+                    await self._wait_for_others(REFUSED_SECONDS)
+
+    async def _wait_for_others(self, seconds: float) -> None:
+        """Return once there are other policies to store, or after so long to try these again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
+        self._stirred.set()
 
     async def revisions(self) -> tuple[Revision, ...]:
         """Return what is kept, the newest first. Raises KubeError."""

@@ -508,14 +508,22 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         CounterMetricFamily,
         "policy_scheduler_writes",
-        "Number of events and conditions, by result: sent; merged with a newer one; retried; refused permanently;"
-        " dropped because the queue was full; withheld because the replica no longer leads.",
+        "Number of events and conditions, by result: sent; merged with a newer one; retried; given up after refusals"
+        " (refused); dropped because the queue was full; withheld because the replica no longer leads.",
         ("kind", "result"),
         lambda live: (
             ((kind, result), count)
             for kind, backlog in live.backlogs.items()
             for result, count in msgspec.structs.asdict(backlog.counts).items()
         ),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_write_refusals",
+        "Number of times that the API server refused to write an event or condition: by an admission webhook or policy,"
+        " for want of a permission, or as invalid. Each is retried.",
+        ("kind",),
+        lambda live: (((kind,), backlog.refusals) for kind, backlog in live.backlogs.items()),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
