@@ -224,7 +224,7 @@ def record(result: ReloadResult, *, generation: int, at: float, hash: str | None
 
 
 PODS = WatchRow("pods", phase="catching up", late_seconds=3.5, silent_seconds=0.5, restarts=2)
-EVENTS = Backlog(items=4, failing=2, oldest_seconds=9.0, counts=OutboxCounts(sent=7))
+EVENTS = Backlog(items=4, failing=2, oldest_seconds=9.0, counts=OutboxCounts(sent=7), refusals=3)
 LOOP = SimpleNamespace(name="lease", problem="", breaks=3, idle_seconds=1.5)
 LOAD = SignalRow("load", age_seconds=3.0, degraded=True, series=5, missing_nodes=2, fetch_seconds=0.02)
 REJECTED = "_total{profile=policy-scheduler,result=unschedulable}"
@@ -316,6 +316,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_write_failing": lives("{kind=event}", 2, backlogs={"event": EVENTS}),
     "policy_scheduler_write_oldest_seconds": lives("{kind=event}", 9, backlogs={"event": EVENTS}),
     "policy_scheduler_writes": lives("_total{kind=event,result=sent}", 7, backlogs={"event": EVENTS}),
+    "policy_scheduler_write_refusals": lives("_total{kind=event}", 3, backlogs={"event": EVENTS}),
     "policy_scheduler_loop_up": lives("{loop=lease}", 1, loops=[LOOP]),
     "policy_scheduler_loop_breaks": lives("_total{loop=lease}", 3, loops=[LOOP]),
     "policy_scheduler_loop_idle_seconds": lives("{loop=lease}", 1.5, loops=[LOOP]),
@@ -338,6 +339,8 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_signal_missing_nodes": lives("{query=load}", 2, signals=[LOAD]),
     "policy_scheduler_signal_fetch_duration_seconds": lives("{query=load}", 0.02, signals=[LOAD]),
     "policy_scheduler_degraded": lives("{}", 1, signals=[LOAD]),
+    "policy_scheduler_take_over_seconds": lives("{}", 0.4, take_over_seconds=0.4),
+    "policy_scheduler_undecided_seconds": lives("{}", 70, undecided_seconds=70.0),
     "policy_scheduler_lease_holder": lives("{holder=a,name=policy-scheduler}", 1, lease=LEASE),
     "policy_scheduler_lease_usable": lives("{name=policy-scheduler}", 1, lease=LEASE),
     "policy_scheduler_shard_members": lives("{}", 2, shard=SHARD),

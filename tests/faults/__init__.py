@@ -19,6 +19,9 @@ What is broken, and the tests that break it (those elsewhere need no cluster, or
 | everything at once | test_a_storm_of_all_of_them_loses_nothing |
 | the leader killed (SIGKILL) in the middle of 2,000 bindings, or stopped (SIGSTOP) | |
 | | test_when_the_leader_goes_in_the_middle_of_a_burst_the_standby_does_the_rest |
+| a replica that follows another while pods wait and nothing else happens, a hundred times; the time that it costs | |
+| | test_after_each_of_many_restarts_pods_that_wait_are_bound_soon_after_somebody_leads, |
+| | test_the_lease_time_is_nearly_all_that_a_leader_that_is_killed_costs |
 | a leader that goes on after it was stopped | test_a_leader_that_was_stopped_writes_nothing_when_it_continues |
 | the scheduler killed again and again | test_a_scheduler_that_is_killed_again_and_again_leaves_no_pod_behind |
 | a replica killed that shares the work | test_when_a_replica_is_killed_the_others_take_its_part_over |

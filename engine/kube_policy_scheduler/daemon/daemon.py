@@ -663,6 +663,8 @@ class Daemon:
             extension_failures=extension_failures(),
             signals=self._signals.rows(),
             lease=self._coordinator.lease_state(),
+            take_over_seconds=scheduler.pace.take_over_seconds,
+            undecided_seconds=scheduler.pace.undecided_seconds(has_active=scheduler.queue.has_active()),
             shard=self._coordinator.shard_state(),
         )
 

@@ -213,6 +213,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods of it that were evicted for other queues since the start."""
     lease: LeaseState | None = None
+    take_over_seconds: float | None = None
+    """From becoming leader to the first decision; None while this replica does not lead."""
+    undecided_seconds: float = 0.0
+    """For how long nothing was decided although it leads and pods are active."""
     """None without leader election."""
     shard: ShardState | None = None
     """None where one replica does it all."""
@@ -678,6 +682,21 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "1 if this replica is the leader, otherwise 0.",
         ("name",),
         lambda live: [((live.lease.name,), float(live.lease.leads))] if live.lease else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_take_over_seconds",
+        "Seconds from the moment when this replica became leader to its first decision, or until it had nothing to"
+        " decide; while it has made none, the seconds so far. Without leader election, from the start of scheduling.",
+        (),
+        lambda live: [((), live.take_over_seconds)] if live.take_over_seconds is not None else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_undecided_seconds",
+        "Seconds since the last decision while this replica leads and pods are ready to be decided; otherwise 0.",
+        (),
+        lambda live: [((), live.undecided_seconds)],
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -40,6 +40,7 @@ from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, Extende
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
@@ -99,6 +100,7 @@ class Scheduler:
         self.leading = leading
         self.queue.keeps_histories = logger.isEnabledFor(logging.DEBUG)
         self._clock, self._stopwatch = context.clock, context.stopwatch
+        self.pace = Pace(context.stopwatch, leading=leading)
         self._reporter = context.reporter
         self._work = search_work(context.cluster.store)
         self._flushed_at = -inf
@@ -169,6 +171,7 @@ class Scheduler:
     def lead(self, leading: bool) -> None:
         """Start or stop scheduling."""
         self.leading = leading
+        self.pace.led(leading)
         if not leading:
             self.waiting_pods.withdraw_all(keeps_nominations=True)
             for refusal in self._refusals.values():
@@ -208,17 +211,21 @@ class Scheduler:
     async def run(self) -> NoReturn:
         """Run the scheduling loop until it is cancelled."""
         requested = self.context.wakeups.requested
+        self.pace.led(self.leading)
         while True:
             requested.clear()
             if self.leading and not self.view():
                 await asyncio.sleep(LOOP_POLL_SECONDS)
+                self.pace.waited()
                 continue
             self._keep_queue()
-            self.schedule_batch()
+            decided = self.schedule_batch() > 0
+            self.pace.passed(decided=decided, has_active=self.queue.has_active())
             if self._has_work():
                 await asyncio.sleep(0)
             else:
                 await self._wait()
+                self.pace.waited()
 
     def _has_work(self) -> bool:
         if self.queue.has_to_ask() or (self.leading and self.gated_pods.is_looking):
