@@ -190,6 +190,7 @@ _TABLE = (
     _cluster("admissionregistration.k8s.io", "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
     _cluster("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
     _cluster("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+    _cluster("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
     _apps("controllerrevisions", "ControllerRevision", ""),
     _apps("daemonsets", "DaemonSet", "ds", subresources=_STATUS),
     _apps("deployments", "Deployment", "deploy", subresources=_SCALE),

@@ -149,3 +149,32 @@ def test_a_prometheus_that_is_away_is_could_not_check(
 def test_an_invalid_prometheus_url_is_a_usage_error(url: str, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--policies", policy, "--prometheus-url", url]) == 2
     assert f"expected a URL such as http://127.0.0.1:9090, got '{url}'" in capsys.readouterr().err
+
+
+def test_a_webhook_that_can_refuse_conditions_is_reported(
+    cluster: SecureCluster, kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "none.yaml").write_text("absent: [node_load, temperature, twice, nothing_at_all, old]\n")
+    asked = ["--policies", policy, "--metrics", str(tmp_path / "none.yaml")]
+    found = examined(capsys, *asked, "--kubeconfig", kubeconfig, code=1)
+    assert found["admission", "pods/binding and pods/status"][0] == "ok"
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/*"]}]
+    client = {"url": "https://127.0.0.1:1"}
+    webhook = {"name": "w.example", "rules": rules, "clientConfig": client, "sideEffects": "None"}
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    group = {"apiVersion": "admissionregistration.k8s.io/v1"}
+    versions = {"admissionReviewVersions": ["v1"]}
+    cluster.load(
+        {**group, "kind": kind, "metadata": {"name": "strict"}, "webhooks": [webhook | versions]} for kind in kinds
+    )
+    found = examined(capsys, *asked, "--kubeconfig", kubeconfig, code=1)
+    for kind in ("mutating", "validating"):
+        status, text, advice = found["admission", f"{kind} webhook w.example of strict"]
+        assert status == "warning"
+        assert text.startswith("sees pods/status within 10 s")
+        assert "exempt the service account" in advice
+    cluster.kubeconfig(tmp_path / "viewer", user=User("viewer"))
+    found = examined(capsys, *asked, "--kubeconfig", str(tmp_path / "viewer"), code=1)
+    status, text, _ = found["admission", "pods/binding and pods/status"]
+    assert status == "could-not-check"
+    assert "mutatingwebhookconfigurations" in text

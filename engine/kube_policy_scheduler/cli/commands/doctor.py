@@ -66,8 +66,9 @@ def command(
     The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
     node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
     governs; queues that contradict the cluster, such as guarantees above what the nodes offer; missing permissions;
-    clock differences; with --config, HTTP extenders that do not answer, or are slow; from 1,000 nodes on, whether
-    compiled kernels are available; and in larger clusters than 130,000 nodes how much memory kept results may take.
+    admission webhooks and policies that can refuse bindings or the status of pods; clock differences; with --config,
+    HTTP extenders that do not answer, or are slow; from 1,000 nodes on, whether compiled kernels are available; and
+    in larger clusters than 130,000 nodes how much memory kept results may take.
     """
     from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.cli.policies import compiled
@@ -149,9 +150,11 @@ def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet)
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
+    from kube_policy_scheduler.adapters.kube.admission_configurations import PLURALS, admission_configurations
     from kube_policy_scheduler.adapters.kube.credentials import own_namespace
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage, to_move_pods
+    from kube_policy_scheduler.tooling.doctor.admission import AdmissionConfiguration
 
     needed, rules = NEEDED, policy_set.queues
     if rules is not None and rules.tree.half_life_seconds is not None:
@@ -164,9 +167,11 @@ def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet)
     async def ask() -> Access:
         answers = await reviews(wanted, **given)
         skew = await clock_skew(**given)  # not at the same time: both read the kubeconfig
-        return Access({wanted[key]: answer for key, answer in answers.items()}, skew)
+        found = await admission_configurations(**given)
+        admission = found if isinstance(found, str) else AdmissionConfiguration(*(found[each] for each in PLURALS))
+        return Access({wanted[key]: answer for key, answer in answers.items()}, skew, admission)
 
     try:
         return asyncio.run(ask())
     except KubeError as error:
-        return Access(dict.fromkeys(needed, str(error)), str(error))
+        return Access(dict.fromkeys(needed, str(error)), str(error), str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kube_policy_scheduler.tooling.doctor.admission import AdmissionConfiguration
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 
 _READ = ("list", "watch")
@@ -94,6 +95,8 @@ class Access:
     """Whether it is allowed, or why that could not be asked."""
     skew_seconds: float | str
     """By how much its clock is ahead of ours, or why that is not known."""
+    admission: AdmissionConfiguration | str | None = None
+    """Which admission webhooks and policies there are, or why that is not known; None: nobody asked."""
 
 
 def access_findings(access: Access | None) -> Iterator[Finding]:

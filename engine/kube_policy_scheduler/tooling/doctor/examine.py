@@ -10,6 +10,7 @@ from kube_policy_scheduler.cluster.prices import PRICE_KEY, prices
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.lang.typed import Apply, Read, Typed, below
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
+from kube_policy_scheduler.tooling.doctor.admission import admission_findings
 from kube_policy_scheduler.tooling.doctor.devices import device_findings
 from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer, extender_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
@@ -190,6 +191,7 @@ def examine(
         *queue_findings(inspection),
         *extender_findings(inspection, extenders),
         *access_findings(access),
+        *admission_findings(access.admission if access is not None else None),
         *kernel_findings(inspection, kernels),
         *kept_results_findings(inspection),
     )

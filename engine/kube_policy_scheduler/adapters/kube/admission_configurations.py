@@ -1,0 +1,48 @@
+"""Reads which admission webhooks and policies a cluster has. Judges nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.transport import Transport
+
+PLURALS = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+)
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+_TIMEOUT_SECONDS = 10.0
+
+
+class _List(msgspec.Struct):
+    items: list[Any] | None = None
+
+
+async def admission_configurations(*, kubeconfig: str | None, context: str | None) -> dict[str, list[Any]] | str:
+    """Return the objects of each of `PLURALS`, none of what the cluster does not serve; a text: why they are not known.
+
+    Raises:
+        CredentialsError: no usable kubeconfig.
+    """
+    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
+    found: dict[str, list[Any]] = {}
+    try:
+        for plural in PLURALS:
+            try:
+                answer = await transport.request(
+                    "GET", f"{_GROUP}/{plural}", resource=plural, timeout_seconds=_TIMEOUT_SECONDS
+                )
+                found[plural] = msgspec.json.decode(answer, type=_List).items or []
+            except NotFound:
+                found[plural] = []
+    except (KubeError, msgspec.MsgspecError) as error:
+        return str(error)
+    finally:
+        await transport.close()
+    return found
