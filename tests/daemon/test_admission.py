@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import trustme
 import yaml
@@ -26,7 +27,8 @@ from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.webhook import server as webhook_module
 from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, AdmissionResult, judge
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
-from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
+from kube_policy_scheduler.daemon.webhook.checker import check
+from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, ReviewResult, ReviewWork
 from kube_policy_scheduler.daemon.webhook.server import Webhook
 from kube_policy_scheduler.lang.owner import Owner
 
@@ -81,6 +83,21 @@ class TestJudging:
         ignored = judge(request, owners={"team-b": Owner("team-b", ("team-b",))})
         assert ignored.refusal is None
         assert "no owner of policies reads those of namespace team-a" in ignored.warnings[0]
+
+    @pytest.mark.parametrize("kind", ["ConfigMap", "SchedulingPolicy"])
+    def test_the_log_names_the_kind_of_what_was_judged(self, kind: str) -> None:
+        made = review("create")
+        if kind == "SchedulingPolicy":
+            made["request"] |= {
+                "kind": {"group": "policy-scheduler.dev", "version": "v1alpha1", "kind": kind},
+                "name": "web",
+                "object": {"metadata": {"name": "web"}, "spec": {"policy": "filter node.ready\n"}},
+            }
+        work = msgspec.msgpack.encode(ReviewWork(json.dumps(made).encode()))
+        about = msgspec.msgpack.decode(check(work), type=ReviewResult).about
+        assert about["kind"] == kind
+        assert about["name"] == made["request"]["name"]
+        assert about["namespace"] == made["request"]["namespace"]
 
     def test_what_was_recorded(self) -> None:
         assert judged(review("create")) == AdmissionResult(None, (), PolicySources.of({"default.policy": GOOD}).hash)

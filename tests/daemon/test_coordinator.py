@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
+from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, PolicySettings, Settings
+from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence, lease_namespace
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection
 from tests.simulation.virtual_time import run
@@ -66,3 +66,23 @@ def test_without_other_replicas_a_sleep_has_no_effect() -> None:
     fence = ReplicaFence(LeaderElectionSettings(enabled=False), shares=False, slept=lambda: slept)
     slept = 3600.0
     assert fence.allows()
+
+
+@pytest.mark.parametrize(
+    ("given", "config_map", "pods", "is_in"),
+    [
+        ("given", "team/policies", "pods", "given"),
+        (None, "team/policies", "pods", "pods"),
+        (None, "team/policies", None, "team"),
+        (None, None, None, "kube-system"),
+    ],
+)
+def test_the_leases_are_where_they_are_said_to_be_else_at_home(
+    given: str | None, config_map: str | None, pods: str | None, is_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside a pod home is where the policies are, so that both elect one leader who have the same settings."""
+    monkeypatch.setattr("kube_policy_scheduler.daemon.replicas.coordinator.own_namespace", lambda: pods)
+    settings = Settings(
+        leader_election=LeaderElectionSettings(lease_namespace=given), policies=PolicySettings(config_map=config_map)
+    )
+    assert lease_namespace(settings) == is_in

@@ -159,7 +159,7 @@ class Daemon:
             transport=self._transport,
             cluster=cluster,
             identity=self._identity,
-            namespace=lease_namespace(settings.leader_election),
+            namespace=lease_namespace(settings),
             random=self._random,
             busy=lambda: self._binder.unfinished > 0,
             fence=fence,
@@ -215,6 +215,7 @@ class Daemon:
         )
         self._coordinator = ReplicaCoordinator(
             settings.leader_election,
+            namespace=lease_namespace(settings),
             identity=self._identity,
             fence=fence,
             scheduler=self._scheduler,
@@ -226,7 +227,7 @@ class Daemon:
             self._scheduler,
             PastUsageLease(
                 self._transport,
-                namespace=lease_namespace(settings.leader_election),
+                namespace=lease_namespace(settings),
                 name=f"{settings.leader_election.lease_name}-queues",
                 identity=self._identity,
                 fence=fence,
@@ -292,7 +293,7 @@ class Daemon:
             memory=LeaseAnnotation(
                 self._transport,
                 annotation=MOVES,
-                namespace=lease_namespace(settings.leader_election),
+                namespace=lease_namespace(settings),
                 name=f"{settings.leader_election.lease_name}-moves",
                 identity=self._identity,
                 fence=fence,

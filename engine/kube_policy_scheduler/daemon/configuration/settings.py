@@ -192,7 +192,8 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True):
     lease_name: Name = "policy-scheduler"
     """Name of the lease. Replicas with the same lease elect one leader; different schedulers need different leases."""
     lease_namespace: Name | None = None
-    """Namespace of the lease. None: the namespace of the pod; outside a pod, kube-system."""
+    """Namespace of the lease. None: the namespace of the pod; outside a pod, that of `policies.configMap`, else
+    kube-system."""
     lease_duration: PositiveDuration = 15.0
     """Time until another replica may take over; the default is that of kube-scheduler."""
     renew_deadline: PositiveDuration = 10.0

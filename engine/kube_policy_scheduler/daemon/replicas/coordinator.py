@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.membership import Membership
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
+from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, Settings
 from kube_policy_scheduler.daemon.observing.live_metrics import LeaseState, ShardState
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
@@ -83,6 +83,7 @@ class ReplicaCoordinator:
         self,
         settings: LeaderElectionSettings,
         *,
+        namespace: str = "kube-system",
         identity: str,
         fence: ReplicaFence,
         scheduler: Scheduler,
@@ -94,6 +95,7 @@ class ReplicaCoordinator:
 
         Args:
             settings: names and times of the Leases.
+            namespace: of the Leases; see `lease_namespace`.
             identity: of this replica.
             fence: of this replica.
             scheduler: starts and stops with the lease; learns which pods are its own.
@@ -108,7 +110,7 @@ class ReplicaCoordinator:
         self._views = views
         self._transport = transport
         self._lease = LeaseSettings(
-            namespace=lease_namespace(settings),
+            namespace=namespace,
             name=settings.lease_name,
             identity=identity,
             lease_seconds=settings.lease_duration,
@@ -248,6 +250,11 @@ class ReplicaCoordinator:
         return f"has not joined the other replicas yet{f': {why}' if why else ''}"
 
 
-def lease_namespace(settings: LeaderElectionSettings) -> str:
-    """Return where the Leases of a scheduler are."""
-    return settings.lease_namespace or own_namespace() or "kube-system"
+def lease_namespace(settings: Settings) -> str:
+    """Return where the Leases of a scheduler are.
+
+    Outside a pod: where its ConfigMap is, since `deploy/` puts both in one namespace. Then a scheduler that is started
+    by hand with the settings of a deployment competes with it, rather than beside it.
+    """
+    home, _, _ = (settings.policies.config_map or "").partition("/")
+    return settings.leader_election.lease_namespace or own_namespace() or home or "kube-system"

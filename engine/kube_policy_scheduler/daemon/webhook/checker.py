@@ -32,7 +32,13 @@ def _reviewed(work: ReviewWork) -> ReviewResult:
     key_file = Path(work.public_key_file) if work.public_key_file is not None else None
     verdict = judge(review, proof=PolicyProof(key_file) if work.proved else None, owners=work.owners)
     result: Result = "refused" if verdict.refusal is not None else "allowed"
-    about = {"namespace": review.namespace, "configMap": review.name, "user": review.user, "hash": verdict.hash}
+    about = {
+        "kind": review.kind,
+        "namespace": review.namespace,
+        "name": review.name,
+        "user": review.user,
+        "hash": verdict.hash,
+    }
     return ReviewResult(
         result if verdict.concerns_us else "not_policies",
         encode_answer(review.uid, refusal=verdict.refusal, warnings=verdict.warnings),

@@ -78,13 +78,13 @@ class Webhook:
         build.labels(version).set(1)
         self._reviews = Counter(
             "policy_scheduler_admission_reviews",
-            "ConfigMaps that were to be written, by result: allowed, refused, not_policies, malformed, "
+            "ConfigMaps and SchedulingPolicies that were to be written, by result: allowed, refused, not_policies, malformed, "
             "too_large, too_many, too_slow, exceeded, failed",
             ["result"],
             registry=registry,
         )
         self._seconds = Histogram(
-            "policy_scheduler_admission_duration_seconds", "Checking one ConfigMap", registry=registry
+            "policy_scheduler_admission_duration_seconds", "Checking one of them", registry=registry
         )
         self.http = HttpServer(
             port=HttpPort(host, port),
