@@ -7,6 +7,7 @@ import base64
 import copy
 import io
 import json
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -96,8 +97,9 @@ class TestJudging:
         work = msgspec.msgpack.encode(ReviewWork(json.dumps(made).encode()))
         about = msgspec.msgpack.decode(check(work), type=ReviewResult).about
         assert about["kind"] == kind
-        assert about["name"] == made["request"]["name"]
+        assert about["object"] == made["request"]["name"]
         assert about["namespace"] == made["request"]["namespace"]
+        logging.getLogger("a test").info("policies allowed", extra=about)
 
     def test_what_was_recorded(self) -> None:
         assert judged(review("create")) == AdmissionResult(None, (), PolicySources.of({"default.policy": GOOD}).hash)

@@ -35,7 +35,7 @@ def _reviewed(work: ReviewWork) -> ReviewResult:
     about = {
         "kind": review.kind,
         "namespace": review.namespace,
-        "name": review.name,
+        "object": review.name,  # `name` of a log record is that of its logger
         "user": review.user,
         "hash": verdict.hash,
     }

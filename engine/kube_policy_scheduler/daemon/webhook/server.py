@@ -78,8 +78,8 @@ class Webhook:
         build.labels(version).set(1)
         self._reviews = Counter(
             "policy_scheduler_admission_reviews",
-            "ConfigMaps and SchedulingPolicies that were to be written, by result: allowed, refused, not_policies, malformed, "
-            "too_large, too_many, too_slow, exceeded, failed",
+            "ConfigMaps and SchedulingPolicies that were to be written, by result: allowed, refused, not_policies,"
+            " malformed, too_large, too_many, too_slow, exceeded, failed",
             ["result"],
             registry=registry,
         )
