@@ -137,8 +137,8 @@ async def test_what_a_cluster_does_not_serve_is_told_in_one_line_and_what_is_bro
     names = "podgroups.scheduling.k8s.io, compositepodgroups.scheduling.k8s.io, podgroups.scheduling.x-k8s.io"
     topologies = "noderesourcetopologies.topology.node.k8s.io"
     assert (synced.getMessage(), synced.__dict__["absent"]) == ("caches are synced", f"{names}, {topologies}")
-    reason = f"{topologies}: 503 ServiceUnavailable: error trying to reach service"
-    assert [record.getMessage() for record in told[:-1]] == [
-        reason,
-        f"going on without {reason}, which counts as absent and is tried again",
-    ]
+    reason = "503 ServiceUnavailable: error trying to reach service"
+    failed, given_up = told[:-1]
+    assert failed.getMessage() == f"{topologies}: {reason}"
+    assert given_up.getMessage() == "going on without an optional API; it is tried again"
+    assert (given_up.__dict__["resource"], given_up.__dict__["why"]) == (topologies, reason)

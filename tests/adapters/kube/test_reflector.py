@@ -1135,10 +1135,10 @@ async def test_something_optional_that_cannot_be_read_counts_as_absent_after_a_w
         )
         running = asyncio.create_task(reflector.run())
         assert await wait_synced([reflector], timeout_seconds=5) == []
-        told = [record.getMessage() for record in caplog.records if "going on without" in record.getMessage()]
+        told = [record.__dict__["why"] for record in caplog.records if "going on without" in record.getMessage()]
         if told:  # discovery that says no is not needed where the list can be had
             assert (reflector.status.phase, reflector.is_current) == (Phase.ABSENT, True)
-            assert reflector.status.problem in told[0]
+            assert reflector.status.problem == f"{resource}: {told[0]}"
             assert mirror.pods == {}
         else:
             assert asks == "discovery"

@@ -632,7 +632,8 @@ class Reflector(Generic[T]):
                 return self._slow_backoff.next_seconds(at_least=wish)
             case ApiError() | UnknownOutcome() if self._is_given_up(error):
                 if not self._is_unavailable:
-                    logger.warning("going on without %s, which counts as absent and is tried again", problem)
+                    fields = {"resource": str(self.resource), "why": str(error)}
+                    logger.warning("going on without an optional API; it is tried again", extra=fields)
                 self._set_aside(Step.MISS, problem)
                 return self._slow_backoff.next_seconds(at_least=wish)
             case Gone():
