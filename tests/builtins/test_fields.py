@@ -11,6 +11,8 @@ import yaml
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_info import DERIVED, PARTS, UNREAD
+from kube_policy_scheduler.cluster.objects.nodes import NodePodPreemptionPolicy
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.types import Shape
 from tests.builtins.test_calls import value_of
@@ -21,6 +23,7 @@ GIB = 2**30
 NODES = """\
 - metadata:
     name: a
+    uid: first
     creationTimestamp: 2026-01-07T11:00:00Z
     annotations: {owner: red, policy-scheduler/hourly-price: "0.25"}
     labels: {disk: ssd, topology.kubernetes.io/zone: z1, topology.kubernetes.io/region: r1,
@@ -127,10 +130,12 @@ OF_RUNNING_PODS = {"pod.ready", "pod.started", "pod.running", "pod.breaks_budget
 """Their values: tests/policy/test_pod_states.py, tests/policy/test_preempt.py."""
 
 
-def frame() -> Frame:
+def frame(*changed: objects.Node) -> Frame:
+    """Return the decision on a pod; changed: other states of nodes, which are all that is ever known of them."""
     cluster = Cluster()
     for body in yaml.safe_load(NODES):
-        cluster.set_node(msgspec.convert(_texts(body), objects.Node))
+        node = msgspec.convert(_texts(body), objects.Node)
+        cluster.set_node(next((each for each in changed if each.metadata.name == node.metadata.name), node))
     attached = {"metadata": {"name": "x"}, "spec": {"nodeName": "a", "attacher": "csi", "source": {}}}
     cluster.set_object(msgspec.convert(attached, objects.VolumeAttachment))
     placed, wanted = (msgspec.convert(_texts(yaml.safe_load(text)), objects.Pod) for text in (PLACED, POD))
@@ -176,3 +181,78 @@ def test_what_a_node_reports_of_itself_is_read_again_when_it_changes() -> None:
 
     assert before == ["6.1", 4.1, 60.0]
     assert after == ["6.2", 8.0, 120.0]
+
+
+TIME = "2026-01-07T10:00:00Z"
+CHANGED: dict[str, Any] = {
+    "metadata.uid": "second",
+    "metadata.labels": {"disk": "hdd", "topology.kubernetes.io/zone": "z2", "kubernetes.io/arch": "arm64"},
+    "metadata.annotations": {"owner": "blue", "policy-scheduler/hourly-price": "2"},
+    "metadata.owner_references": [objects.OwnerReference(kind="Machine", name="m", uid="m")],
+    "metadata.creation_timestamp": TIME,
+    "metadata.deletion_timestamp": TIME,
+    "metadata.finalizers": ["a/b"],
+    "spec.unschedulable": True,
+    "spec.taints": [objects.Taint("other", "", "NoSchedule")],
+    "spec.provider_id": "gce://zone/i-1",
+    "spec.pod_preemption_policy": NodePodPreemptionPolicy(disable_resize_preemption=["*"]),
+    "status.capacity": {"cpu": "9", "memory": "10Gi", "pods": "10"},
+    "status.allocatable": {"cpu": "3", "memory": "7Gi", "pods": "9"},
+    "status.conditions": [
+        objects.NodeCondition("Ready", "Unknown", TIME),
+        objects.NodeCondition("DiskPressure", "True"),
+    ],
+    "status.images": [objects.ContainerImage(["app:2"], 6)],
+    "status.addresses": [objects.NodeAddress("InternalIP", "10.0.0.9")],
+    "status.node_info": objects.NodeSystemInfo(
+        kernel_version="6.9", kubelet_version="v1.37.0", container_runtime_version="cri-o://1"
+    ),
+    "status.declared_features": ["GuaranteedQoSPodCPUResize"],
+}
+"""Another value of each part of a node that is read of the API server."""
+
+
+def parts() -> set[str]:
+    parents = {"metadata": objects.ObjectMeta, "spec": objects.NodeSpec, "status": objects.NodeStatus}
+    assert {each.name for each in msgspec.structs.fields(objects.Node)} == parents.keys()
+    return {f"{name}.{each.name}" for name, kind in parents.items() for each in msgspec.structs.fields(kind)}
+
+
+def test_each_part_of_a_node_that_is_decoded_is_compared() -> None:
+    """What is left out of the comparison keeps its old value in columns: a node's age, once."""
+    compared = {path for paths in (*PARTS.values(), *DERIVED.values()) for path in paths}
+    assert compared | set(UNREAD) == parts()
+    assert CHANGED.keys() == compared
+
+
+@pytest.mark.parametrize("without_capacity", [False, True])
+@pytest.mark.parametrize("path", CHANGED)
+def test_every_field_follows_each_change_of_a_node(path: str, without_capacity: bool) -> None:
+    def of_node_a(**more: Any) -> objects.Node:
+        node = msgspec.convert(_texts(yaml.safe_load(NODES)[0]), objects.Node)
+        if without_capacity:
+            node.status.capacity = None
+        for changed, value in more.items():
+            parent, _, name = changed.partition(".")
+            setattr(getattr(node, parent), name, value)
+        return node
+
+    texts = [text for text in VALUES if text.startswith("node.")]
+
+    def values(asked: Frame) -> dict[str, Any]:
+        names = asked.cluster.nodes.names
+        return {text: dict(zip(names, value_of(text, asked)[0], strict=True)) for text in texts}
+
+    asked = frame(of_node_a())
+    values(asked)  # all columns are there from now on
+    changes = asked.cluster.set_node(of_node_a(**{path: CHANGED[path]}))
+
+    assert changes, "somebody waits for it"
+    assert values(asked) == values(frame(of_node_a(**{path: CHANGED[path]})))
+
+
+def test_a_change_of_the_version_alone_is_none() -> None:
+    asked = frame()
+    again = msgspec.convert(_texts(yaml.safe_load(NODES)[0]), objects.Node)
+    again.metadata.resource_version, again.metadata.generation = "7", 3
+    assert asked.cluster.set_node(again) == frozenset()

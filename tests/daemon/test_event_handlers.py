@@ -140,6 +140,58 @@ def test_a_relist_without_a_pod_means_that_it_is_gone() -> None:
     assert [queued.pod.name for queued in world.queue] == ["c"]
 
 
+@pytest.mark.parametrize("how", ["list", "event"])
+def test_a_node_that_was_deleted_and_created_again_unseen_is_another_one(how: str) -> None:
+    world = World()
+    first, second = node("n1"), node("n1", cpu="2")
+    first.metadata.uid, second.metadata.uid = "first", "second"
+    second.metadata.creation_timestamp = "2026-11-20T10:00:00Z"
+    world.event_handlers.nodes_replaced([first, node("n2")])
+    world.event_handlers.pods_replaced([pod("a", on="n1"), pod("waits", cpu="9")])
+    waits = world.queue.pop(0.0)
+    assert waits is not None
+    new_nodes = {"NodeResourcesFit": frozenset({ClusterEvent.NODE_ADD})}
+    world.queue.rejected(waits, frozenset(new_nodes), 0.0, wakes=new_nodes)
+    mark, since = world.event_handlers.mark("n1"), world.cluster.ledger.epoch
+    if how == "list":
+        world.event_handlers.nodes_replaced([second, node("n2")])
+    else:
+        world.event_handlers.node_changed(second)
+
+    assert world.problems() == []
+    assert list(world.cluster.ledger.since(since) or ()) == [ClusterEvent.NODE_DELETE, ClusterEvent.NODE_ADD]
+    assert world.event_handlers.mark("n1") != mark
+    assert waits.place is not Place.UNSCHEDULABLE
+    (there,) = [info for info in world.cluster.nodes.infos if info.name == "n1"]
+    assert (there.node.metadata.uid, world.cluster.pods_on("n1").keys()) == ("second", {"a"})
+
+
+@pytest.mark.parametrize("how", ["list", "event"])
+def test_a_claim_that_was_deleted_and_created_again_unseen_is_another_one(how: str) -> None:
+    world = World()
+    delivered: list[tuple[str, bool]] = []
+    world.event_handlers._claims = cast(
+        Any,
+        SimpleNamespace(delivered=lambda claim, *, gone=False: delivered.append((claim.metadata.uid, gone))),
+    )
+
+    def claim(uid: str, **status: Any) -> objects.ResourceClaim:
+        metadata = {"name": "gpu", "namespace": "default", "uid": uid}
+        return msgspec.convert({"metadata": metadata, "spec": {}, "status": status}, objects.ResourceClaim)
+
+    allocated = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "g"}]}}}
+    world.event_handlers.claim_changed(claim("first", **allocated))
+    again = claim("second")
+    if how == "list":
+        world.event_handlers.objects_replaced(objects.ResourceClaim, [again])
+    else:
+        world.event_handlers.claim_changed(again)
+
+    assert delivered == [("first", False), ("first", True), ("second", False)]
+    (known,) = world.cluster.all(objects.ResourceClaim)
+    assert (known.metadata.uid, known.status.allocation) == ("second", None)
+
+
 def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_serve_that_one() -> None:
     world = World()
     world.event_handlers.pods_replaced([pod("a", scheduler="batch"), pod("b", scheduler="batch")])

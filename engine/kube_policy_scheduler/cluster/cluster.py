@@ -25,7 +25,7 @@ from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, obje
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.numa import NumaZones
-from kube_policy_scheduler.cluster.object_store import ObjectStore, is_same_group, key_of, object_key
+from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
 from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
@@ -137,8 +137,16 @@ class Cluster:
     # --- nodes ---------------------------------------------------------------------------------------
 
     def set_node(self, node: objects.Node) -> frozenset[str]:
-        """Add or update a node; return what changed (see `cluster.nodes.CHANGES`)."""
+        """Add or update a node; return what changed (see `cluster.nodes.CHANGES`).
+
+        A node that was deleted and created again, of which no watch has shown the deletion, is another one.
+        """
         known = self.nodes.rows.get(node.metadata.name)
+        if known is not None and is_another(self.nodes.infos[known].node, node):
+            made = self.nodes.interpret(node)
+            self.remove_node(node.metadata.name)
+            self.add_nodes((made,))
+            return ADDED
         if known is None:
             self.add_nodes((self.nodes.interpret(node),))
             return ADDED

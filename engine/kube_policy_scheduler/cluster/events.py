@@ -79,6 +79,7 @@ _NODE_CHANGES = {
     "annotations": ClusterEvent.NODE_ANNOTATION,
     "features": ClusterEvent.NODE_FEATURE,
     "machine": ClusterEvent.NODE_INFO,
+    "identity": ClusterEvent.NODE_INFO,
     "images": ClusterEvent.NODE_IMAGES,
 }
 

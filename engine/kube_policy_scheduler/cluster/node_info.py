@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from operator import is_
+from collections.abc import Hashable, Mapping
+from operator import attrgetter, is_
 from sys import intern
 from typing import Any, TypeVar
 
@@ -16,12 +16,42 @@ MOST_RESOURCES = 256
 """Resources of one node that count, besides cpu, memory, ephemeral storage and pods. No real node has so many, and each
 costs columns over all nodes. Of more the first by name count."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-STATIC_CHANGES = frozenset(
-    {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses", "machine"}
-)
-"""Changes of what pods do not change: static columns and cached results depend on it."""
-CHANGES = STATIC_CHANGES | {"allocatable", "images"}
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "identity": (
+        "metadata.uid",
+        "metadata.creation_timestamp",
+        "metadata.deletion_timestamp",
+        "metadata.owner_references",
+        "metadata.finalizers",
+    ),
+    "annotations": ("metadata.annotations",),
+    "unschedulable": ("spec.unschedulable",),
+    "features": ("status.declared_features",),
+    "addresses": ("status.addresses",),
+    "images": ("status.images",),
+    "machine": (
+        "spec.provider_id",
+        "spec.pod_preemption_policy",
+        "status.node_info",
+        "status.capacity",
+    ),
+}
+"""What of a node belongs to which change. What is decoded is readable, so each part of `objects.Node` is here, in
+`DERIVED` or in `UNREAD`: a test checks it."""
+DERIVED: Mapping[str, tuple[str, ...]] = {
+    "labels": ("metadata.labels",),
+    "taints": ("spec.taints",),
+    "conditions": ("status.conditions",),
+    "allocatable": ("status.allocatable",),
+}
+"""Parts of which what `NodeInfo` made of them counts, such as the statuses of conditions (since when they are so is a
+change of the machine) and exact amounts; it is right even if somebody has changed the object in place."""
+UNREAD = ("metadata.name", "metadata.namespace", "metadata.resource_version", "metadata.generation")
+"""The name says which node it is, and the others change with any change."""
+CHANGES = frozenset((*PARTS, *DERIVED))
 """What `NodeTable.set` may report to have changed."""
+STATIC_CHANGES = (CHANGES - {"allocatable", "images"}) | {"added"}
+"""Changes of what pods do not change: static columns and cached results depend on it."""
 
 
 class NodeInfo(msgspec.Struct, eq=False, gc=False):
@@ -170,25 +200,20 @@ def allocatable(node: objects.Node) -> Amounts:
     return found
 
 
+_READERS = [(name, attrgetter(path)) for name, paths in PARTS.items() for path in paths]
+
+
 def changes_between(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
-    """Return what differs, as names from `CHANGES`."""
-    pairs = {
-        "labels": (old.labels, new.labels),
-        "taints": (old.taints, new.taints),
-        "unschedulable": (old.node.spec.unschedulable, new.node.spec.unschedulable),
-        "allocatable": (old.allocatable, new.allocatable),
-        "conditions": (old.conditions, new.conditions),
-        "annotations": (old.node.metadata.annotations, new.node.metadata.annotations),
-        "images": (old.node.status.images or [], new.node.status.images or []),
-        "features": (old.node.status.declared_features, new.node.status.declared_features),
-        "addresses": (old.node.status.addresses, new.node.status.addresses),
-        "machine": (_machine(old.node), _machine(new.node)),
-    }
-    return frozenset(name for name, (before, after) in pairs.items() if before != after)
+    """Return what differs, as names from `CHANGES`; an empty list or map is as none."""
+    before, after = old.node, new.node
+    found = {name for name, read in _READERS if (read(before) or None) != (read(after) or None)}
+    found.update(name for name in DERIVED if getattr(old, name) != getattr(new, name))
+    if _since(before) != _since(after):
+        found.add("machine")
+    if "allocatable" in found and not (before.status.capacity and after.status.capacity):
+        found.add("machine")  # what a node offers counts as its capacity where it reports none
+    return frozenset(found)
 
 
-def _machine(node: objects.Node) -> tuple[object, ...]:
-    """Return what a node reports that reboots and upgrades change, and the start times of its conditions."""
-    status = node.status
-    since = [(each.type, each.last_transition_time) for each in status.conditions or ()]
-    return status.node_info, status.capacity or status.allocatable, since, node.spec.provider_id
+def _since(node: objects.Node) -> list[tuple[str, str | None]]:
+    return [(each.type, each.last_transition_time) for each in node.status.conditions or ()]

@@ -441,7 +441,7 @@ class NodeTable:
             self._offer(info, old.allocatable, info.allocatable)
         if changes & STATIC_CHANGES:
             self.static_changes.note(info.row)
-        if changes & (STATIC_CHANGES | {"images"}):
+        if changes:
             for read, column in self._static.values():
                 column.write(info.row, read(info))
         return changes

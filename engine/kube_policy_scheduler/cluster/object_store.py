@@ -41,6 +41,12 @@ def object_key(metadata: objects.ObjectMeta) -> str:
     return key_of(metadata.namespace, metadata.name)
 
 
+def is_another(known: Any, thing: Any) -> bool:
+    """Return whether an object was deleted, and created again under its name."""
+    before, after = known.metadata.uid, thing.metadata.uid
+    return bool(before and after) and before != after
+
+
 def key_of(namespace: str, name: str) -> str:
     """Return the key of an object by its namespace, which may be "", and name."""
     return f"{namespace}/{name}" if namespace else name

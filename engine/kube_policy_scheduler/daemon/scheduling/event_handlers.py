@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
 from kube_policy_scheduler.cluster.events import ClusterEvent, node_events
 from kube_policy_scheduler.cluster.nodes import NodeInfo
-from kube_policy_scheduler.cluster.object_store import is_same_group, key_of
+from kube_policy_scheduler.cluster.object_store import is_another, is_same_group, key_of
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.cluster.resource_claims import gives_as_before
 from kube_policy_scheduler.cluster.resource_versions import version_number
@@ -414,7 +414,13 @@ class EventHandlers:
         self._claims.delivered(claim)
 
     def object_changed(self, thing: Any) -> None:
-        """Handle an object of another kind that was added or modified."""
+        """Handle an object of another kind that was added or modified.
+
+        One that was deleted and created again, of which no watch has shown the deletion, is another one.
+        """
+        known: Any = self._cluster.get(type(thing), object_key(thing.metadata))
+        if known is not None and is_another(known, thing):
+            self.object_deleted(known)
         if isinstance(thing, objects.ResourceClaim):
             self._claim_changed(thing)
             return
