@@ -39,12 +39,11 @@ TRANSITIONS: Mapping[PodState, tuple[PodState, ...]] = {
 """What may follow, beside `bound` and `gone`."""
 
 
-def _bits(states: tuple[PodState, ...]) -> int:
-    return sum(1 << state for state in states)
-
-
-_ENDS = _bits((_S.BOUND, _S.GONE))
-_MAY_FOLLOW = [_bits(TRANSITIONS[state]) | (_ENDS if TRANSITIONS[state] else 0) for state in PodState]
+_ENDS = (_S.BOUND, _S.GONE)
+_MAY_FOLLOW = [
+    [to in TRANSITIONS[before] or (to in _ENDS and before not in _ENDS) for to in PodState] for before in PodState
+]
+"""By what was before, and what follows."""
 _PLACES = [PLACES.get(state) for state in PodState]
 
 
@@ -54,11 +53,10 @@ def move(queued: QueuedPod, to: PodState) -> None:
     One that the table does not have is made all the same, because the pod must not be lost; `validate` reports it.
     """
     before = queued.state
-    if not _MAY_FOLLOW[before] >> to & 1 and not queued.impossible:
+    if not _MAY_FOLLOW[before][to] and not queued.impossible:
         queued.impossible = f"went from {before.text} to {to.text}"
     queued.state = to
-    place = _PLACES[to]
-    if place is not None:
+    if (place := _PLACES[to]) is not None:
         queued.place = place
     if queued.history is not None:
         queued.history.append(to)

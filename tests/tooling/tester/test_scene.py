@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling import short_forms
 from kube_policy_scheduler.tooling.tester.metrics import selector
 from kube_policy_scheduler.tooling.tester.run import State
+from tests.tooling.suites import suite
 from tests.tooling.tester import plain_policies
 from tests.tooling.tester.plain_policies import run_text
 
@@ -189,3 +191,16 @@ def test_selectors_select_as_in_promql(text: str, labels: dict[str, str], matche
 @pytest.mark.parametrize("text", ["rate(up[5m])", "up offset 5m", "a + b", "up{node}", "", "{}", "up[5m]"])
 def test_anything_else_is_not_a_selector(text: str) -> None:
     assert selector(text) is None
+
+
+def test_a_node_may_have_another_age_in_each_case(tmp_path: Path) -> None:
+    """The cases share one cluster, in which the node is another one each time."""
+    nodes = "now: 2026-11-20T10:00:00Z\nnodes: [{name: n, cpu: 4, created: 2026-11-20T09:57:00Z}]"
+    cases = """\
+- {name: as the file says, pod: {}, expect: {scores: {n: 3}}}
+- {name: older, nodes: [{name: n, created: 2026-11-20T09:50:00Z}], pod: {}, expect: {scores: {n: 10}}}
+- {name: as the file says again, pod: {}, expect: {scores: {n: 3}}}
+"""
+    policy = "score node.age / 1min\nscore node.used_fraction.cpu * 0\n"
+    results = suite(tmp_path, policy, cases, more=nodes).run().results()
+    assert {each.case.name: each.state for each in results if each.state is not State.PASSED} == {}
