@@ -332,12 +332,14 @@ def test_redirects_do_not_go_on_for_long() -> None:
 
 @pytest.mark.parametrize("at", ["in the same order", "in another order"])
 def test_times_of_samples_are_found_by_their_labels(at: str) -> None:
-    series = [({"__name__": "load", "node": node, "Z": "1"}, value) for node, value in (("a", "1"), ("b", "2"))]
+    series = [
+        ({"__name__": "load", "node": node, "Z": "1"}, value) for node, value in (("a", "1"), ("b", "2"), ("c", "3"))
+    ]
 
     def reply(request: http.server.BaseHTTPRequestHandler) -> Answer:
         result = [{"metric": labels, "value": [1000.0, value]} for labels, value in series]
         if "timestamp%28" in request.path:
-            times = {"a": "990", "b": "980"}
+            times = {"a": "990", "b": "980", "c": "1600"}
             result = [
                 {"metric": {"node": labels["node"], "Z": "1"}, "value": [1000.0, times[labels["node"]]]}
                 for labels, _ in (series if at == "in the same order" else series[::-1])
@@ -350,6 +352,7 @@ def test_times_of_samples_are_found_by_their_labels(at: str) -> None:
     assert [(one.labels["node"], one.value, one.timestamp) for one in reading.series] == [
         ("a", 1.0, 990.0),
         ("b", 2.0, 980.0),
+        ("c", 3.0, 1000.0),  # the clock of its exporter is ahead: it would be used for ten minutes longer
     ]
 
 

@@ -19,7 +19,9 @@ from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
 from kube_policy_scheduler.cluster.queue_usage import QueueState
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
+from kube_policy_scheduler.daemon.modes import shadow_report
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+from kube_policy_scheduler.daemon.observing import live_metrics
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -28,6 +30,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     LiveMetrics,
     LiveState,
     PastUsageState,
+    PendingCensus,
     RebalancingState,
     ShardState,
     SignalRow,
@@ -48,6 +51,7 @@ from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadRes
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preemption import Preemption
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
@@ -560,3 +564,42 @@ def test_a_request_without_an_answer_has_the_code_that_alerts_look_for() -> None
     metrics.api_request(verb="watch", resource="pods", code="Unreachable", host="a:6443", seconds=1.0)
     assert samples(metrics)["rest_client_requests_total{code=<error>,host=a:6443,method=GET}"] == 1
     assert samples(metrics)["policy_scheduler_api_requests_total{code=<error>,resource=pods,verb=watch}"] == 1
+
+
+def test_what_rejects_pods_is_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner may name the clause that rejects its pods otherwise with each change."""
+    monkeypatch.setattr(live_metrics, "MAX_REJECTORS", 3)
+    queue, stage = SchedulingQueue(), Stage(load(sources("filter true")).policy_set)  # type: ignore[arg-type]
+    clauses = ["large"] * 4 + [f"node.label.x != {number}" for number in range(9)] + ["long " * 100]
+    for clause in clauses:
+        pod = stage.pod()
+        queue.add(pod, NOW)
+        queued = queue.get(pod.uid)
+        assert queued is not None
+        queued.rejectors, queued.place = frozenset({clause}), Place.UNSCHEDULABLE
+    census = PendingCensus(queue, stage.cluster)
+    for _ in census.steps():
+        pass
+    found = census.rejections()
+    assert len(found) == 4
+    assert found["large", "policy-scheduler"] == 4
+    assert found["(others)", "policy-scheduler"] == len(clauses) - 4 - 2
+    assert all(len(clause) <= 120 for clause, _ in found)
+    assert census.oldest_unschedulable == NOW
+
+
+def test_the_totals_of_a_shadow_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow_report, "MOST_NAMES", 10)
+    given = Given()
+    for policy in ["large"] * 3 + [f"p{number}" for number in range(100)]:
+        compared = Compared(
+            given.stage.pod(), ShadowOutcome.REFUSED, policy, at=NOW, queued=NOW, clauses=frozenset({f"of {policy}"}),
+            margin=0.5,
+        )  # fmt: skip
+        given.shadow.on_compared(compared)
+    found = given.shadow.summary()
+    assert found["pods"] == found["verdicts"]["refused"] == 103
+    assert len(found["policies"]) <= 12
+    assert found["policies"]["large"]["verdicts"]["refused"] == 3
+    assert found["policies"]["large"]["refusingClauses"] == {"of large": 3}
+    assert found["policies"]["(others)"]["verdicts"]["refused"] > 80

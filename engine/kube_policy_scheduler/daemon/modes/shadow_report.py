@@ -9,11 +9,14 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from kube_policy_scheduler.daemon.observing.live_metrics import label_value
+from kube_policy_scheduler.daemon.observing.live_metrics import OTHERS, label_value
 from kube_policy_scheduler.daemon.observing.metrics import ShadowMetrics
 from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, ShadowOutcome
 
 MOST_CLAUSES = 10
+MOST_NAMES = 10_000
+"""Clauses, and policies, of which is counted: an owner can name them otherwise with each change. Half of them are kept
+when there are more, those with most pods."""
 
 
 class ShadowReport(Observer):
@@ -54,10 +57,25 @@ class ShadowReport(Observer):
             self._margins[policy] += compared.margin
             self._rated[policy] += 1
             self._metrics.margin.of(policy).observe(compared.margin)
+        if len(self._clauses) > MOST_NAMES:
+            self._clauses = Counter(dict(self._clauses.most_common(MOST_NAMES // 2)))
+        if len(self._totals) > MOST_NAMES:
+            self._forget_smallest()
         if compared.late:
             self._late += 1
             self._metrics.late.inc()
         self._last.append({"time": compared.at, **facts(compared)})
+
+    def _forget_smallest(self) -> None:
+        """Count the policies with fewest pods as one."""
+        largest = Counter(dict(self._totals.most_common(MOST_NAMES // 2)))
+        for (policy, verdict), number in self._totals.items():
+            if (policy, verdict) not in largest:
+                largest[OTHERS, verdict] += number
+        self._totals = largest
+        kept = {policy for policy, _ in largest}
+        self._rated = Counter({policy: number for policy, number in self._rated.items() if policy in kept})
+        self._margins = defaultdict(float, {policy: sum_ for policy, sum_ in self._margins.items() if policy in kept})
 
     @property
     def total(self) -> int:

@@ -36,7 +36,7 @@ MAX_QUEUES = 1000
 """Queues by a key in metrics: there can be as many as the texts that people write into labels."""
 MAX_REJECTORS = 1000
 """Plugins, by schedulerName, that pods are waiting for: an owner can name a clause otherwise with each change."""
-OTHER_REJECTORS = "(others)"
+OTHERS = "(others)"
 
 
 class SignalRow(msgspec.Struct, frozen=True):
@@ -271,7 +271,7 @@ class PendingCensus:
         found = Counter(dict(rejections.most_common(MAX_REJECTORS)))
         for (plugin, scheduler_name), number in rejections.items():
             if (plugin, scheduler_name) not in found:
-                found[OTHER_REJECTORS, scheduler_name] += number
+                found[OTHERS, scheduler_name] += number
         return found
 
 
