@@ -162,7 +162,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """What the metrics of a scrape are made of, as it is at that moment."""
 
     pending_pods: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
+    """By queue: active, backoff, unschedulable, gated, in flight and permit."""
     cache_size: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By type: nodes, pods, assumed_pods."""
     devices: Mapping[str, int] = msgspec.field(default_factory=dict)
