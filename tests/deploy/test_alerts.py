@@ -75,6 +75,8 @@ class Replica:
             "pending_pods": {"active": 3, "backoff": 0, "unschedulable": 0, "gated": 2},
             "cache_size": {"nodes": 100, "pods": 2000, "assumed_pods": 3},
             "lease": LeaseState("policy-scheduler", leads=self.leads, holder="a"),
+            "take_over_seconds": 0.02 if self.leads else None,
+            "undecided_seconds": 0.01,
             "new_nodes": {"help": 0, "do_not_help": 0},
             "oldest_pods": {"in_flight": 0.2, "assumed": 0.1, "unschedulable": 0.0},
             "watches": [WatchRow("pods", "watching", 0.0, 0.5, 1), WatchRow("nodes", "watching", 0.0, 0.5, 1)],
@@ -158,6 +160,8 @@ FAULTS: dict[str, Fault] = {
     "PolicySchedulerDown": down,
     "PolicySchedulerNoLeader": lease(leads=False),
     "PolicySchedulerTwoLeaders": lease(leads=True, of_other=True),
+    "LeaderSchedulesNothing": changes(undecided_seconds=lambda minutes: 60 * minutes),
+    "TakeOverSlow": changes(take_over_seconds=lambda _: 53.0),
     "LeaseNotUsable": lease(leads=False, trouble="forbidden", of_other=True),
     "CacheStale": changes(watches=lambda minutes: [WatchRow("pods", "retrying", 60 * minutes, 1.0, 7)]),
     "ShardNotReady": shards(shard(), shard(takes_part=False)),
@@ -186,6 +190,9 @@ FAULTS: dict[str, Fault] = {
     ),
     "BindingStuck": changes(oldest_pods=lambda minutes: {"in_flight": 60 * minutes, "assumed": 0, "unschedulable": 0}),
     "WritesLate": changes(backlogs=lambda minutes: {"pod-status": Backlog(2, 2, 60 * minutes, OutboxCounts())}),
+    "WritesRefused": changes(
+        backlogs=lambda minutes: {"pod-status": Backlog(2, 2, 9.0, OutboxCounts(), "pod a", round(4 * minutes))}
+    ),
     "SchedulerBooksWrong": both(
         lambda leader, other, minutes: None if minutes else leader.metrics.violated("pod"),
     ),
@@ -284,6 +291,8 @@ def state_of(calm: Calm) -> LiveState:
             "unschedulable": now - oldest if oldest is not None else 0.0,
         },
         backlogs={"pod-status": calm.process.statuses.backlog},
+        take_over_seconds=scheduler.pace.take_over_seconds,
+        undecided_seconds=scheduler.pace.undecided_seconds(has_active=scheduler.queue.has_active()),
         lease=LeaseState("policy-scheduler", leads=True),
     )
 
