@@ -236,3 +236,107 @@ def test_an_attempt_that_was_put_off_goes_on_before_the_pods_that_wait_with_it()
     stage.queue.resume_attempt(queued, stage.now)
 
     assert stage.queue.pop(stage.now) is queued
+
+
+# --- pods that take too long ------------------------------------------------------------------------------
+
+
+def long_turn(stage: Stage, uid: str) -> bool:
+    """Have a pod decided, out of turn, in a turn that is too long; return whether it waits behind all others."""
+    queued = stage.queue.take(uid)
+    assert queued is not None
+    waits = stage.queue.took_too_long(queued, stage.now)
+    stage.queue.activate(queued, stage.now)
+    assert stage.queue.misplaced() == []
+    return waits
+
+
+@pytest.mark.parametrize("order", [*ORDERS, STRICT])
+def test_a_pod_that_took_too_long_twice_waits_behind_all_others(order: str) -> None:
+    """Also behind those of lower priority and of its own line, and before nobody in a strict order."""
+    stage = Stage({"a": order})
+    evil = stage.add("a", 0, priority=9)
+    others = [stage.add("a", 1), stage.add("b", 0), stage.add("c", 0, priority=-5)]
+    assert not long_turn(stage, evil.uid)
+    assert long_turn(stage, evil.uid)
+    stage.retry("b", 3)
+    names = []
+    while (queued := stage.queue.pop(stage.now)) is not None:
+        names.append(queued.pod.uid)
+        stage.queue.done(queued.pod.uid)
+
+    assert names[-1] == evil.uid
+    assert set(names) >= {pod.uid for pod in others}
+
+
+def test_one_long_turn_may_have_another_cause() -> None:
+    stage = Stage({})
+    evil = stage.add("a", 0)
+    stage.add("b", 0)
+    long_turn(stage, evil.uid)
+    stage.now += 3600
+    assert not long_turn(stage, evil.uid), "an hour later"
+    assert [queued.waits_last for queued in stage.queue] == [False, False]
+
+
+def test_a_pod_that_waits_last_is_in_nobodys_way_in_a_strict_order() -> None:
+    stage = Stage({"a": STRICT})
+    evil, other = stage.add("a", 0), stage.add("a", 1)
+    for _ in range(2):
+        long_turn(stage, evil.uid)
+    queued = stage.queue.take(evil.uid)
+    assert queued is not None
+    stage.queue.rejected(queued, frozenset({"Fit"}), stage.now)
+
+    popped = stage.queue.pop(stage.now)
+    assert popped is not None
+    assert popped.pod.uid == other.uid
+
+
+def test_another_specification_begins_anew() -> None:
+    stage = Stage({})
+    evil = stage.add("a", 0)
+    for _ in range(2):
+        long_turn(stage, evil.uid)
+    other = stage.add("b", 0)
+    stage.queue.add(pod(stage.cluster, evil.name, namespace="a", uid=evil.uid, cpu="1"), stage.now)
+
+    queued = stage.queue.get(evil.uid)
+    assert queued is not None
+    assert not queued.waits_last
+    assert stage.queue.misplaced() == []
+    assert len([stage.queue.pop(stage.now), stage.queue.get(other.uid)]) == 2
+
+
+def test_a_thousand_replicas_get_no_two_long_turns_each() -> None:
+    stage = Stage({})
+    made = [stage.add("a", 0) for _ in range(1000)]
+    assert len({each.template for each in made}) == 1
+    stage.add("b", 0)
+    turns = 0
+    for _ in range(2000):
+        queued = stage.queue.pop(stage.now)
+        if queued is None:
+            continue
+        if queued.pod.namespace == "b":
+            break
+        turns += 1
+        stage.queue.took_too_long(queued, stage.now)
+        stage.queue.rejected(queued, frozenset({"Fit"}), stage.now)
+
+    assert turns == 4
+    assert stage.queue.misplaced() == []
+
+
+def test_replicas_go_on_where_one_of_them_has_found_a_node() -> None:
+    stage = Stage({})
+    made = [stage.add("a", 0) for _ in range(10)]
+    for each in made[:4]:
+        long_turn(stage, each.uid)
+    queued = stage.queue.take(made[0].uid)
+    assert queued is not None
+    stage.queue.done(queued.pod.uid)
+
+    late = stage.queue.get(stage.add("a", 0).uid)
+    assert late is not None
+    assert not late.waits_last

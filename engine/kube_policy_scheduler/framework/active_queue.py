@@ -17,8 +17,8 @@ import msgspec
 
 from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.pod_transitions import move
-from kube_policy_scheduler.framework.queued_pod import Place, PodState, QueuedPod, QueuePosition
-from kube_policy_scheduler.framework.turns import Turn, Turns
+from kube_policy_scheduler.framework.queued_pod import LAST, Place, PodState, QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.turns import UNORDERED, Turn, Turns
 from kube_policy_scheduler.times import Steady
 
 Heap = list[tuple[Any, int, QueuedPod]]
@@ -77,7 +77,7 @@ class ActiveQueue:
                         msgspec.structs.replace(turn, key=key, fair=msgspec.structs.replace(turn.fair, queue=queue)),
                     )
             line.push(queued, turn)
-        elif turn.line:
+        elif turn.line not in (UNORDERED, LAST):
             self._add(queued, queued.ticket, turn, blocks=False)
 
     def leave(self, queued: QueuedPod) -> None:

@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
+from kube_policy_scheduler.framework.long_turns import LongTurns
 from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.pod_transitions import move
 from kube_policy_scheduler.framework.pods_over_quota import FREE_QUOTA, PodsOverQuota, QuotaWait
@@ -29,6 +30,7 @@ from kube_policy_scheduler.framework.queued_pod import (
     QueuedPod,
     QueuePosition,
     gates,
+    last_turn,
     priority_sort,
     priority_turn,
 )
@@ -103,6 +105,7 @@ class SchedulingQueue:
         """Pods that only the size of their group can gate."""
         self._ledger = Ledger()
         """Where an attempt that ends looks for events since it began."""
+        self._long_turns = LongTurns()
         self._in_flight = 0
         self.keeps_histories = False
         """Whether the last states of each pod that comes from now on are kept."""
@@ -271,6 +274,9 @@ class SchedulingQueue:
             self._active.unblock(uid)
             self._groups.quit(queued)
             queued.ticket = 0
+            self._long_turns.ended(queued)
+            if end is PodState.BOUND:
+                self._long_turns.placed(queued)
             move(queued, end)
         return queued
 
@@ -281,10 +287,27 @@ class SchedulingQueue:
         while (not self._is_sorted or self._unschedulable.number_helped) and self.move_some(now):
             pass
         self.flush(now)
-        queued = self._active.pop(now) or self._backoff.pop_early()
-        if queued is not None:
-            self._begin(queued)
-        return queued
+        for _ in range(MOVED_AT_ONCE):
+            queued = self._active.pop(now) or self._backoff.pop_early()
+            if queued is None:
+                return None
+            if queued.waits_last or not self._long_turns.waits_last(queued):
+                self._begin(queued)
+                return queued
+            self._push_active(queued)  # it came before others of its template took too long
+        return None
+
+    def took_too_long(self, queued: QueuedPod, now: Steady) -> bool:
+        """Take note that a pod was being decided in a long turn; return whether it waits behind all others from now on.
+
+        So it does after the second one, until it has a node or its specification changes; see `long_turns`.
+        """
+        self._long_turns.note(queued, now)
+        return self._long_turns.waits_last(queued)
+
+    def waiting_last(self) -> int:
+        """Return how many pods wait behind all others."""
+        return sum(queued.waits_last for queued in self._pods.values())
 
     def take(self, uid: str) -> QueuedPod | None:
         """Pop a certain pod out of order; None if it is gated, failed with an error, or is in flight."""
@@ -618,7 +641,8 @@ class SchedulingQueue:
             self.recheck_group(group)
 
     def _push_active(self, queued: QueuedPod) -> None:
-        self._active.push(queued, self._turn(queued))
+        queued.waits_last = self._long_turns.waits_last(queued)
+        self._active.push(queued, last_turn() if queued.waits_last else self._turn(queued))
 
     def _back_off(self, queued: QueuedPod) -> None:
         self._backoff.push(queued)
@@ -626,6 +650,9 @@ class SchedulingQueue:
 
     def _keep_line(self, queued: QueuedPod) -> None:
         """Block the pods behind one that waits for its next attempt, if its line is strict."""
+        if self._long_turns.waits_last(queued):
+            self._active.unblock(queued.pod.uid)
+            return  # it is in no line with others
         turn = self._turn(queued)
         if turn.strict:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early

@@ -118,6 +118,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     """The epoch of the ledger at which its current attempt began."""
     missed: tuple[ClusterEvent, ...] = ()
     """Events since then that concern this pod alone."""
+    waits_last: bool = False
+    """Whether it waits behind all others, because its decisions took too long."""
     ticket: int = msgspec.field(default=0)
     """Number of its newest heap entry; older entries are stale."""
     impossible: str = ""
@@ -167,6 +169,15 @@ class QueuePosition(msgspec.Struct, frozen=True):
     """Whether a pod that waits for its next attempt blocks those behind it."""
     fair: FairTurn | None = None
     """The queue of quotas that it belongs to, if the order follows their shares."""
+
+
+LAST = "\0last"
+"""The line behind all others; no policy has this name."""
+
+
+def last_turn() -> QueuePosition:
+    """Return the position of a pod that waits behind all others."""
+    return QueuePosition(LAST, ())
 
 
 def priority_turn(queued: QueuedPod) -> QueuePosition:

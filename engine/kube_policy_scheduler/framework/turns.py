@@ -16,10 +16,10 @@ from itertools import count
 
 import msgspec
 
-from kube_policy_scheduler.framework.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queued_pod import LAST, QueuedPod
 
 UNORDERED = ""
-"""The line without an order of its own: each of its pods uses its own turn."""
+"""The line without an order of its own: each of its pods uses its own turn, as in the one behind all others."""
 _STALE_SLACK = 256
 """Turns that are over which a heap may hold in addition to an equal number of others."""
 
@@ -118,11 +118,15 @@ class Turns:
         """
         at = {line: self._held[queued.pod.uid].priority for line, queued in firsts.items()}
         found = {key: entry for key in list(self._heaps) if (entry := self._first(key)) is not None}
-        priorities = (*at.values(), *(priority for line, priority, _ in found if line == UNORDERED))
+        return self._next_of(UNORDERED, found, at) or self._next_of(LAST, found, {})
+
+    def _next_of(self, unordered: str, found: Mapping[_KeyOf, _Entry], at: Mapping[str, int]) -> Turn | None:
+        """Return whose turn it is among a line without an order and those with one, with the priorities of these."""
+        priorities = (*at.values(), *(priority for line, priority, _ in found if line == unordered))
         first = max(priorities, default=None)
         lanes: dict[Lane, _Entry] = {}
         for (line, priority, lane), entry in found.items():
-            goes = priority == first and (line == UNORDERED or at.get(line) == first)
+            goes = priority == first and (line == unordered or at.get(line) == first)
             if goes and (lane not in lanes or entry[:3] < lanes[lane][:3]):
                 lanes[lane] = entry
         if len(lanes) > 1:
@@ -130,9 +134,9 @@ class Turns:
         return next((entry[3] for entry in lanes.values()), None)
 
     def tickets(self) -> set[int]:
-        """Return the tickets of the pods that hold turns of the line without an order."""
+        """Return the tickets of the pods that hold turns of a line without an order."""
         turns = self._held.values()
-        return {each.holder.ticket for each in turns if each.line == UNORDERED and each.holder is not None}
+        return {each.holder.ticket for each in turns if each.line in (UNORDERED, LAST) and each.holder is not None}
 
     def has(self, queued: QueuedPod) -> bool:
         """Return whether a pod holds a turn."""
