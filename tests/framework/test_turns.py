@@ -293,6 +293,18 @@ def test_a_pod_that_waits_last_is_in_nobodys_way_in_a_strict_order() -> None:
     assert popped.pod.uid == other.uid
 
 
+def test_a_pod_alone_puts_none_of_its_kind_last() -> None:
+    stage = Stage({})
+    evil, other = stage.add("a", 0), stage.add("a", 0)
+    assert evil.template is other.template
+    for _ in range(20):
+        long_turn(stage, evil.uid)
+
+    popped = stage.queue.pop(stage.now)
+    assert popped is not None
+    assert (popped.pod.uid, popped.waits_last) == (other.uid, False)
+
+
 def test_another_specification_begins_anew() -> None:
     stage = Stage({})
     evil = stage.add("a", 0)
@@ -333,6 +345,7 @@ def test_replicas_go_on_where_one_of_them_has_found_a_node() -> None:
     made = [stage.add("a", 0) for _ in range(10)]
     for each in made[:4]:
         long_turn(stage, each.uid)
+    assert stage.queue.waiting_last() == 1, "the others learn of it when it is their turn"
     queued = stage.queue.take(made[0].uid)
     assert queued is not None
     stage.queue.done(queued.pod.uid)

@@ -36,6 +36,7 @@ from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.adapters.spare_time import in_turns
+from kube_policy_scheduler.adapters.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.builtins.environment import extension_failures
 from kube_policy_scheduler.cluster import objects
@@ -80,7 +81,7 @@ from kube_policy_scheduler.daemon.watching.first_lists import FirstLists, collec
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
 from kube_policy_scheduler.framework.accelerator import Accelerator
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.queue import QueuedPod, SchedulingQueue
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
@@ -130,8 +131,10 @@ class Daemon:
         version: Callable[[], str],
         random: Random,
         loops: Loops,
+        turns: TurnWatch[QueuedPod],
     ) -> None:
         self._settings = settings = settings.effective()
+        self._turns = turns
         self._random = random
         self._loops = loops
         self._identity = f"{socket.gethostname()}_{uuid4()}"
@@ -207,9 +210,11 @@ class Daemon:
             preempts_for_resizes=settings.mode == "scheduler" and settings.scheduling.preempt_for_resizes,
             view=self._view,
             clock=clock,
+            turns=turns,
         )
         self._scheduler = make_scheduler(settings, context, leading=not fence.is_needed)
         clock.on_set(self._scheduler.clock_was_set)
+        turns.on_long = self._turn_was_long
         self._cache_comparer = CacheComparer(
             self._scheduler, is_current=lambda: not self._view.problems(), found=self.metrics.violated
         )
@@ -419,6 +424,7 @@ class Daemon:
                 stack.push_async_callback(self._loops.end, rebalancing)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
+            self._turns.arm()
             later = asyncio.create_task(self._load_later(), name="imports")
             stack.callback(later.cancel)
             ahead = asyncio.create_task(self._make_columns(), name="columns")
@@ -520,6 +526,7 @@ class Daemon:
             "loops": self._look_at_loops,
             "bindings": self._look_at_bindings,
             "writes": self._look_at_writes,
+            "turns": self._look_at_turns,
         }
 
     def _check_policies(self) -> str | None:
@@ -570,6 +577,20 @@ class Daemon:
             f"{len(bindings)} pods in flight, the oldest for {bindings.oldest_seconds:.1f} s; {len(assumed)} assumed,"
             f" the oldest for {assumed.oldest_seconds(self._scheduler.context.clock()):.1f} s"
         )
+
+    def _turn_was_long(self, turn: LongTurn[QueuedPod]) -> None:
+        """Count a turn of the event loop that was too long; the pod whose decision it was may have to wait for it."""
+        self.metrics.turn_was_long(turn.step)
+        if turn.thing is not None and turn.step_seconds >= LONG_SECONDS:
+            self._scheduler.took_too_long(turn.thing)
+
+    def _look_at_turns(self) -> str | None:
+        """Return as a remark what the last turn was that took too long: while it lasted, nobody could be answered."""
+        recent, waiting = self._turns.recent(), self._queue.waiting_last()
+        if not recent and not waiting:
+            return None
+        last = f"{waiting} pods wait behind all others, as deciding them took too long" if waiting else ""
+        return Remark("; ".join(filter(None, (recent, last))))
 
     def _look_at_writes(self) -> str | None:
         """Return as a remark what is still to be written: it says nothing about whether pods are placed."""
@@ -646,6 +667,8 @@ class Daemon:
             past_usage=self._past_usage.state(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
             watches=self._watches(),
+            longest_turn_seconds=self._turns.longest_seconds(),
+            waiting_last=self._queue.waiting_last(),
             oldest_pods={
                 "in_flight": scheduler.in_flight.oldest_seconds,
                 "assumed": assumed.oldest_seconds(now),

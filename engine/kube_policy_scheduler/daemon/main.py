@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.turn_watch import TurnWatch
 from kube_policy_scheduler.adapters.worker_thread import WorkerThread
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.loops import Loops
     from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
+    from kube_policy_scheduler.framework.queue import QueuedPod
 
 logger = logging.getLogger(__name__)
 DISTRIBUTION = "kube-policy-scheduler"
@@ -128,7 +130,10 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
         raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
     logs.configure(settings.log)
     logs.warn_of_ignored(ignored)
-    end_process(asyncio.run(_run(settings, http_address_file)))
+    turns: TurnWatch[QueuedPod] = TurnWatch()
+    with turns, asyncio.Runner(loop_factory=turns.new_loop) as runner:
+        code = runner.run(_run(settings, http_address_file, turns))
+    end_process(code)
 
 
 def override(
@@ -183,10 +188,10 @@ def override(
     return replace(settings, **changes)
 
 
-async def _run(settings: Settings, address_file: Path | None) -> int:
+async def _run(settings: Settings, address_file: Path | None, turns: TurnWatch[QueuedPod]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
-    running = asyncio.create_task(_schedule(settings, address_file))
+    running = asyncio.create_task(_schedule(settings, address_file, turns))
     end_on_signals(running.cancel, what="finishing bindings and events")
     try:
         with short_collections():
@@ -196,7 +201,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
         return 0
 
 
-async def _schedule(settings: Settings, address_file: Path | None) -> int:
+async def _schedule(settings: Settings, address_file: Path | None, turns: TurnWatch[QueuedPod]) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from kube_policy_scheduler.adapters.kube.errors import CredentialsError
     from kube_policy_scheduler.adapters.loops import Loops
@@ -209,7 +214,9 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
             checker = await begin_checker(settings)
             stack.callback(checker.stop)
             await asyncio.to_thread(import_module, IMPORTED_MEANWHILE)
-            return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
+            return await _decide(
+                settings, api_server, address_file, checker=checker, random=random, loops=loops, turns=turns
+            )
     except CredentialsError as error:
         return _fail(f"policy-scheduler: {error}")
 
@@ -242,6 +249,7 @@ async def _decide(
     checker: PolicyChecker,
     random: Random,
     loops: Loops,
+    turns: TurnWatch[QueuedPod],
 ) -> int:
     from kube_policy_scheduler.adapters.extender_error import ExtenderError
     from kube_policy_scheduler.adapters.http_port import ServerError
@@ -254,7 +262,9 @@ async def _decide(
 
     try:
         install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
-        daemon = Daemon(settings, api_server, checker=checker, version=_version, random=random, loops=loops)
+        daemon = Daemon(
+            settings, api_server, checker=checker, version=_version, random=random, loops=loops, turns=turns
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
     except (

@@ -1,8 +1,8 @@
 """Pods whose decisions take so long that nothing else runs meanwhile: they wait behind all others.
 
 One long turn may have another cause, so a pod is put last after the second one. The cost comes from what the pod asks
-for, which pods of one template share: after some more, all of the template are put last, or each of a thousand replicas
-would have its two. Another specification is another template, and begins anew.
+for, which pods of one template share: once some of them had one, all of the template are put last, or each of a
+thousand replicas would have its two. Another specification is another template, and begins anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from kube_policy_scheduler.times import Steady
 
 MOST_OF_A_POD = 2
 MOST_OF_A_TEMPLATE = 4
+"""Pods of it that had a long turn."""
 WITHIN_SECONDS = 600.0
 """Of the turn before: those that lie further apart are not counted together."""
 KEPT = 10_000
@@ -25,15 +26,21 @@ class LongTurns:
 
     def __init__(self) -> None:
         self._counts: dict[_Key, tuple[int, float]] = {}
-        """How many there were, and when the last one was; under no uid, those of all pods of the template."""
+        """How many there were, and when the last one was; under no uid, how many pods of the template had one."""
 
     def note(self, queued: QueuedPod, now: Steady) -> None:
         """Take note that a turn was long because of a pod."""
-        for key in self._keys(queued):
-            count, last = self._counts.pop(key, (0, 0.0))
-            self._counts[key] = (count + 1 if now - last <= WITHIN_SECONDS else 1), now
+        of_pod, of_template = self._keys(queued)
+        if self._count(of_pod, now) == 1:
+            self._count(of_template, now)
         while len(self._counts) > KEPT:
             del self._counts[next(iter(self._counts))]
+
+    def _count(self, key: _Key, now: Steady) -> int:
+        count, last = self._counts.pop(key, (0, 0.0))
+        count = count + 1 if now - last <= WITHIN_SECONDS else 1
+        self._counts[key] = count, now
+        return count
 
     def waits_last(self, queued: QueuedPod) -> bool:
         """Return whether a pod waits behind all others."""

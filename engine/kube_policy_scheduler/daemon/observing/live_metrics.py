@@ -180,6 +180,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     watches: Sequence[WatchRow] = ()
     oldest_pods: Mapping[str, float] = msgspec.field(default_factory=dict)
     """By state, in_flight, assumed or unschedulable: seconds for which the oldest pod has been in it."""
+    longest_turn_seconds: float = 0.0
+    """CPU time of the longest turn of the event loop that was too long, of the last ten minutes."""
+    waiting_last: int = 0
+    """Pods that wait behind all others."""
     backlogs: Mapping[str, Backlog] = msgspec.field(default_factory=dict)
     """What is still to be written to the API server in the background, by what it is."""
     loops: Sequence[Loop] = ()
@@ -487,6 +491,20 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         " last attempt (unschedulable); 0 if there is none.",
         ("state",),
         lambda live: _by_label(live.oldest_pods),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_longest_turn_seconds",
+        "CPU seconds of the longest turn of the event loop in the last ten minutes; 0 if none took longer than 0.1.",
+        (),
+        lambda live: (((), live.longest_turn_seconds),),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_pods_waiting_last",
+        "Number of pods that wait behind all others, because deciding them took too long more than once.",
+        (),
+        lambda live: (((), live.waiting_last),),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -195,6 +195,16 @@ class SchedulerMetrics(Observer):
         )
         for kind in ("node", "pod", "queue", "binding"):
             self._violations.of(kind)
+        self._long_turns = Children(
+            counter(
+                "policy_scheduler_long_turns",
+                "Number of turns of the event loop that took more than 0.1 s of CPU, by what took longest: deciding (a"
+                " pod), or other. Meanwhile no probe is answered and no lease renewed.",
+                "step",
+            )
+        )
+        for step in ("deciding", "other"):
+            self._long_turns.of(step)
         self._reload_successful = gauge(
             "policy_scheduler_policy_last_reload_successful",
             "1 if the scheduler uses the newest policies; 0 if it could not load them. By owner, without one for the"
@@ -329,6 +339,10 @@ class SchedulerMetrics(Observer):
         for counter in counted[:2]:
             counter.inc()
         counted[2].observe(seconds)
+
+    def turn_was_long(self, step: str) -> None:
+        """Count a turn of the event loop that was too long; step: what took longest in it."""
+        self._long_turns.of(step or "other").inc()
 
     def violated(self, kind: str) -> None:
         """Count an invariant that did not hold."""

@@ -13,6 +13,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.turn_watch import TurnWatch
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import NodeTable
@@ -256,6 +257,8 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The time, for whatever is to last some seconds."""
     stopwatch: Callable[[], float] = time.perf_counter
     """Seconds, for measuring durations."""
+    turns: TurnWatch[QueuedPod] = msgspec.field(default_factory=TurnWatch)
+    """Is told what is done in a turn of the event loop."""
 
     @cached_property
     def wakeups(self) -> Wakeups:

@@ -345,6 +345,8 @@ class Scheduler:
 
     def _guard(self, queued: QueuedPod, began: float, work: Callable[[], None]) -> None:
         """Run a step for a pod in flight. If it raises an error, forget the pod and put it back into the queue."""
+        turns = self.context.turns
+        turns.begin("deciding", queued.pod.key, queued)
         try:
             work()
         except Exception as error:
@@ -357,6 +359,17 @@ class Scheduler:
             if self.cluster.node_of(uid) is not None:
                 self.cluster.displace(uid)
             self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+        finally:
+            turns.end()
+
+    def took_too_long(self, queued: QueuedPod) -> None:
+        """Take note that a pod was being decided in a turn that was too long: after the second it waits behind all."""
+        if self.queue.get(queued.pod.uid) is not queued:
+            return
+        was_last = queued.waits_last
+        if self.queue.took_too_long(queued, self._clock()) and not was_last:
+            why = "pod waits behind all others: deciding it took too long more than once"
+            logger.warning(why, extra={"pod": queued.pod.key})
 
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
         """Find a node for the pod and assume it there, or handle the failure.
