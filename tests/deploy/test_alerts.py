@@ -257,6 +257,11 @@ def test_an_alert_fires_while_its_fault_lasts_and_no_other_does(alert: str, fold
     assert set(found) <= OTHERS_TOO.get(alert, set()), found
 
 
+def test_a_slow_take_over_is_told_for_half_an_hour_not_as_long_as_the_replica_leads(folder: Path) -> None:
+    minutes = firing(folder, recorded(FAULTS["TakeOverSlow"]), ["TakeOverSlow"], at=range(2, ENDS, 2))["TakeOverSlow"]
+    assert minutes == list(range(BEGINS, BEGINS + 30, 2))
+
+
 def test_all_are_silent_while_all_is_well(folder: Path) -> None:
     assert firing(folder, recorded(None), NAMES, at=range(2, LENGTH, EVERY)) == {}
 
