@@ -57,7 +57,7 @@ def test_a_binding_that_waits_for_a_volume_is_cancelled_and_its_pod_stays() -> N
         assert uids(calm)["low"] == low
         why = calm.told.failures["low"]
         assert why == "its binding to n0 was cancelled: its node is given to default/high"
-        assert (calm.told.told["preempted"], calm.process.scheduler.evictions.cancelled) == (1, 1)
+        assert (calm.told.told["preempted"], calm.told.told["binding cancelled"]) == (1, 1)
         assert not calm.process.scheduler.cluster.is_going(queued(calm, "low").pod, calm.server.now())
         await comes_back(calm, "low", freed_by=lambda: calm.server.finish_pod("high"))
 
@@ -114,6 +114,24 @@ def test_a_gang_that_is_being_bound_gives_way_as_a_whole() -> None:
         assert sorted(calm.server.pods) == ["high", "m1", "m2"]
 
     story(GANG, tell, cpus=(4, 4, 4))
+
+
+def test_a_gang_of_which_a_member_is_deleted_while_it_is_being_bound_does_not_bind_the_others() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("m0", millis=4000, job="j", size="2", provisioning=SLOW)
+        calm.pod("m1", millis=4000, job="j", size="2", provisioning=SLOW)
+        await calm.after(3.0)
+        calm.server.delete_pod("m0")
+        await calm.after(60.0)
+        assert calm.on_nodes() == []
+        assert (
+            calm.told.failures["m1"] == "other members of its gang lost their nodes before its binding to n1 was sent"
+        )
+        calm.pod("m2", millis=4000, job="j", size="2")
+        await calm.after(60.0)
+        assert calm.on_nodes() == ["m1", "m2"]
+
+    story(GANG, tell, cpus=(4, 4))
 
 
 def test_a_queue_takes_back_what_is_lent_to_a_pod_that_is_being_bound() -> None:

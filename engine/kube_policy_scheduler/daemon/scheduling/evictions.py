@@ -66,8 +66,6 @@ class Evictions:
         """
         self._context, self._cluster, self._queue = context, context.cluster, context.queue
         self._waiting_pods, self._cycles, self._in_flight, self._passes = waiting_pods, cycles, in_flight, passes
-        self.cancelled = 0
-        """Bindings that were cancelled so far."""
 
     def standing(self, uid: str) -> Standing:
         """Return whether a pod is really on its node, or what else is to be done if it is to leave."""
@@ -117,10 +115,7 @@ class Evictions:
 
     def _left(self, victim: PodInfo, *, was_cancelled: bool) -> Eviction:
         self._cluster.forget_evictions((victim.uid,))  # it comes back under its uid, and does not end then
-        if not was_cancelled:
-            return Eviction.LEFT
-        self.cancelled += 1
-        return Eviction.CANCELLED
+        return Eviction.CANCELLED if was_cancelled else Eviction.LEFT
 
     async def _send(self, evict: Callable[[PodInfo], Awaitable[None]], victim: PodInfo, by: PodInfo) -> bool:
         fields = {"pod": by.key, "victim": victim.key}
