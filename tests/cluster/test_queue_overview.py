@@ -112,6 +112,16 @@ def test_a_key_of_any_text_is_a_label_of_its_own() -> None:
         assert all(len(label) <= 120 for label in labels)
 
 
+@pytest.mark.parametrize("run", [True, False])
+def test_very_many_queues_are_looked_at_in_many_steps(run: bool) -> None:
+    """Nothing of it may hold up the decisions of others, whoever writes 5,000 texts into a label."""
+    scene = Scene()
+    scene.pods("evil", (f"evil-{number}" for number in range(5000)), run=run)
+    few, many = (len(list(overview(scene.usage, scene.pending[:most], most=10))) for most in (0, 5000))
+    assert many >= 5000 / 50
+    assert many - few >= (0 if run else 5000 / 500)
+
+
 TEAMS = st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", "z", "fixed", ""]) | st.text("pq", max_size=3))
 
 

@@ -162,6 +162,7 @@ FAULTS: dict[str, Fault] = {
     "PolicySchedulerTwoLeaders": lease(leads=True, of_other=True),
     "LeaderSchedulesNothing": changes(undecided_seconds=lambda minutes: 60 * minutes),
     "TakeOverSlow": changes(take_over_seconds=lambda _: 53.0),
+    "TurnsTooLong": changes(longest_turn_seconds=lambda _: 3.0),
     "LeaseNotUsable": lease(leads=False, trouble="forbidden", of_other=True),
     "CacheStale": changes(watches=lambda minutes: [WatchRow("pods", "retrying", 60 * minutes, 1.0, 7)]),
     "ShardNotReady": shards(shard(), shard(takes_part=False)),

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import COUNTED_AT_ONCE, Queue, QueueState, QueueUsage
+from kube_policy_scheduler.cluster.queue_usage import Queue, QueueState, QueueUsage
 
 At: TypeAlias = tuple[int, str | None]
 """The place of a queue in the tree, and its key; None: it has none."""
@@ -54,16 +54,18 @@ def overview(
     waiting: dict[At, Counter[str]] = {}
     refusals: Counter[At] = Counter()
     pods = iter(pending)
-    while chunk := list(islice(pods, COUNTED_AT_ONCE)):
+    while chunk := list(islice(pods, _COUNTED_AT_ONCE)):
         for pod in chunk:
             if (found := usage.tree.find(pod.template)) is not None:
                 waiting.setdefault(found, Counter())[pod.namespace] += 1
                 refusals[found] += pod.uid in refused
         yield
     keyed: dict[At, Queue] = dict(usage.by_key())
-    for at in waiting.keys() - keyed.keys():
+    for number, at in enumerate(waiting.keys() - keyed.keys()):
         if at[1] is not None:
             keyed[at] = usage.queue_at(*at)
+        if not number % _LOOKED_AT_AT_ONCE:
+            yield
     shown = set(keyed) if len(keyed) <= most else (yield from _chosen(usage, keyed, waiting, most))
     return (yield from _of(usage, keyed, waiting, refusals, shown))
 
@@ -78,6 +80,9 @@ def _chosen(
     for at, queue in keyed.items():
         namespaces = waiting[at].copy() if at in waiting else Counter[str]()
         sizes[at] = usage.part(queue), len(queue.members) + namespaces.total()
+        looked_at += 1
+        if not looked_at % _LOOKED_AT_AT_ONCE:
+            yield
         for pod in list(queue.members.values()):
             namespaces[pod.namespace] += 1
             looked_at += 1
@@ -92,8 +97,8 @@ def _chosen(
     turns: dict[At, int] = {}
     for found in places.values():
         best: list[At] = []
-        for start in range(0, len(found), COUNTED_AT_ONCE):
-            best = heapq.nlargest(most, best + found[start : start + COUNTED_AT_ONCE], key=size)
+        for start in range(0, len(found), _COUNTED_AT_ONCE):
+            best = heapq.nlargest(most, best + found[start : start + _COUNTED_AT_ONCE], key=size)
             yield
         for turn, at in enumerate(best):
             turns[at] = min(turns.get(at, turn), turn)
@@ -130,7 +135,7 @@ def _of(
         for name in names:
             pending[name] += pods
             refused[name] += refusals[at]
-        if not number % COUNTED_AT_ONCE:
+        if not number % _COUNTED_AT_ONCE:
             yield
     states: list[QueueState] = []
     for place in _in_order(usage):
@@ -148,8 +153,10 @@ def _of(
 
 
 _STATES_AT_ONCE = 50
+_COUNTED_AT_ONCE = 500
+"""Pods that wait: 1 ms."""
 _LOOKED_AT_AT_ONCE = 200
-"""Pods of queues by a key: 1 ms."""
+"""Queues by a key, and their pods: 1 ms."""
 
 
 def _in_order(usage: QueueUsage) -> Iterator[int]:
