@@ -124,9 +124,7 @@ def test_a_gang_of_which_a_member_is_deleted_while_it_is_being_bound_does_not_bi
         calm.server.delete_pod("m0")
         await calm.after(60.0)
         assert calm.on_nodes() == []
-        assert (
-            calm.told.failures["m1"] == "other members of its gang lost their nodes before its binding to n1 was sent"
-        )
+        assert "other members of its gang lost their nodes" in calm.told.failures["m1"]
         calm.pod("m2", millis=4000, job="j", size="2")
         await calm.after(60.0)
         assert calm.on_nodes() == ["m1", "m2"]
