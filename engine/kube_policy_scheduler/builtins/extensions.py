@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler.cluster.search_work import OutOfTurn
 from kube_policy_scheduler.lang.environment import Texts
 from kube_policy_scheduler.lang.signature import Builtin, Unavailable
 from kube_policy_scheduler.lang.types import Kind
@@ -163,6 +164,8 @@ class _Guard(msgspec.Struct):
                 raise self._wrong("a value, as its signature says", None) from None
             self.unavailable += 1
             result = np.nan if self.function.gives.kind is Kind.NUMBER else None
+        except OutOfTurn:  # it is asked again
+            raise
         except Exception as error:
             self.failed += 1
             raise ExtensionFault(f"{self.what} failed: {_shown(error)}") from error

@@ -110,7 +110,7 @@ class Work:
         Raises:
             OutOfTurn: it is.
         """
-        if self.left_now < 0 <= self.left_now + self._left_later:
+        if self.is_open and self.left_now < 0 <= self.left_now + self._left_later:
             raise OutOfTurn
 
 

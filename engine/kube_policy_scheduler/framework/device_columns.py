@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_claims import uses_of
 from kube_policy_scheduler.cluster.resource_slices import DeviceID, SlicedDevice
+from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.claim_reservation import has_claims
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 64
 """Classes that columns are kept for: 17 bytes a node each."""
 _MOST_BYTES = 2**26
+_STEPS_A_NODE, _STEPS_A_DEVICE = 8, 0.5
+"""To count on a node, and each device there: see `cluster.search_work`."""
 _PLUGIN = DynamicResources()
 
 
@@ -59,12 +62,20 @@ class ClassDevices:
         return self._cluster.nodes.size
 
     def columns(self) -> tuple[FloatArray, FloatArray]:
-        """Return `float64[nodes]` each: all, and those that are free."""
+        """Return `float64[nodes]` each: all, and those that are free.
+
+        Raises:
+            OutOfTurn: the turn of the attempt that is under way is over; ask again.
+        """
         self._forget()
+        work = search_work(self._cluster.store)
         for row in np.flatnonzero(~self._known).tolist():
+            work.end_turn_if_over()
+            looked_at = sum(len(pool.devices) for pool in self._cluster.resource_slices.pools_of(row))
+            work.left_now -= _STEPS_A_NODE + looked_at * _STEPS_A_DEVICE
             devices = self._of_class(row)
             self._count[row], self._free[row] = len(devices), self._count_free(devices, _NONE)
-        self._known[:] = True
+            self._known[row] = True
         return self._count, self._free
 
     def free_without(self, row: int, taken: Set[DeviceID]) -> float:
