@@ -112,7 +112,7 @@ def decide(stage: Stage, pod: Any) -> int:
     """Let a pod come, and its attempt end; return how many turns it took."""
     stage.event_handlers.pod_changed(pod)
     turns = 0
-    while stage.scheduler.queue.has_active():
+    while stage.scheduler.queue.has_active() or stage.scheduler.is_searching:
         stage.scheduler.schedule_batch()
         turns += 1
         assert turns < 10_000
@@ -147,6 +147,46 @@ def test_no_turn_is_long_and_no_attempt_takes_more_than_its_budget(
             assert sum(meter.turns) <= most_steps(NODES) + OVERSHOOT
         neighbour = stage.pod("neighbour")
         assert decide(stage, neighbour) == 1
+
+    run(tell)
+
+
+def test_another_pod_is_placed_between_two_turns(failures: list[str]) -> None:
+    def tell(stage: Stage) -> None:
+        nodes_with(stage, 30)
+        hostile = HOSTILE["a search that leaves a trace"](stage, "c")
+        stage.event_handlers.pod_changed(hostile)
+        stage.scheduler.schedule_batch()
+        others = [stage.pod("neighbour") for _ in range(3)]
+        for other in others:
+            stage.event_handlers.pod_changed(other)
+        for number in range(1, 4):
+            stage.scheduler.schedule_batch()
+            stage.scheduler.schedule_batch()
+            assert sum(stage.node_of(other) is not None for other in others) >= number
+        assert not failures
+        turns = 0
+        while stage.scheduler.queue.has_active() or stage.scheduler.is_searching:
+            stage.scheduler.schedule_batch()
+            turns += 1
+        assert turns > 10
+        assert failures
+
+    run(tell)
+
+
+def test_a_pod_that_is_deleted_between_two_turns_is_gone(failures: list[str]) -> None:
+    def tell(stage: Stage) -> None:
+        nodes_with(stage, 30)
+        hostile = HOSTILE["a search that leaves a trace"](stage, "c")
+        stage.event_handlers.pod_changed(hostile)
+        stage.scheduler.schedule_batch()
+        stage.event_handlers.pod_deleted(hostile)
+        stage.scheduler.schedule_batch()
+        assert not stage.scheduler.queue.has_active()
+        assert not stage.scheduler.is_searching
+        assert stage.scheduler.queue.get(hostile.metadata.uid) is None
+        assert decide(stage, stage.pod("neighbour")) == 1
 
     run(tell)
 

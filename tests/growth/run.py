@@ -74,8 +74,7 @@ async def beside(axis: Axis, n: int, meter: Meter) -> None:
         stage.place(stage.pod(TENANT, mine), 0)
         pending = stage.pod(TENANT, mine, {"metadata": {"name": "pending"}})
         stage.event_handlers.pod_changed(pending)
-        while stage.scheduler.queue.has_active():
-            stage.scheduler.schedule_batch()
+        stage.decide()
         await stage.scheduler.drained()
     await life(stage, meter, "known", stage.pod("neighbour", body))
     await life(stage, meter, "new", stage.pod("neighbour", body, {"metadata": {"labels": {"app": "new"}}}))

@@ -130,7 +130,7 @@ class Stage:
 
     def decide(self) -> None:
         """Decide until nothing is left that can be decided; an attempt may take several turns."""
-        while self.scheduler.queue.has_active():
+        while self.scheduler.queue.has_active() or self.scheduler.is_searching:
             self.scheduler.schedule_batch()
 
     async def settle(self) -> None:

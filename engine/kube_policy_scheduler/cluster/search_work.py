@@ -22,8 +22,8 @@ T = TypeVar("T")
 STEPS_AT_LEAST, STEPS_A_NODE, STEPS_AT_MOST = 500_000, 256, 5_000_000
 """Of one attempt: 1 s, and what it takes to look at some 60 devices of each node in every way; at most 10 s, after
 which kube-scheduler gives up a single node."""
-STEPS_IN_A_TURN = 10_000
-"""Before the event loop runs, 20 ms."""
+STEPS_IN_A_TURN = 5_000
+"""Before the event loop runs, 10 ms."""
 STEPS_AT_ONCE = 25_000
 """More of them for placements that are tried and undone, 50 ms."""
 _MOST_UNDER_WAY = 1024

@@ -124,6 +124,8 @@ class Scheduler:
         """By queue: pods that were evicted for pods of other queues."""
         self._reclaimed_pods: dict[str, None] = {}
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
+        self._searching: QueuedPod | None = None
+        """A pod in flight whose search for devices goes on once another pod had its turn."""
         self._refusals: dict[str, _Refusal] = {}
         """By uid, members of gangs for which others are evicted at the same time: each turn handles a few of them."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
@@ -179,6 +181,9 @@ class Scheduler:
             for queued in (*self.extender_turns.withdraw_all(), *(each.queued for each in self._refusals.values())):
                 self.queue.resume_attempt(queued, self._clock())
             self._refusals.clear()
+            if self._searching is not None:
+                self._resume_search(self._searching)
+                self._searching = None
             self._permit_reports.drop_all()
         self.context.wakeups.requested.set()
 
@@ -235,10 +240,16 @@ class Scheduler:
         return self._may_schedule() and (
             self._permit_reports.has_next()
             or bool(self._refusals)
+            or self.is_searching
             or self.waiting_pods.has_next()
             or self.extender_turns.has_next()
             or self.queue.has_active()
         )
+
+    @property
+    def is_searching(self) -> bool:
+        """Return whether a pod goes on with its search for devices once another pod had its turn."""
+        return self._searching is not None
 
     async def _wait(self) -> None:
         # without leadership nothing is due; otherwise the loop would be busy
@@ -287,9 +298,14 @@ class Scheduler:
                 if self._stopwatch() > end:
                     break
                 continue
+            searching, self._searching = self._searching, None
             queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
+            if searching is not None:
+                self._resume_search(searching)
             if queued is None:
-                break
+                if searching is None:
+                    break
+                continue
             self.schedule_one(queued)
             scheduled += 1
             if self._stopwatch() > end:
@@ -298,6 +314,8 @@ class Scheduler:
 
     def is_under_way(self, uid: str) -> bool:
         """Return whether a task works on a pod that is in flight."""
+        if self._searching is not None and self._searching.pod.uid == uid:
+            return True
         return self.in_flight.has(uid) or self.extender_turns.has(uid) or uid in self._refusals
 
     def columns_in_steps(self) -> Iterator[None]:
@@ -374,18 +392,27 @@ class Scheduler:
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
         """Find a node for the pod and assume it there, or handle the failure.
 
-        A pod whose search for devices takes longer than a turn goes on with it in the next one.
+        A pod whose search for devices takes longer than a turn goes on with it after that of the pod behind it.
         """
         most = most_steps(self.cluster.nodes.size)
         try:
             with self._work.attempt(queued.pod.uid, most=most, in_turn=STEPS_IN_A_TURN):
                 goes_on = self._find_node(queued, began)
         except OutOfTurn:
-            self.queue.resume_attempt(queued, self._clock())
-            queued.unfinished -= 1  # which counts turns of searches for victims
+            policies = self.algorithm.policies
+            if queued.groups or policies is None or policies.turn(queued, self.algorithm.frame).strict:
+                self._resume_search(queued)  # its gang, or its line, waits for it
+            else:
+                self._searching = queued
             return
         if goes_on is not None:
             goes_on()
+
+    def _resume_search(self, queued: QueuedPod) -> None:
+        """Put back a pod that goes on with its search for devices in its next turn."""
+        if self._is_in_flight(queued):
+            self.queue.resume_attempt(queued, self._clock())
+            queued.unfinished -= 1  # which counts turns of searches for victims
 
     def _find_node(self, queued: QueuedPod, began: float) -> Callable[[], None] | None:
         """Decide a pod; return what follows from the decision, None if the attempt is not over, or ended before."""
