@@ -48,7 +48,7 @@ soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 each with qu
 laws: $(VENV)/.dev ## try each law with 500 examples, not 25, and the dear cases that `make test` leaves out (15 to 30 min)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'hypothesis or dear' --hypothesis-profile many --timeout 1800 $(ARGS)
 
-faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
+faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending, 100 restarts, 24 take-overs (25 to 40 min)
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 

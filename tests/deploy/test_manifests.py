@@ -116,6 +116,7 @@ class TestThePod:
         resources = container()["resources"]
         assert resources["requests"].keys() == {"cpu", "memory"}
         assert resources["limits"].keys() == {"memory"}, "a CPU limit only throttles"
+        assert int(resources["requests"]["cpu"].removesuffix("m")) >= 500, "a leader keeps its lease on a full node"
 
     def test_is_scheduled_by_the_default_scheduler(self) -> None:
         assert pod_spec()["schedulerName"] == "default-scheduler"
