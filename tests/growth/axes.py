@@ -151,6 +151,29 @@ def _pending(body: Body) -> Callable[[Stage, int], None]:
     return make
 
 
+def _decided(body: Body) -> Callable[[Stage, int], None]:
+    """Pods that are decided, one after another, and are there."""
+
+    def make(stage: Stage, n: int) -> None:
+        for number in range(n):
+            stage.run_pod(stage.pod(TENANT, body(number)))
+
+    return make
+
+
+def _passing(body: Body) -> Callable[[Stage, int], None]:
+    """Pods that come, are decided and go, one after another."""
+
+    def make(stage: Stage, n: int) -> None:
+        for number in range(n):
+            pod = stage.pod(TENANT, body(number))
+            stage.run_pod(pod)
+            stage.event_handlers.pod_deleted(pod)
+            stage.move_pods()
+
+    return make
+
+
 def _things(kind: type, body: Body) -> Callable[[Stage, int], None]:
     def make(stage: Stage, n: int) -> None:
         for number in range(n):
@@ -358,6 +381,54 @@ MANY = [
     ),
     Axis(
         "pods with preferences about all", world=_placed(lambda i: _with(i, preferred("podAffinity", [term(i, ZONE)])))
+    ),
+    Axis(
+        "pods with an own required affinity, decided",
+        world=_decided(lambda i: required("podAffinity", [term(i * 2 + j, ZONE) for j in range(2)])),
+    ),
+    Axis(
+        "pods with an own required anti-affinity, decided",
+        world=_decided(lambda i: required("podAntiAffinity", [term(i * 2 + j, f"nowhere{i}") for j in range(2)])),
+    ),
+    Axis(
+        "pods with own preferences, decided",
+        world=_decided(lambda i: preferred("podAffinity", [term(i * 2 + j, ZONE) for j in range(2)])),
+    ),
+    Axis(
+        "pods with own spread selectors, decided",
+        world=_decided(
+            lambda i: _spec(topologySpreadConstraints=[_spread(j, ZONE, anything(i * 2 + j)) for j in range(2)])
+        ),
+    ),
+    Axis(
+        "pods with own soft spread selectors, decided",
+        world=_decided(
+            lambda i: _spec(
+                topologySpreadConstraints=[_spread(j, ZONE, anything(i * 2 + j), "ScheduleAnyway") for j in range(2)]
+            )
+        ),
+    ),
+    Axis(
+        "pods with an own required affinity that came and went",
+        world=_passing(lambda i: required("podAffinity", [term(i * 2 + j, ZONE) for j in range(2)])),
+    ),
+    Axis(
+        "pods with own spread selectors that came and went",
+        world=_passing(
+            lambda i: _spec(topologySpreadConstraints=[_spread(j, ZONE, anything(i * 2 + j)) for j in range(2)])
+        ),
+    ),
+    Axis(
+        "pods with a policy's value each that came and went", world=_passing(lambda i: _meta(labels={"app": f"x{i}"}))
+    ),
+    Axis("pods with a policy's value each, decided", world=_decided(lambda i: _meta(labels={"app": f"x{i}"}))),
+    Axis(
+        "pods with a gang each, decided",
+        world=_decided(lambda i: _meta(labels={"job": f"j{i // 3}"})),
+    ),
+    Axis(
+        "pods with a claim each that are missing",
+        world=_decided(lambda i: _spec(resourceClaims=[{"name": "c", "resourceClaimName": f"none{i}"}])),
     ),
     Axis("pods with an own priority", world=_placed(lambda i: _with(i, _spec(priority=i)))),
     Axis("pods with an own request", world=_placed(lambda i: _spec(containers=[container(cpu=f"{i + 1}m")]))),

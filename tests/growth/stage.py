@@ -8,7 +8,7 @@ import sys
 import time
 import tracemalloc
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -17,9 +17,11 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Bound
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.context import Reporter
+from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
@@ -61,6 +63,48 @@ def _compiled(policy: str) -> LivePolicies:
     return LivePolicies(loaded.policy_set, scheduler_names=frozenset({"policy-scheduler"}))
 
 
+class Recorded:
+    """The event handlers, with what came through them and did not go yet."""
+
+    def __init__(self, event_handlers: EventHandlers) -> None:
+        self._handlers = event_handlers
+        self._there: dict[Any, Callable[[], None]] = {}
+        """By kind and key, what lets it go."""
+
+    def pod_changed(self, pod: Any) -> None:
+        self._there["pod", pod.metadata.uid] = lambda: self._handlers.pod_deleted(pod)
+        self._handlers.pod_changed(pod)
+
+    def pod_deleted(self, pod: Any) -> None:
+        self._there.pop(("pod", pod.metadata.uid), None)
+        self._handlers.pod_deleted(pod)
+
+    def object_changed(self, thing: Any) -> None:
+        self._there[type(thing), object_key(thing.metadata)] = lambda: self._handlers.object_deleted(thing)
+        self._handlers.object_changed(thing)
+
+    def object_deleted(self, thing: Any) -> None:
+        self._there.pop((type(thing), object_key(thing.metadata)), None)
+        self._handlers.object_deleted(thing)
+
+    def node_changed(self, node: Any) -> None:
+        self._there["node", node.metadata.name] = lambda: self._handlers.node_deleted(node)
+        self._handlers.node_changed(node)
+
+    def node_deleted(self, node: Any) -> None:
+        self._there.pop(("node", node.metadata.name), None)
+        self._handlers.node_deleted(node)
+
+    def there(self) -> list[Any]:
+        """Return what there is now."""
+        return list(self._there)
+
+    def let_go(self, *, but: Collection[Any]) -> None:
+        """Let everything go, the last first, but for these."""
+        for key in reversed([key for key in self._there if key not in but]):
+            self._there.pop(key)()
+
+
 class Stage:
     """Nodes, a policy and a scheduler, in a running event loop."""
 
@@ -76,7 +120,7 @@ class Stage:
             )
         )
         self.scheduler.use_policies(_compiled(policy))
-        self.event_handlers = self.scheduler.event_handlers
+        self.event_handlers = Recorded(self.scheduler.event_handlers)
         self._serial = itertools.count()
         for number in range(NODES):
             self.event_handlers.node_changed(self.node(number))
@@ -116,6 +160,13 @@ class Stage:
         return msgspec.convert(body, kind)
 
     # --- what happens ---------------------------------------------------------------------------------
+
+    def run_pod(self, pod: Any) -> None:
+        """Let a pod come, and be bound if it fits."""
+        self.event_handlers.pod_changed(pod)
+        self.decide()
+        if (node := self.node_of(pod)) is not None:
+            self.event_handlers.pod_changed(self.on_node(pod, node))
 
     def place(self, pod: Any, node: int = 0) -> Any:
         """Let a pod be seen on a node."""

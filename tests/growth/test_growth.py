@@ -1,20 +1,32 @@
-"""Each thing that a tenant can write is grown by powers of two: every step is linear in it, or does not grow."""
+"""Each thing that a tenant can write is grown by powers of two: every step is linear in it, or does not grow.
+
+Once the things are gone, no step depends on how many there were.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from kube_policy_scheduler.cluster import object_store, pods, previous_nodes
+from kube_policy_scheduler.framework import ranked_totals, refusal_memo, template_cache
 from tests.growth.axes import IN_A_POD, MANY, Axis
 from tests.growth.device_axes import DEVICES
-from tests.growth.run import measure
+from tests.growth.run import afterwards, left_over, measure
 from tests.growth.stage import Lines, Memory, Meter
 
 SIZES = (32, 64, 128)
+LEFT = (160, 320)
+MOST_LEFT = 1.0
+"""Objects that may be left, for each thing that is gone: strings do not count, bounded journals do."""
 LINEAR = 2.5
 """When things double twice, what a step takes more the second time, at most, per what it takes more the first time: 2
 is linear, 4 a square."""
 SLACK_LINES = 400
 SLACK_BYTES = 60_000
+GONE = (256, 512)
+"""More than what is kept for those that may come back."""
+FLAT_LINES = 600
+"""By which steps may differ with what is kept by chance: less than three for each thing that is gone."""
 """Growth too small to tell: tables that double, journals."""
 
 
@@ -31,6 +43,27 @@ def beyond_linear(axis: Axis, meter: type[Meter], slack: float) -> dict[str, lis
 @pytest.mark.parametrize("axis", [*IN_A_POD, *MANY, *DEVICES], ids=lambda axis: axis.name)
 def test_time_is_linear(axis: Axis) -> None:
     assert beyond_linear(axis, Lines, SLACK_LINES) == {}
+
+
+@pytest.mark.parametrize("axis", [*IN_A_POD, *MANY], ids=lambda axis: axis.name)
+def test_what_is_gone_costs_nothing(axis: Axis) -> None:
+    few, many = (measure(axis, size, Lines(), afterwards) for size in GONE)
+    more = {
+        step: (few.get(step, 0.0), lines) for step, lines in many.items() if lines > few.get(step, 0.0) + FLAT_LINES
+    }
+    assert more == {}
+
+
+@pytest.mark.parametrize("axis", MANY, ids=lambda axis: axis.name)
+def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "_RECENT_TEMPLATES", 16)  # kept on purpose, as many as that
+    monkeypatch.setattr(template_cache, "_MAX_TEMPLATES", 16)
+    monkeypatch.setattr(ranked_totals, "_MAX_KEPT", 16)
+    monkeypatch.setattr(object_store, "_JOURNAL_LIMIT", 16)
+    monkeypatch.setattr(previous_nodes, "_MOST", 16)
+    monkeypatch.setattr(refusal_memo, "_MOST", 16)
+    few, many = (measure(axis, size, Lines(), left_over)["objects"] for size in LEFT)
+    assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT
 
 
 @pytest.mark.parametrize("axis", IN_A_POD, ids=lambda axis: axis.name)

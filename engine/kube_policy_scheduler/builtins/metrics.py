@@ -184,14 +184,8 @@ class _Joins:
         """By query: the values last seen, and the same without what is too large."""
 
 
-_JOINS: WeakKeyDictionary[NodeTable, _Joins] = WeakKeyDictionary()
-
-
 def _joins(nodes: NodeTable) -> _Joins:
-    joins = _JOINS.get(nodes)
-    if joins is None:
-        joins = _JOINS[nodes] = _Joins(nodes)
-    return joins
+    return nodes.attach("joins of readings", lambda: _Joins(nodes))
 
 
 def whole_column(query: Query, frame: Frame) -> FloatArray:
@@ -476,7 +470,8 @@ def sample_ages(query: Query, frame: Frame) -> FloatArray | None:
         return None
     whole_column(query, frame)
     nodes = frame.cluster.nodes
-    joined = _JOINS[nodes].columns.joined(query, reading=reading, nodes=_JOINS[nodes].identities)
+    joins = _joins(nodes)
+    joined = joins.columns.joined(query, reading=reading, nodes=joins.identities)
     ages = joined.sample_ages + reading.age_seconds(frame.now)
     found: FloatArray = np.where(np.isnan(joined.values), np.nan, ages)[frame.rows]
     return found

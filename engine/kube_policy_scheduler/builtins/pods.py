@@ -158,7 +158,9 @@ class CountedPods:
         """Return how many members are in each row's domain; 0 for a node outside every domain."""
         if members.state is not None:
             return _by_domain(frame, _by_state(frame, members), topology)
-        return _counted(frame, frame.cluster.counters.counter(MemberSet(members), terminating=False), topology)
+        return _counted(
+            frame, frame.cluster.counters.counter(MemberSet(members), terminating=False, asks=frame.template), topology
+        )
 
     def fold(
         self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
@@ -172,10 +174,12 @@ class CountedPods:
         if function == "distinct":
             return _different_values(frame, MemberValues(members, value), topology)
         if function in ("min", "max"):
-            counter = frame.cluster.counters.counter(MemberExtremes(members, value), terminating=False)
+            counter = frame.cluster.counters.counter(
+                MemberExtremes(members, value), terminating=False, asks=frame.template
+            )
             assert isinstance(counter, ExtremesCounter)
             return _extreme(frame, counter.extremes(least=function == "min"), function, topology)
-        pods = frame.cluster.counters.counter(MemberRowAmounts(members, value), terminating=False)
+        pods = frame.cluster.counters.counter(MemberRowAmounts(members, value), terminating=False, asks=frame.template)
         assert isinstance(pods, RowAmountCounter)
         total = _sums(frame, pods, topology)
         return total if function == "sum" else _mean(total, _counted(frame, pods, topology))
@@ -295,7 +299,7 @@ def domains_with_room(
     """
     counters = frame.cluster.counters
     pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
-    counter = counters.counter(pods, terminating=True)
+    counter = counters.counter(pods, terminating=True, asks=frame.template)
     if topology is None:
         on_nodes = (
             counter.on_rows(frame.rows) if isinstance(counter, RowAmountCounter) else _counted(frame, counter, None)
@@ -308,9 +312,9 @@ def domains_with_room(
     return np.ones(frame.size, np.bool_) if room[:-1].all() else room[domains.index[frame.rows]]
 
 
-def held(counters: PodCounters, members: Members, measure: Members) -> float:
+def held(counters: PodCounters, members: Members, measure: Members, asks: PodTemplate) -> float:
     """Return the sum of a measure over the members on all nodes, terminating ones included."""
-    counter = counters.counter(MemberAmounts(members, measure), terminating=True)
+    counter = counters.counter(MemberAmounts(members, measure), terminating=True, asks=asks)
     assert isinstance(counter, AmountCounter)
     return counter.worth()
 
@@ -363,7 +367,7 @@ def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray 
 
 
 def _different_values(frame: Frame, pods: MemberValues, topology: str | None) -> FloatArray | float:
-    counter = frame.cluster.counters.counter(pods, terminating=False)
+    counter = frame.cluster.counters.counter(pods, terminating=False, asks=frame.template)
     assert isinstance(counter, DistinctCounter)
     if topology == CLUSTER:
         return float(counter.everywhere())

@@ -37,6 +37,7 @@ from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, 
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.resource_claims import ResourceClaims, gives_as_before, is_freed
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
+from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.cluster.workload import Workload
 from kube_policy_scheduler.times import Steady
 
@@ -77,8 +78,10 @@ class Cluster:
         """What changed: the methods here note it."""
         self.nodes = NodeTable()
         self.templates = Templates()
-        self.counters = PodCounters()
-        self.counters_on_unknown_nodes = PodCounters()
+        self.templates_in_use = TemplatesInUse()
+        """Templates that have pods, on nodes or pending."""
+        self.counters = PodCounters(self.templates_in_use)
+        self.counters_on_unknown_nodes = PodCounters(self.templates_in_use)
         """Counts of the pods in `on_unknown_nodes`, as if they were all on one node."""
         self.ports = PortTable()
         self.priorities = PriorityTable()
@@ -170,9 +173,10 @@ class Cluster:
         self.numa.rows_changed()
         for info in infos:
             self.devices.add_node(info.row)
-            for pod in self.on_node.get(info.name, {}).values():
-                self._from_unknown_node(pod)
-                self._count(pod, info.row, 1)
+            with self.counters.all_of(info.row, step=1):
+                for pod in self.on_node.get(info.name, {}).values():
+                    self._from_unknown_node(pod)
+                    self._count(pod, info.row, 1)
         if infos:
             self.ledger.note(ClusterEvent.NODE_ADD)
 
@@ -181,9 +185,10 @@ class Cluster:
         row = self.nodes.rows.get(name)
         if row is None:
             return
-        for pod in self.on_node.get(name, {}).values():
-            self._count(pod, row, -1)
-            self._to_unknown_node(pod)
+        with self.counters.all_of(row, step=-1):
+            for pod in self.on_node.get(name, {}).values():
+                self._count(pod, row, -1)
+                self._to_unknown_node(pod)
         last = self.nodes.infos[-1]
         staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
         for pod in staying:
@@ -379,6 +384,7 @@ class Cluster:
             if not was_assumed:
                 self.previous_nodes.note(pod, node_name)
             self.ledger.note(ClusterEvent.POD_DELETE)
+        self.templates_in_use.let_go()
         return pod
 
     def _unassume(self, uid: str) -> bool:

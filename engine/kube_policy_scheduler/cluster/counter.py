@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.cluster.affinity import CarriedTerm
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.pod_sets import PodSet
+from kube_policy_scheduler.cluster.pods import PodTemplate
 
 CountArray = NDArray[np.int32 | np.int64]
 SumArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-_JOURNAL_LIMIT = 512
+_JOURNAL_LIMIT = 256
 """Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
 _CHANGE_BYTES = 128
 """Of a change in a journal, and of a number that is kept by row or slot: with the integers."""
+_OWN_BYTES = 2048
+"""Of a counter without pods, with its set and where it is found."""
 _VALUE_BYTES = 192
 """Of an amount that pods on a row have, or of a value in a place, with its share of the dict."""
 _DENSE_SHARE = 16
@@ -165,12 +168,15 @@ class Counter:
     """How many pods of one set are on each node, or the sum of their weights."""
 
     __slots__ = (
+        "__weakref__",
         "_journal",
         "_journal_start",
         "_owner",
         "_pods",
         "_pods_by_topology",
         "_sums",
+        "asked_by",
+        "is_pinned",
         "live",
         "terminating",
         "total",
@@ -178,6 +184,8 @@ class Counter:
     )
 
     _fills_one_by_one: ClassVar = False
+    _notes: ClassVar = False
+    """Whether more is kept than numbers of pods or their weights."""
 
     def __init__(self, *, owner: Owner, capacity: int, weighs: bool = False, terminating: bool = True) -> None:
         """weighs: whether pods count for other whole numbers than 1. terminating: whether those being deleted count."""
@@ -188,6 +196,10 @@ class Counter:
         """False once it is no longer kept up to date: ask for it again."""
         self.used = True
         """Set by readers that keep a counter without requesting it again, so that it is not dropped."""
+        self.asked_by: dict[PodTemplate, None] = {}
+        """The templates whose pods asked for it."""
+        self.is_pinned = False
+        """Whether it is kept without a template that asked for it."""
         self._owner = owner
         self._pods = Tally(capacity)
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
@@ -197,6 +209,11 @@ class Counter:
         self._pods_by_topology: dict[str, _PlaceCounts] = {}
 
     @property
+    def counts_each_for_one(self) -> bool:
+        """Return whether each pod counts for 1, and nothing else is kept of it."""
+        return self._sums is self._pods and not self._notes
+
+    @property
     def owner(self) -> Owner:
         """Return what all counters share."""
         return self._owner
@@ -204,7 +221,7 @@ class Counter:
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes."""
-        found = self._pods.bytes + len(self._journal) * _CHANGE_BYTES
+        found = _OWN_BYTES + self._pods.bytes + len(self._journal) * _CHANGE_BYTES
         if self._sums is not self._pods:
             found += self._sums.bytes
         return found + sum([known.totals.nbytes for known in self._pods_by_topology.values()])
@@ -292,6 +309,13 @@ class Counter:
     def settle(self) -> None:
         """Do what who reads next would do of what was filled in."""
 
+    def end(self) -> None:
+        """Count no longer, and keep nothing: some who read it find out only when they are asked again."""
+        self.live, self.total = False, 0
+        self._pods = self._sums = Tally(0)
+        self._journal, self._pods_by_topology = [], {}
+        self.asked_by = {}
+
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         self._pods.move(source, target)
@@ -309,6 +333,8 @@ class AmountCounter(Counter):
     """Also the sum of the amounts of all pods, which can be fractions; it is exact."""
 
     __slots__ = ("_everywhere",)
+
+    _notes: ClassVar = True
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
@@ -434,6 +460,11 @@ class RowAmountCounter(AmountCounter):
                 sums.add_units(after, units, bits)
         return sums.values(slice(slots))
 
+    def end(self) -> None:
+        """Count no longer, and keep nothing."""
+        super().end()
+        self._by_row, self._by_topology = ExactSums(0), {}
+
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         super().move(source, target)
@@ -461,6 +492,7 @@ class ExtremesCounter(Counter):
     __slots__ = ("_amounts", "_extremes", "_rows", "_stale")
 
     _fills_one_by_one: ClassVar = True
+    _notes: ClassVar = True
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
@@ -496,6 +528,11 @@ class ExtremesCounter(Counter):
         """Count one more (`step` 1) or one less pod (-1) on a node."""
         super().bump(row, step)
         self._note(row, weight, step)
+
+    def end(self) -> None:
+        """Count no longer, and keep nothing."""
+        super().end()
+        self._rows, self._stale, self._extremes = {}, set(), np.full((2, 0), np.nan)
 
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
@@ -561,6 +598,7 @@ class DistinctCounter(Counter):
     __slots__ = ("_by_topology", "_different", "_everywhere", "_rows", "_values")
 
     _fills_one_by_one: ClassVar = True
+    _notes: ClassVar = True
 
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
@@ -622,6 +660,11 @@ class DistinctCounter(Counter):
         super().bump(row, step)
         self._note(row, int(weight), step)
 
+    def end(self) -> None:
+        """Count no longer, and keep nothing."""
+        super().end()
+        self._rows, self._different, self._everywhere, self._by_topology = {}, Tally(0), ValueCounts(1), {}
+
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         super().move(source, target)
@@ -662,7 +705,7 @@ _NO_VALUES: dict[int, int] = {}
 class Carriers(Counter):
     """How many placed pods carry one affinity term, on each node. Kept as long as there is a pod that does."""
 
-    __slots__ = ("__weakref__", "term")
+    __slots__ = ("term",)
 
     def __init__(self, term: CarriedTerm, *, owner: Owner, capacity: int) -> None:
         super().__init__(owner=owner, capacity=capacity)

@@ -2,6 +2,7 @@
 
 A counter is made when a rule or a policy first needs a set of pods; from then on a placement updates it
 in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`cluster.domains`).
+It belongs to the templates whose pods asked for it, and is dropped soon after the last of these pods has gone.
 
 Sets and templates find each other by what they have in common (`cluster.pod_sets.Anchor`): very
 many sets, terms or templates of one tenant do not slow down the others.
@@ -9,10 +10,12 @@ many sets, terms or templates of one tenant do not slow down the others.
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple, Protocol, TypeVar
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,7 @@ from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, P
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
+from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 
 _FIRST_CAPACITY = 64
 _COUNTED_AT_ONCE = 1 << 13
@@ -57,10 +61,16 @@ _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
 _KEPT_SHARE = 2
 """They may take 1/2 of what counters may take, besides it."""
-_LOG_LIMIT = 1024
-"""Changes of carried terms remembered; readers that lag further behind look up all of their terms again."""
 _LOOK_ANEW = 32
-"""After more changes than this a search for all terms by what they have in common is cheaper."""
+"""After more changes of carried terms a search for all terms by what they have in common is cheaper."""
+_LOG_LIMIT = 2 * _LOOK_ANEW
+"""Changes of carried terms remembered, with the terms: those of pods that are gone, too."""
+_SPARE_COUNTERS = 16
+"""So many more may be in the list of a template than twice those that count."""
+_LISTED_BYTES, _ITEM_BYTES = 8, 96
+"""Of a counter in the list of a template whose pods it counts, and of one with a weight, or a carried term."""
+_LISTS_SHARE = 4
+"""These lists may take 1/4 of what all may take: every template may be in the set of every counter."""
 
 
 def most_counter_bytes(nodes: int) -> int:
@@ -89,15 +99,19 @@ class _Known:
     """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
 
     __slots__ = (
+        "asked",
         "carried_at",
         "carries",
         "counters",
         "deaths",
+        "kept",
         "labels",
+        "most",
         "owner",
         "sets_version",
         "towards",
         "towards_version",
+        "weighted",
     )
 
     def __init__(self, owner: PodCounters, *, template: PodTemplate) -> None:
@@ -107,8 +121,16 @@ class _Known:
         terms = carried_terms(template) if template.spec.affinity is not None else ()
         self.carries = tuple([owner.carriers(term) for term in terms]) if terms else ()
         """The terms that its pods carry."""
-        self.counters: list[tuple[Counter, float]] | None = None
-        """Those that count pods of the template, with their weight; None: not searched yet."""
+        self.counters: list[Counter] | None = None
+        """Those in which each pod of the template counts for 1; None: not searched yet."""
+        self.weighted: dict[Counter, float] = {}
+        """The others that count pods of the template, with what one counts for."""
+        self.most = 0
+        """With more of both, those that count no longer are dropped."""
+        self.asked: dict[CountKey, None] = {}
+        """The counters that its pods asked for, which are kept for them."""
+        self.kept: dict[Hashable, None] = {}
+        """Where totals made of counters are in its memo."""
         self.sets_version = -1
         """The version of that; while a pod of the template is placed, it is kept up to date."""
         self.deaths = 0
@@ -117,11 +139,29 @@ class _Known:
         self.towards_version = owner.next_serial()
         self.carried_at = -1
 
+    def add(self, counter: Counter, weight: float) -> None:
+        """Count pods of the template by one more counter; once there is a list of them."""
+        if self.counters is not None and counter.counts_each_for_one:
+            self.counters.append(counter)
+        else:
+            self.weighted[counter] = weight
+        if len(self.counters or ()) + len(self.weighted) > self.most:
+            self.drop_dead()
+
+    def drop_dead(self) -> None:
+        """Keep only counters that count."""
+        self.counters = [counter for counter in self.counters or () if counter.live]
+        self.weighted = {counter: weight for counter, weight in self.weighted.items() if counter.live}
+        self.most = 2 * (len(self.counters) + len(self.weighted)) + _SPARE_COUNTERS
+
 
 class PodCounters:
     """All counters, and the terms that placed pods carry."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_use: TemplatesInUse | None = None) -> None:
+        """in_use: the templates that have pods; None: those that have pods here."""
+        self.in_use = TemplatesInUse() if in_use is None else in_use
+        self.in_use.on_end(self._ended)
         self.namespaces: dict[str, dict[str, str]] = {}
         self.size = 0
         """Rows of the node table."""
@@ -151,9 +191,12 @@ class PodCounters:
         self._serials = count()
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
-        self._kept: dict[tuple[ref[PodTemplate], Hashable], int] = {}
+        self._kept: dict[tuple[PodTemplate, Hashable], int] = {}
         """Totals in templates' memos, with their bytes; the oldest first."""
         self._kept_bytes = 0
+        self._listed: dict[_Known, int] = {}
+        """The bytes of the lists of templates; those that were made first are first."""
+        self._listed_bytes = 0
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, int]] = {}
         """Pods placed by template and row: all, and those terminating `_TERMINATING` times; small ints are shared."""
@@ -162,9 +205,14 @@ class PodCounters:
         self._families: dict[Family, None] = {}
         self._tallies = Tallies()
         self._states: PodStates | None = None
+        self._at_once: Tally[Counter] | None = None
+        """How many pods more, or less, each counter has, while those of one row come or go together."""
 
-    def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
-        """Return the counter of a set of pods, made on first use."""
+    def counter(self, pods: PodSet, *, terminating: bool, asks: PodTemplate | None = None) -> Counter:
+        """Return the counter of a set of pods, made on first use.
+
+        asks: the template for whose pods it is kept; None: it is kept until other rules hold, see `forget_unused`.
+        """
         key = CountKey(pods, terminating)
         counter = self._counters.get(key)
         if counter is None:
@@ -173,6 +221,12 @@ class PodCounters:
             self._introduce(key, counter)
             self._keep_counter(key, counter)
         counter.used = True
+        if asks is None:
+            counter.is_pinned = True
+        elif asks not in counter.asked_by:
+            counter.asked_by[asks] = None
+            self._known(asks).asked[key] = None
+            self.in_use.asked(asks)
         return counter
 
     def counter_in_steps(self, pods: PodSet, *, terminating: bool) -> Iterator[None]:
@@ -182,11 +236,12 @@ class PodCounters:
         """
         key = CountKey(pods, terminating)
         if (known := self._counters.get(key)) is not None:
-            known.used = True
+            known.used = known.is_pinned = True
             return
         if key in self._making:
             return
         counter = self._making[key] = self._new(key)
+        counter.is_pinned = True
         counted = self._counted[counter] = set()
         self._introduce(key, counter)
         try:
@@ -243,6 +298,7 @@ class PodCounters:
             else:
                 self._follow(known, template)
             known.carried_at = end
+            self._list(known)
         return CarriedTowards(known.towards.keys(), known.towards_version)
 
     def _find_carriers(self, template: PodTemplate) -> dict[Carriers, None]:
@@ -264,22 +320,25 @@ class PodCounters:
                 known.towards_version = self.next_serial()
 
     def keep(self, template: PodTemplate, key: Hashable, totals: Totals) -> None:
-        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template are dropped.
+        """Keep totals made of counters in a template's memo, until that has had no pods for a while.
 
-        That they are kept does not keep the template.
+        Beyond a limit the oldest of any template are dropped.
         """
         template.memo[key] = totals
-        entry, size = (ref(template), key), totals.bytes
+        self._known(template).kept[key] = None
+        self.in_use.asked(template)
+        entry, size = (template, key), totals.bytes
         self._kept_bytes += size - self._kept.pop(entry, 0)
         self._kept[entry] = size
-        if self._keeps_too_much():
-            for each in [each for each in self._kept if each[0]() is None]:
-                self._kept_bytes -= self._kept.pop(each)
         while len(self._kept) > 1 and self._keeps_too_much():
-            oldest = next(iter(self._kept))
-            self._kept_bytes -= self._kept.pop(oldest)
-            if (holder := oldest[0]()) is not None:
-                holder.memo.pop(oldest[1], None)
+            self._forget_totals(*next(iter(self._kept)))
+
+    def _forget_totals(self, template: PodTemplate, key: Hashable) -> None:
+        self._kept_bytes -= self._kept.pop((template, key), 0)
+        template.memo.pop(key, None)
+        known: _Known | None = template.memo.get(self._memo_key)
+        if known is not None:
+            known.kept.pop(key, None)
 
     def _keeps_too_much(self) -> bool:
         return len(self._kept) > _MAX_KEPT or self._kept_bytes > self.max_bytes // _KEPT_SHARE
@@ -312,6 +371,24 @@ class PodCounters:
         for template in templates:
             template.memo.pop(self._memo_key, None)
 
+    def _ended(self, template: PodTemplate) -> None:
+        """Drop what is kept for a template that has had no pods for a while."""
+        known: _Known | None = template.memo.get(self._memo_key)
+        if known is None or known.owner is not self:
+            return
+        for key in list(known.kept):
+            self._forget_totals(template, key)
+        self._unlist(known)
+        del template.memo[self._memo_key]
+        dropped = []
+        for key in known.asked:
+            counter = self._counters[key]
+            del counter.asked_by[template]
+            if not counter.asked_by and not counter.is_pinned:
+                dropped.append(key)
+        if dropped:
+            self._drop(dropped)
+
     def forget_unused(self) -> None:
         """Drop the counters that nobody used since the last call; each takes up to 8 bytes for each node."""
         self._drop([key for key, counter in self._counters.items() if not counter.used])
@@ -335,8 +412,9 @@ class PodCounters:
 
     @property
     def bytes(self) -> int:
-        """Return about how many bytes all counters take."""
-        return sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
+        """Return about how many bytes all counters take, with the lists of those that count each template."""
+        counters = sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
+        return counters + self._listed_bytes
 
     @property
     def max_bytes(self) -> int:
@@ -344,14 +422,19 @@ class PodCounters:
         return most_counter_bytes(self.size)
 
     def make_room(self) -> None:
-        """Drop counters if all together take more bytes than they may: who asks for one counts its pods again.
+        """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
 
-        Not while a pod is decided: its totals follow several counters, all of which must be there.
+        Who asks for one of these counts its pods again. Not while a pod is decided: its totals follow several counters,
+        all of which must be there.
         """
-        if self._measured + self.grown <= self.max_bytes:
+        self.in_use.let_go()
+        if self._terms > _MAX_TERMS:
+            self._evict()
+        self._drop_lists(at_least=0)
+        most = self.max_bytes - self._listed_bytes
+        if self._measured + self.grown <= most:
             return
-        most = self.max_bytes
-        self._measured, self.grown = self.bytes, 0
+        self._measured, self.grown = self.bytes - self._listed_bytes, 0
         if self._measured <= most - most // _SPARE_SHARE:
             return
         dropped = []
@@ -377,6 +460,7 @@ class PodCounters:
         rows = self._placed.get(template)
         if rows is None:
             rows = self._placed[template] = {}
+            self.in_use.hold(template)
             for anchor in self._places(template):
                 self._templates.setdefault(anchor, {})[template] = None
             if known.sets_version != self._sets_version:
@@ -398,7 +482,9 @@ class PodCounters:
                 continue
             self.place(pod, row)
             known = self._known(template)
-            if not (known.counters or known.carries or self._tallies.is_used or self._states is not None):
+            if not (
+                known.counters or known.weighted or known.carries or self._tallies.is_used or self._states is not None
+            ):
                 simple[template] = self._placed[template]
 
     def displace(self, pod: PodInfo, row: int) -> None:
@@ -416,6 +502,7 @@ class PodCounters:
             self._states.displace(pod)
         if not rows:
             del self._placed[template]
+            self.in_use.release(template)
             for anchor in self._places(template):
                 there = self._templates[anchor]
                 del there[template]
@@ -423,17 +510,40 @@ class PodCounters:
                     del self._templates[anchor]
             known.sets_version = self._sets_version
 
+    @contextmanager
+    def all_of(self, row: int, *, step: int) -> Iterator[None]:
+        """Count the pods that come to a row meanwhile, or (step -1) leave it, together: they may be in many sets."""
+        self._at_once = together = Tally[Counter]()
+        try:
+            yield
+        finally:
+            self._at_once = None
+            for counter, number in together.items():
+                counter.bump(row, number * step)
+
     def _update(self, known: _Known, pod: PodInfo, row: int, step: int) -> None:
         if self._tallies.is_used and not pod.terminating:
             self._tallies.update(pod.template, step)
         if known.counters is None:
-            known.counters, known.deaths = self._find_counters(pod.template), self._deaths
+            known.counters, known.weighted, known.deaths = [], {}, self._deaths
+            for counter, weight in self._find_counters(pod.template).items():
+                known.add(counter, weight)
+            self._list(known)
         elif known.deaths != self._deaths:
-            known.counters, known.deaths = [pair for pair in known.counters if pair[0].live], self._deaths
-        if known.counters or known.carries:
+            known.drop_dead()
+            known.deaths = self._deaths
+            self._list(known)
+        counters = known.counters
+        if counters or known.weighted or known.carries:
             self.changes += 1
-            self.grown += len(known.counters) * _MOST_GROWTH
-        for counter, weight in known.counters:
+            self.grown += (len(counters) + len(known.weighted)) * _MOST_GROWTH
+        if self._at_once is not None and not pod.terminating:
+            self._at_once.update(counters)
+        else:
+            for counter in counters:
+                if counter.terminating or not pod.terminating:
+                    counter.bump(row, step)
+        for counter, weight in known.weighted.items():
             if counter.terminating or not pod.terminating:
                 counter.bump(row, step, weight)
         for carriers in known.carries:
@@ -442,13 +552,38 @@ class PodCounters:
     def _known(self, template: PodTemplate) -> _Known:
         known: _Known | None = template.memo.get(self._memo_key)
         if known is None or known.owner is not self or known.labels is not self.namespaces.get(template.namespace):
-            known = template.memo[self._memo_key] = _Known(self, template=template)
+            before, known = known, _Known(self, template=template)
+            template.memo[self._memo_key] = known
+            if before is not None and before.owner is self:
+                known.asked, known.kept = before.asked, before.kept
+                self._unlist(before)
         return known
 
-    def _find_counters(self, template: PodTemplate) -> list[tuple[Counter, float]]:
-        if not self._by_anchor:
-            return []
+    def _list(self, known: _Known) -> None:
+        """Count what the lists of a template take, and drop others if all take too much."""
+        size = len(known.counters or ()) * _LISTED_BYTES + (len(known.weighted) + len(known.towards)) * _ITEM_BYTES
+        self._listed_bytes += size - self._listed.pop(known, 0)
+        if not size:
+            return
+        self._listed[known] = size
+        self._drop_lists(at_least=1)
+
+    def _drop_lists(self, *, at_least: int) -> None:
+        """Drop the lists that were made first while all take too much, but for so many templates."""
+        while self._listed_bytes > self.max_bytes // _LISTS_SHARE and len(self._listed) > at_least:
+            oldest = next(iter(self._listed))
+            self._unlist(oldest)
+            oldest.counters, oldest.weighted = None, {}
+            oldest.towards, oldest.towards_version, oldest.carried_at = {}, self.next_serial(), -1
+
+    def _unlist(self, known: _Known) -> None:
+        self._listed_bytes -= self._listed.pop(known, 0)
+
+    def _find_counters(self, template: PodTemplate) -> dict[Counter, float]:
+        """Return the counters that count the pods of a template, with what one counts for."""
         found: dict[Counter, float] = {}
+        if not self._by_anchor:
+            return found
         anchors: Iterable[Anchor] = (*labels_of(template), *self._values_of(template))
         for anchor in anchors:
             for counter, key in self._by_anchor.get(anchor, _NO_COUNTERS).items():
@@ -456,7 +591,7 @@ class PodCounters:
                     continue
                 if (weight := key.pods.weight(template, self.namespaces)) is not None:
                     found[counter] = weight
-        return list(found.items())
+        return found
 
     def _carry(self, carriers: Carriers, row: int, step: int) -> None:
         carriers.bump(row, step)
@@ -519,7 +654,8 @@ class PodCounters:
                     counter.fill(row, _pods(cell, terminating=key.terminating), weight)
             known = self._known(template)
             if known.counters is not None:
-                known.counters.append((counter, weight))
+                known.add(counter, weight)
+                self._list(known)
 
     def _some_at_a_time(self, templates: Sequence[PodTemplate]) -> Iterator[list[PodTemplate]]:
         """Yield templates in order, so many at a time as one step counts."""
@@ -541,7 +677,7 @@ class PodCounters:
 
     def _withdraw(self, key: CountKey, counter: Counter) -> None:
         """Let no template find a counter any more."""
-        counter.live = False
+        counter.end()
         self._deaths += 1
         for anchor in key.pods.anchors():
             there = self._by_anchor[anchor]
@@ -551,8 +687,6 @@ class PodCounters:
 
     def _keep_counter(self, key: CountKey, counter: Counter) -> None:
         """Keep a counter that counts all pods of its set."""
-        if self._terms + key.pods.terms > _MAX_TERMS and self._counters:
-            self._evict()
         self._terms += key.pods.terms
         self.grown += counter.bytes
         self._counters[key] = counter
@@ -601,7 +735,10 @@ class PodCounters:
 
     def _drop(self, keys: Sequence[CountKey]) -> None:
         for key in keys:
-            self._withdraw(key, self._counters.pop(key))
+            counter = self._counters.pop(key)
+            for template in counter.asked_by:
+                self._known(template).asked.pop(key, None)
+            self._withdraw(key, counter)
             self._terms -= key.pods.terms
         self.changes += 1
 
@@ -616,7 +753,7 @@ class PodCounters:
                 counter.extend(self._capacity)
             if self._states is not None:
                 self._states.extend(self._capacity)
-            self._measured, self.grown = self.bytes, 0
+            self._measured, self.grown = self.bytes - self._listed_bytes, 0
 
     def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""

@@ -966,6 +966,7 @@ class AwaitedPods(PodCounters):
         if number > 1:
             self._pods[pod.uid] = before, number - 1
         self._tally(before, -1)
+        self.in_use.let_go()
 
     def end(self) -> None:
         """Leave nothing of this in templates, which outlive it, and let go of what others keep."""

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
@@ -106,6 +107,7 @@ class SchedulingQueue:
         self._ledger = Ledger()
         """Where an attempt that ends looks for events since it began."""
         self._long_turns = LongTurns()
+        self._templates = TemplatesInUse()
         self._in_flight = 0
         self.keeps_histories = False
         """Whether the last states of each pod that comes from now on are kept."""
@@ -241,16 +243,27 @@ class SchedulingQueue:
 
     # --- add, update and delete -----------------------------------------------------------------------
 
+    def hold_templates(self, templates: TemplatesInUse) -> None:
+        """Keep the templates of pending pods in use from now on."""
+        if templates is self._templates:
+            return
+        self._templates = templates
+        for queued in self._pods.values():
+            templates.hold(queued.pod.template)
+
     def add(self, pod: PodInfo, now: Steady) -> None:
         """Add a pending pod, or update it."""
         known = self._pods.get(pod.uid)
         if known is None:
             history: list[PodState] | None = [] if self.keeps_histories else None
             queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now, history=history)
+            self._templates.hold(pod.template)
             self._enqueue(queued)
             self._let_in(queued)
             return
         before, known.pod = known.pod, pod
+        self._templates.hold(pod.template)
+        self._templates.release(before.template)
         changed = (
             before.template is not pod.template
             or before.annotations != pod.annotations
@@ -278,6 +291,8 @@ class SchedulingQueue:
             if end is PodState.BOUND:
                 self._long_turns.placed(queued)
             move(queued, end)
+            self._templates.release(queued.pod.template)
+            self._templates.let_go()
         return queued
 
     # --- attempts ------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ class WaitingPods(Generic[AssumedT]):
             look_seconds: how often it is looked whether a group that rests would fit.
         """
         self._cluster, self._queue = cluster, queue
+        queue.hold_templates(cluster.templates_in_use)
         self._clock = clock
         self._observer = observer
         self._algorithm = algorithm

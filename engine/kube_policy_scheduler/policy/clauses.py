@@ -352,9 +352,17 @@ class LimitClause:
             everywhere.append(awaiting)
         if clause.measure_members is None:
             pods = MemberSet(members)
-            return float(sum(each.counter(pods, terminating=True).total for each in everywhere)), 1.0, bound
+            return (
+                float(sum(each.counter(pods, terminating=True, asks=frame.template).total for each in everywhere)),
+                1.0,
+                bound,
+            )
         measure = clause.measure_members(frame)
-        return sum(held(each, members, measure) for each in everywhere), worth(measure, frame.template), bound
+        return (
+            sum(held(each, members, measure, frame.template) for each in everywhere),
+            worth(measure, frame.template),
+            bound,
+        )
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Let all nodes pass."""

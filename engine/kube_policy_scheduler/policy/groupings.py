@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class _Grouping:
         self.events = events_of(clause)
         assert isinstance(clause.checked, Grouping)
         self._follows_template = not clause.checked.key.info.depends & ~Depends.TEMPLATE
-        self._counters: WeakKeyDictionary[PodTemplate, Counter] = WeakKeyDictionary()
-        """Those asked for last, by template."""
+        self._counters: WeakKeyDictionary[PodTemplate, ReferenceType[Counter]] = WeakKeyDictionary()
+        """Those asked for last, by template. They are the cluster's, and know the template."""
 
     def _applies(self, frame: Frame) -> bool:
         return self.clause.condition is None or bool(self.clause.condition(frame))
@@ -66,13 +66,14 @@ class _Grouping:
     def _counter(self, frame: Frame) -> Counter:
         """Return what counts the pods with the pod's key on each node, without those that are being deleted."""
         counters, template = frame.cluster.counters, frame.pod.template
-        counter = self._counters.get(template)
+        known = self._counters.get(template)
+        counter = known() if known is not None else None
         if counter is not None and counter.live and counter.owner is counters:
             counter.used = True
             return counter
-        counter = counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
+        counter = counters.counter(MemberSet(self.clause.members(frame)), terminating=False, asks=template)
         if self._follows_template:
-            self._counters[template] = counter
+            self._counters[template] = ref(counter)
         return counter
 
     def _per_node(self, frame: Frame) -> IntArray:

@@ -75,7 +75,7 @@ class EventHandlers:
         self._marks_made = 0
         self._returns: dict[str, int] = {}
         """By uid: how many times a passed-on pod was returned."""
-        self.claimants = Claimants(lambda uid: context.queue.get(uid) is not None)
+        self.claimants = Claimants()
         """Waiting pods by the claims that they refer to."""
         self._foreign: dict[str, PodInfo] = {}
         """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
@@ -255,6 +255,7 @@ class EventHandlers:
         if info.uid in self._cluster.pods:
             self._cluster.remove(info.uid)  # the state in the API server is authoritative
         if info.terminating or not self._algorithm.serves(info):
+            self.claimants.drop(info.uid)
             self._queue.remove(info.uid)
             self._keep_room_for_foreign(info)
             node_name = None if info.terminating else self._algorithm.passed_to(info)
@@ -313,6 +314,7 @@ class EventHandlers:
             self._mark(info.node_name)
 
     def _leave(self, uid: str) -> None:
+        self.claimants.drop(uid)
         self._waiting_pods.forget(uid)
         self._on_left((uid,))
 
@@ -513,27 +515,33 @@ class EventHandlers:
 
 
 class Claimants:
-    """Pending pods by the claims that they refer to. Pods that are gone are dropped when their claim is read."""
+    """Pending pods by the claims that they refer to, which need not exist."""
 
-    def __init__(self, is_pending: Callable[[str], bool]) -> None:
-        """is_pending: whether the pod with this uid is still pending."""
-        self._is_pending = is_pending
+    def __init__(self) -> None:
         self._by_claim: dict[str, dict[str, None]] = {}
+        """Uids by claim, `namespace/name`."""
+        self._claims: dict[str, tuple[str, ...]] = {}
+        """Claims by uid."""
 
     def add(self, pod: PodInfo) -> None:
         """Add a pod, or its new state."""
-        if pod.template.spec.resource_claims:
-            for name in claim_names(pod):
-                self._by_claim.setdefault(key_of(pod.namespace, name), {})[pod.uid] = None
+        if not pod.template.spec.resource_claims:
+            return
+        self.drop(pod.uid)
+        keys = tuple(dict.fromkeys(key_of(pod.namespace, name) for name in claim_names(pod)))
+        if keys:
+            self._claims[pod.uid] = keys
+        for key in keys:
+            self._by_claim.setdefault(key, {})[pod.uid] = None
+
+    def drop(self, uid: str) -> None:
+        """Drop a pod that is gone or has a node."""
+        for key in self._claims.pop(uid, ()):
+            there = self._by_claim[key]
+            there.pop(uid, None)
+            if not there:
+                del self._by_claim[key]
 
     def of(self, key: str) -> list[str]:
         """Return the uids of the pods that refer to a claim, `namespace/name`."""
-        uids = self._by_claim.get(key)
-        if uids is None:
-            return []
-        found = [uid for uid in uids if self._is_pending(uid)]
-        if not found:
-            del self._by_claim[key]
-        elif len(found) < len(uids):
-            self._by_claim[key] = dict.fromkeys(found)
-        return found
+        return list(self._by_claim.get(key, ()))

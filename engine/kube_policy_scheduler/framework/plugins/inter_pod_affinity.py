@@ -207,7 +207,7 @@ class _Required:
         self._matches_itself = wanted.matches(frame.template, counters.namespaces)
         self._affinity: list[DomainTotals] = []
         if terms.required:
-            counter = counters.counter(wanted, terminating=True)
+            counter = counters.counter(wanted, terminating=True, asks=frame.template)
             # of the labels that no node has one is enough: no node is near anything by it
             keys = {nodes.known_label(term.topology_key): term.topology_key for term in terms.required}
             self._affinity = [DomainTotals(topology(nodes, key), [(counter, 1)]) for key in keys.values()]
@@ -316,8 +316,9 @@ def _by_key(frame: Frame, terms: AffinityTerms) -> list[DomainTotals]:
     for key, weights in keys.items():
         if len(weights) == 1:  # the same set for all templates with that term
             [(pods, weight)] = weights.items()
-            source = counters.counter(IncomingTerms((pods,)), terminating=True), weight
+            counter, factor = counters.counter(IncomingTerms((pods,)), terminating=True, asks=frame.template), weight
         else:
-            source = counters.counter(WeightedTerms(tuple(weights.items())), terminating=True), 1
-        found.append(DomainTotals(topology(nodes, key), [source]))
+            terms_of_key = WeightedTerms(tuple(weights.items()))
+            counter, factor = counters.counter(terms_of_key, terminating=True, asks=frame.template), 1
+        found.append(DomainTotals(topology(nodes, key), [(counter, factor)]))
     return found

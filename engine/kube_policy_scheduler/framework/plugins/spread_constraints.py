@@ -225,4 +225,6 @@ def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nod
 def counters_of(constraint: SpreadConstraint, frame: Frame) -> list[tuple[Counter, int]]:
     """Return the counter of the pods to spread, with weight 1; none if no pod counts."""
     pods = constraint.counted(frame.template.namespace)
-    return [] if pods is None else [(frame.cluster.counters.counter(pods, terminating=False), 1)]
+    if pods is None:
+        return []
+    return [(frame.cluster.counters.counter(pods, terminating=False, asks=frame.template), 1)]
