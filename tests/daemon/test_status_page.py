@@ -188,6 +188,19 @@ def test_very_many_pods_are_sampled_and_the_numbers_are_scaled() -> None:
     assert "were looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
 
 
+def test_a_pod_that_took_too_long_is_said_to_wait_behind_all_others() -> None:
+    scene = Scene(pending=0)
+    pod = scene.stage.pod("evil", app="web")
+    scene.queue.add(pod, NOW)
+    for _ in range(2):
+        queued = scene.queue.pop(NOW)
+        assert queued is not None
+        scene.queue.took_too_long(queued, NOW)
+        scene.queue.activate(queued, NOW)
+
+    assert "wait behind all others: deciding them took too long" in rendered(scene.snapshot()).body.decode()
+
+
 def test_gangs_are_listed_in_the_order_of_their_timeouts() -> None:
     def gang(name: str, until: float | None = None, placed: int = 1) -> GangState:
         state = GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)

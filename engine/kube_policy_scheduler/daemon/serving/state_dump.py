@@ -96,6 +96,7 @@ def dump_in_steps(
                 "queuedSeconds": round(now - queued.queued, 3),
                 "rejectors": sorted(queued.rejectors),
                 "gatedBecause": queued.gated_because,
+                "waitsBehindAll": "deciding it took too long more than once" if queued.waits_last else "",
                 "waitsFor": None if queued.wake_events is None else sorted(event.value for event in queued.wake_events),
             }
             named.append({name: value for name, value in known.items() if value not in ([], "", None)})

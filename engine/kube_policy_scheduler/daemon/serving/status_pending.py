@@ -34,9 +34,12 @@ def _ground(pod: PendingPod) -> tuple[str, ...]:
             return (pod.place.value, policy, *sorted({reason.text for reason in last.reasons}))
         why = last.message if last is not None else ", ".join(sorted(pod.rejectors))
         return (pod.place.value, policy, why)
+    if pod.place is Place.ACTIVE and pod.waits_last:
+        return (pod.place.value, LAST)
     return (pod.place.value, pod.behind.key) if pod.behind is not None else (pod.place.value,)
 
 
+LAST = "wait behind all others: deciding them took too long more than once, and nothing else ran meanwhile"
 _PLACES = {
     Place.ACTIVE: "next in the queue",
     Place.IN_FLIGHT: "being bound",
@@ -51,6 +54,8 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
     why = _PLACES.get(first.place, "")
     if first.place is Place.GATED:
         why = first.gated_because
+    elif first.place is Place.ACTIVE and first.waits_last:
+        why = LAST
     elif first.behind is not None:
         why = f"wait until {first.behind.key} has a node, which comes first in a strict order"
         why += f": {first.behind.message}" if first.behind.message else ""

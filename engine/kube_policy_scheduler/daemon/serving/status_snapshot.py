@@ -66,6 +66,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     last: Entry | None
     behind: Behind | None = None
     """The first pod of its strict order, for which it waits."""
+    waits_last: bool = False
+    """Whether it waits behind all others, because its decisions took too long."""
     stands_for: float = 1.0
     """Pending pods of its namespace that it represents."""
 
@@ -264,6 +266,7 @@ def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapsh
                 queued.rejectors,
                 log.latest(queued.pod.uid),
                 _behind(blocked.get(queued.pod.uid)),
+                queued.waits_last,
                 stands_for,
             )
             for queued, stands_for in looked_at
