@@ -1,8 +1,8 @@
 """The wall clock is set during each kind of pause: everything goes on as if it had not been.
 
-Each story is told without it, and with the clock set back and forward by three hours, at several moments. What the
-scheduler does is noted twice a second: it must be the same. A pause that is kept as a time of the wall clock would last
-three hours longer, or end at once.
+Each story is told without it, and with the clock set back and forward by three hours, at several moments. When each pod
+gets a node, or is tried that gets none, must be the same, but for the seconds after which the scheduler looks again. A
+pause that is kept as a time of the wall clock would last three hours longer, or end at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS
+from kube_policy_scheduler.daemon.scheduling.schedule_one import FLUSH_EVERY_SECONDS
 from tests.simulation.calm import Calm, story
 
 HOURS = 3 * 3600.0
 LOOK_SECONDS = 0.5
+PHASE_SECONDS = 2 * REPORT_AFTER_SECONDS + 2.0
+"""The clock that is set wakes the scheduler, as any event does: what it does now and then it does at other moments."""
 
 GANG = "gang by pod.label.job size number(pod.label.size) within 30s if pod.label.job\n"
 QUEUES = """\
@@ -71,6 +75,8 @@ class Story:
     acts: list[tuple[float, Act]]
     jumps_at: tuple[float, ...]
     until: float
+    within: float = PHASE_SECONDS
+    """How much earlier or later something may be."""
 
 
 STORIES = {
@@ -89,7 +95,12 @@ STORIES = {
         60,
     ),
     "look after five minutes": Story(
-        "score node.free.cpu\n", (4,), [(1, pods("a", 1, millis=9000))], (10.0, 290.0), 640
+        "score node.free.cpu\n",
+        (4,),
+        [(1, pods("a", 1, millis=9000))],
+        (10.0, 290.0),
+        640,
+        within=FLUSH_EVERY_SECONDS + PHASE_SECONDS,
     ),
     "hold until a pod has waited": Story("hold if pod.waiting < 60s\n", (4,), [(1, pods("a", 2))], (10.0, 58.0), 100),
     "order by waiting": Story(
@@ -164,9 +175,13 @@ STORIES = {
 }
 
 
-def told(story_of: Story, *, jump_at: float | None, seconds: float) -> list[Any]:
-    """Return what was to be seen, twice a second."""
-    seen: list[Any] = []
+Told = dict[tuple[str, str], float]
+PLACED = "has a node"
+
+
+def told(story_of: Story, *, jump_at: float | None, seconds: float) -> Told:
+    """Return when each pod was tried for the first time, the second time and so on, and when it got a node."""
+    seen: Told = {}
 
     async def tell(calm: Calm) -> None:
         acts = sorted(story_of.acts, key=lambda each: each[0])
@@ -178,11 +193,32 @@ def told(story_of: Story, *, jump_at: float | None, seconds: float) -> list[Any]
                 calm.server.clock_ahead = seconds
             await calm.after(LOOK_SECONDS)
             passed += LOOK_SECONDS
-            places = {queued.pod.name: (queued.place.value, queued.attempts) for queued in calm.process.scheduler.queue}
-            seen.append((passed, calm.on_nodes(), places))
+            for name in calm.on_nodes():
+                seen.setdefault((name, PLACED), passed)
+            for queued in calm.process.scheduler.queue:
+                for attempt in range(1, queued.attempts + 1):
+                    seen.setdefault((queued.pod.name, f"attempt {attempt}"), passed)
 
     story(story_of.policy, tell, cpus=story_of.cpus)
     return seen
+
+
+def differences(
+    one: Told, other: Told, *, until: float, within: float
+) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    """Return what is at another time; what comes right before the end may come after it.
+
+    How often a pod is tried before it gets a node depends on what else happens.
+    """
+    placed = {name for name, what in one.keys() | other.keys() if what == PLACED}
+    pairs = {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys()}
+    end = until - 2 * within
+    return {
+        (name, what): (a, b)
+        for (name, what), (a, b) in pairs.items()
+        if (what == PLACED or name not in placed)
+        and (abs(a - b) > within if a is not None and b is not None else (a or b or 0.0) < end)
+    }
 
 
 CASES = [
@@ -191,7 +227,7 @@ CASES = [
     for at in each.jumps_at
     for sign in (-1, 1)
 ]
-_WITHOUT: dict[str, list[Any]] = {}
+_WITHOUT: dict[str, Told] = {}
 
 
 @pytest.mark.parametrize(("name", "at", "sign"), CASES)
@@ -200,5 +236,5 @@ def test_all_goes_on_as_if_the_clock_had_not_been_set(name: str, at: float, sign
         _WITHOUT[name] = told(STORIES[name], jump_at=None, seconds=0.0)
     found = told(STORIES[name], jump_at=at, seconds=sign * HOURS)
 
-    differs = next((pair for pair in zip(_WITHOUT[name], found, strict=True) if pair[0] != pair[1]), None)
-    assert differs is None
+    one = STORIES[name]
+    assert differences(_WITHOUT[name], found, until=one.until, within=one.within) == {}
