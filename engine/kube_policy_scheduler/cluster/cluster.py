@@ -233,7 +233,7 @@ class Cluster:
 
         devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
-        before = self.node_of(pod.uid)
+        before = self.node_of(pod.uid) if pod.uid in self.pods else None
         self._place(pod, node_name, devices=devices)
         self.ledger.note(ClusterEvent.TAKEN if before is None else _moved(before, node_name))
 
@@ -365,12 +365,16 @@ class Cluster:
             now: the time.
             devices: see `place`.
         """
-        before, kept = self.node_of(pod.uid), self._end_nomination(pod.uid)
+        before = self.node_of(pod.uid) if pod.uid in self.pods else None
+        kept = self._end_nomination(pod.uid) if self._nominated_to else None
         self._place(pod, node_name, devices=devices)
         self.assumed[pod.uid] = node_name
         self.assumed.since.setdefault(pod.uid, now)
-        is_freed_there = (before or node_name) != node_name or _gives_room(kept, pod, node_name)
-        self.ledger.note(ClusterEvent.POD_DELETE if is_freed_there else ClusterEvent.TAKEN)
+        if before is None and kept is None:
+            self.ledger.note(ClusterEvent.TAKEN)
+        else:
+            gives_room = (before or node_name) != node_name or _gives_room(kept, pod, node_name)
+            self.ledger.note(ClusterEvent.POD_DELETE if gives_room else ClusterEvent.TAKEN)
 
     def forget(self, uid: str) -> PodInfo | None:
         """Stop counting an assumed pod that is not bound after all; None if it was not assumed."""

@@ -7,11 +7,11 @@ it began. Listeners hear at once of events that may help rejected pods. What is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
-from kube_policy_scheduler.cluster.journal import Journal
 
 MOST_KEPT = 4096
 """Events that are kept; who asks for older ones must expect any."""
@@ -23,27 +23,28 @@ class Ledger:
     """Events in order."""
 
     def __init__(self) -> None:
-        self._events: Journal[ClusterEvent] = Journal(most=MOST_KEPT)
+        self.epoch = 0
+        """How many events there were: while it stays the same, so does every decision but for time. Read-only."""
+        self._events: deque[ClusterEvent] = deque(maxlen=MOST_KEPT)
         self._listeners: list[Listener] = []
         self._silent = 0
-
-    @property
-    def epoch(self) -> int:
-        """A number that grows with every event: while it stays the same, so does every decision but for time."""
-        return self._events.end
 
     def note(self, event: ClusterEvent) -> None:
         """Note an event whose change is complete. In constant time, but for what the listeners do."""
         if self._silent:
             return
-        self._events.note(event)
+        self.epoch += 1
+        self._events.append(event)
         if event is not ClusterEvent.TAKEN:
             for listener in self._listeners:
                 listener(event)
 
     def since(self, epoch: int) -> Sequence[ClusterEvent] | None:
         """Return the events after an epoch, the oldest first; None if there are too many to know."""
-        return self._events.since(epoch)
+        missed = self.epoch - epoch
+        if not missed:
+            return ()
+        return list(self._events)[-missed:] if missed <= len(self._events) else None
 
     def follow(self, listener: Listener) -> None:
         """Call a listener with every event that may help rejected pods, at once."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.events import ClusterEvent, object_event
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.ledger import Ledger
 
 ObjectT = TypeVar("ObjectT")
@@ -22,7 +23,6 @@ Assumable: TypeAlias = objects.PersistentVolume | objects.PersistentVolumeClaim
 
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 """Annotation that names the storage class of old claims and volumes; it comes before the spec."""
-_JOURNAL_LIMIT = 1 << 13
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -96,8 +96,7 @@ class ObjectStore:
         self._group_versions: dict[tuple[type, str], int] = {}
         self._serials = count(1)
         self._assumed: dict[tuple[type, str], Any] = {}
-        self._journal: list[Any] = []
-        self._journal_start = 0
+        self._journal: Journal[Any] = Journal()
         self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
 
     def keep(self, key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
@@ -148,11 +147,7 @@ class ObjectStore:
             if stored is None or stored.metadata.resource_version != assumed.metadata.resource_version:
                 del self._assumed[kind, key]
         if kind in _JOURNALED:
-            self._journal.append(thing)
-            if len(self._journal) > _JOURNAL_LIMIT:
-                drop = _JOURNAL_LIMIT // 2
-                del self._journal[:drop]
-                self._journal_start += drop
+            self._journal.note(thing)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -184,11 +179,11 @@ class ObjectStore:
     @property
     def journal_end(self) -> int:
         """Return the position after the last storage object that changed; positions only grow."""
-        return self._journal_start + len(self._journal)
+        return self._journal.end
 
     def changed_since(self, position: int) -> Sequence[Any] | None:
         """Return the storage objects set or removed after a position; None if that is too long ago to know."""
-        return self._journal[position - self._journal_start :] if position >= self._journal_start else None
+        return self._journal.since(position)
 
     # --- assumed versions ----------------------------------------------------------------------------
 
