@@ -45,3 +45,17 @@ def test_while_something_is_tried_nothing_is_noted() -> None:
     assert (ledger.epoch, heard) == (0, [])
     ledger.note(E.POD_DELETE)
     assert (ledger.epoch, heard) == (1, [E.POD_DELETE])
+
+
+def test_of_many_changes_together_listeners_hear_once_at_the_end_and_readers_at_once() -> None:
+    ledger, heard = Ledger(), list[ClusterEvent]()
+    ledger.follow(heard.append)
+    with ledger.together():
+        for event in (E.POD_DELETE, E.TAKEN, E.POD_DELETE):
+            with ledger.together():
+                ledger.note(event)
+        ledger.note(E.NODE_ADD)
+        assert (ledger.epoch, heard) == (4, [])
+    assert heard == [E.POD_DELETE, E.NODE_ADD]
+    ledger.note(E.POD_DELETE)
+    assert heard == [E.POD_DELETE, E.NODE_ADD, E.POD_DELETE]

@@ -2,7 +2,8 @@
 
 The cluster's own methods note their events here, each once its change is complete. Readers keep a position and compare
 it: remembered refusals hold as long as nothing was noted, and an attempt that ends without a node asks what came since
-it began. Listeners hear at once of events that may help rejected pods. What is only tried out, and undone, is silent.
+it began. Listeners hear at once of events that may help rejected pods, or at the end of many changes that are made
+together. What is only tried out, and undone, is silent.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Ledger:
         self._events: deque[ClusterEvent] = deque(maxlen=MOST_KEPT)
         self._listeners: list[Listener] = []
         self._silent = 0
+        self._held: dict[ClusterEvent, None] | None = None
+        """What the listeners hear of at the end of `together`; None: they hear at once."""
 
     def note(self, event: ClusterEvent) -> None:
         """Note an event whose change is complete. In constant time, but for what the listeners do."""
@@ -35,9 +38,13 @@ class Ledger:
             return
         self.epoch += 1
         self._events.append(event)
-        if event is not ClusterEvent.TAKEN:
-            for listener in self._listeners:
-                listener(event)
+        if event is ClusterEvent.TAKEN:
+            return
+        if self._held is not None:
+            self._held[event] = None
+            return
+        for listener in self._listeners:
+            listener(event)
 
     def since(self, epoch: int) -> Sequence[ClusterEvent] | None:
         """Return the events after an epoch, the oldest first; None if there are too many to know."""
@@ -49,6 +56,21 @@ class Ledger:
     def follow(self, listener: Listener) -> None:
         """Call a listener with every event that may help rejected pods, at once."""
         self._listeners.append(listener)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Have the listeners hear at the end, and once of each kind of event: for many changes at a time."""
+        if self._held is not None:
+            yield
+            return
+        self._held = {}
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for event in held:
+                for listener in self._listeners:
+                    listener(event)
 
     @contextmanager
     def silent(self) -> Iterator[None]:

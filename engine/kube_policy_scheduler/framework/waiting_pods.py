@@ -329,8 +329,7 @@ class WaitingPods(Generic[AssumedT]):
         """
         if self.trial.thrifty_order(queued, requirement) is None:
             return False
-        for uid in self.permit.members(requirement.group):
-            self._withdraw(self._waiting[uid])
+        self._withdraw_members(requirement.group)
         return True
 
     def _beside_nominated(
@@ -706,8 +705,7 @@ class WaitingPods(Generic[AssumedT]):
             failed = self._failed_domains.setdefault(group, Deadlines[Domain]())
             failed.pause(domain, self._clock(), seconds=DOMAIN_RETRY_SECONDS)
         self._algorithm.release(group)
-        for uid in self.permit.members(group):
-            self._withdraw(self._waiting[uid])
+        self._withdraw_members(group)
 
     def _evict_in_domain(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], why: str
@@ -947,7 +945,11 @@ class WaitingPods(Generic[AssumedT]):
         return frozenset(each.queued.pod.uid for each in waiting)
 
     def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
-        """Free the places, then back off with all: others, which that woke, are to have the room."""
+        """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        with self._cluster.ledger.together():
+            self._return_all(gone, why)
+
+    def _return_all(self, gone: Mapping[str, GangRequirement], why: str) -> None:
         returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
         groups: dict[Group, int] = {}
         for assumed, requirement in returned:
@@ -994,10 +996,16 @@ class WaitingPods(Generic[AssumedT]):
                 self._observer.withdrawn(assumed)
             self._queue.activate(assumed.queued, self._clock())
 
+    def _withdraw_members(self, group: Group) -> None:
+        with self._cluster.ledger.together():
+            for uid in self.permit.members(group):
+                self._withdraw(self._waiting[uid])
+
     def withdraw_all(self, *, keeps_nominations: bool = False) -> None:
         """Have all who wait decided again; keeps_nominations: another replica leads, and tries their nodes first."""
-        for assumed in list(self._waiting.values()):
-            self._withdraw(assumed, keeps_nomination=keeps_nominations)
+        with self._cluster.ledger.together():
+            for assumed in list(self._waiting.values()):
+                self._withdraw(assumed, keeps_nomination=keeps_nominations)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""

@@ -331,8 +331,9 @@ class EventHandlers:
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Handle a full list: pods that are not in it are gone."""
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue), *self._foreign}
-        for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
-            self._pod_gone(uid)
+        with self._ledger.together():
+            for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
+                self._pod_gone(uid)
         try:
             self.pods_changed(pods)
         except Exception:  # one of them must not keep the others from being known
@@ -342,8 +343,9 @@ class EventHandlers:
 
     def nodes_replaced(self, nodes: Sequence[objects.Node]) -> None:
         """Handle a full list: nodes that are not in it are gone."""
-        for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
-            self._node_gone(name)
+        with self._ledger.together():
+            for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
+                self._node_gone(name)
         try:
             self.nodes_changed(nodes)
         except Exception:  # one of them must not keep the others from being known
@@ -356,7 +358,11 @@ class EventHandlers:
             self._waiting_pods.node_changed(node.metadata.name)
 
     def nodes_changed(self, nodes: Sequence[objects.Node]) -> None:
-        """Handle several nodes that were added or modified; those that are new together."""
+        """Handle several nodes that were added or modified: pods that they may help are moved once."""
+        with self._ledger.together():
+            self._nodes_changed(nodes)
+
+    def _nodes_changed(self, nodes: Sequence[objects.Node]) -> None:
         new: dict[str, NodeInfo] = {}
         table = self._cluster.nodes
         for node in nodes:
