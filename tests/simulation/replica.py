@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -37,6 +37,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
@@ -175,6 +176,8 @@ class Replica:
         self._transport: Any = self.connection
         transport, random, steady = self._transport, Random(seed), asyncio.get_running_loop().time
         clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
+        began = server.now() + server.clock_ahead - steady()
+        self._peek: Callable[[], Steady] = lambda: Steady(began + steady())  # who reads `clock` makes it notice a jump
         self.fence = fence = ReplicaFence(election, shares=shares, slept=lambda: 0.0)
         self._elects = election.enabled and not shares
         self.statuses = PodStatusWriter(transport, random=random, clock=clock.wall, fence=fence)
@@ -328,10 +331,10 @@ class Replica:
         """
         scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
         waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
-        is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(self.server.now())
+        is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(self._peek())
         if not waiting or policies is None or is_moving:
             return
-        afresh = Algorithm(scheduler.context)
+        afresh = Algorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
         for queued in waiting:
             wakes = queued.wake_events
