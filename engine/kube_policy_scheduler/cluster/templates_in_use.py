@@ -46,6 +46,10 @@ class TemplatesInUse:
             del self._holders[template]
             self._add(template)
 
+    def __contains__(self, template: object) -> bool:
+        """Return whether a template has pods, or had some lately."""
+        return template in self._holders or template in self._idle
+
     def asked(self, template: PodTemplate) -> None:
         """Take note that something is kept for a template, perhaps one without pods."""
         if template not in self._holders:

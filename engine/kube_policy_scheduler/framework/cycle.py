@@ -6,7 +6,7 @@ same cycle. It always evaluates all nodes. `framework.evaluation` is the plain f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -135,6 +135,12 @@ class Cycle:
         self._rankings.drop_dead()
         self._refusals.clear()
         self._reclaims_paused.clear()
+
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop what is kept for pods of other templates than these: their pods are gone."""
+        self._kept.keep_in_use(templates)
+        self._rankings.drop_dead()
+        self._rankings.drop_uncounted()
 
     def decide(
         self,

@@ -122,6 +122,9 @@ class _ByCount:
         self.by_count: FloatArray = np.zeros(1)
         """`float64[most + 1]`: the scores by number of pods."""
 
+    def is_counted(self) -> bool:
+        return self._counter.live
+
     @property
     def bytes(self) -> int:
         return self.counts.nbytes
@@ -355,6 +358,10 @@ class RankedTotals:
         """Return about how many bytes it takes."""
         return self._maxima.bytes + sum(layer.bytes for layer in self._layers)
 
+    def is_counted(self) -> bool:
+        """Return whether the pods that it follows are still counted."""
+        return all(layer.is_counted() for layer in self._layers if isinstance(layer, _ByCount))
+
     def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> BlockMaxima | TiedRows | None:
         """Return the nodes with the highest total, or where they are found; None if the totals cannot be kept.
 
@@ -515,6 +522,14 @@ class Rankings:
         """Drop those of templates that are gone: their bytes are no longer counted."""
         for key in [key for key, (of, _) in self._kept.items() if of() is None]:
             del self._kept[key]
+
+    def drop_uncounted(self) -> None:
+        """Drop those whose pods are counted no longer, as those who asked for it are gone."""
+        for key, (of, ranked) in list(self._kept.items()):
+            if not ranked.is_counted():
+                del self._kept[key]
+                if (cache := of()) is not None:
+                    self._count(cache, ranked, 0)
 
     def _make_room(self, size: int) -> bool:
         caches, kept = self._caches, self._kept

@@ -1174,6 +1174,11 @@ class TemplateCaches:
         self._answers_now, self._added_up = _AnswersNow(), _AddedUp()
         self._shapes.clear()
 
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop what is kept of other templates than these."""
+        for key in [key for key in self._by_template if key[0] not in templates]:
+            self._drop(key)
+
     def _keep(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
         for thing in (cache, *cache.parts):
             self._sizes.hold(thing)

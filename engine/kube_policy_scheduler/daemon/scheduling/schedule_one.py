@@ -269,6 +269,7 @@ class Scheduler:
         if now - self._flushed_at >= FLUSH_EVERY_SECONDS:
             self._flushed_at = now
             self.queue.flush_leftovers(now, in_steps=True)
+            self.algorithm.cycle.keep_in_use(self.cluster.templates_in_use)
             if self.cluster.queue_usage is not None:  # a standby keeps the memory of past usage for when it leads
                 self.cluster.queue_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either
