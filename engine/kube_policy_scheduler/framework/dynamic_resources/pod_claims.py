@@ -188,6 +188,13 @@ def binding_seconds_left(claim: objects.ResourceClaim, now: float) -> float:
 
 
 def binding_blocks(claim: objects.ResourceClaim, now: float) -> bool:
-    """Return whether to deallocate a claim, because its devices failed to bind, or did not bind in time."""
+    """Return whether to deallocate a claim, because its devices failed to bind, or did not bind in time.
+
+    An allocation that is later than now has not timed out, as in kube-scheduler.
+    """
     ready, failure = _binding_state(claim)
-    return failure is not None or (not ready and binding_seconds_left(claim, now) < 0)
+    if ready or failure is not None:
+        return failure is not None
+    allocation = claim.status.allocation
+    started = unix_seconds(allocation.allocation_timestamp) if allocation is not None else None
+    return started is not None and started <= now and binding_seconds_left(claim, now) < 0
