@@ -41,17 +41,25 @@ def check_queues(policies: Iterable[CheckedPolicy]) -> Iterator[Diagnostic]:
             label = Label(earlier.tree.name_span, "the other one")
             message, advice = f"two queues have the name `{queue.name}`", "give one of them another name"
             yield codes.QUEUE_TREE.at(queue.tree.name_span, message, help=advice, labels=[label])
+    orphans = 0
     for queue in queues:
-        yield from _check_parent(queue, by_name)
+        orphans += queue.tree.parent is not None and queue.tree.parent not in by_name
+        yield from _check_parent(queue, by_name, suggests=orphans <= _MOST_SUGGESTED)
 
 
-def _check_parent(queue: QueueDeclaration, by_name: Mapping[str, QueueDeclaration]) -> Iterator[Diagnostic]:
+_MOST_SUGGESTED = 20
+"""Parents that are not there for which a similar name is looked for, among all."""
+
+
+def _check_parent(
+    queue: QueueDeclaration, by_name: Mapping[str, QueueDeclaration], *, suggests: bool
+) -> Iterator[Diagnostic]:
     name, span = queue.tree.parent, queue.tree.parent_span
     if name is None:
         return
     parent = by_name.get(name)
     if parent is None:
-        meant = closest(name, [each for each in by_name if each != queue.name])
+        meant = closest(name, [each for each in by_name if each != queue.name]) if suggests else None
         advice = f"did you mean `{meant}`?" if meant else f"declare it: `queue {name}`"
         yield codes.QUEUE_TREE.at(span, f"there is no queue `{name}`", help=advice)
         return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
+from itertools import groupby, islice
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Severity, Span
 from kube_policy_scheduler.lang import syntax, typed
@@ -92,13 +94,16 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     given = known_of(policy)
     dropped: set[int] = set()
     inputs = {id(test): _inputs(test.value) for test in tests}
-    shared = Counter(each for keys in inputs.values() for each in keys)
+    looking_at: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for at, test in enumerate(tests):
+        for each in inputs[id(test)]:
+            looking_at[each].append(at)
     for test in reversed(tests):
-        if all(shared[each] == 1 for each in inputs[id(test)]) or always(test.value, given):
-            continue
         mine = inputs[id(test)]
-        others = [o for o in tests if o is not test and id(o) not in dropped and not mine.isdisjoint(inputs[id(o)])]
-        others = others[:_OTHERS]
+        if all(len(looking_at[each]) == 1 for each in mine) or always(test.value, given):
+            continue
+        beside = (tests[at] for at, _ in groupby(heapq.merge(*(looking_at[each] for each in mine))))
+        others = list(islice((o for o in beside if o is not test and id(o) not in dropped), _OTHERS))
         known: Facts | None = given
         for other in others:
             known = assume(other.value, True, known) if known is not None else None

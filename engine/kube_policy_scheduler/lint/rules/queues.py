@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 
 from kube_policy_scheduler.diagnostics import Label
+from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Ordering, QueueDeclaration
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.load import Checked
-from kube_policy_scheduler.lint.facts import Facts, always, holding
+from kube_policy_scheduler.lang.types import Kind
+from kube_policy_scheduler.lint.facts import Effort, Facts, always, holding
 from kube_policy_scheduler.lint.rule import Finding, set_rule
 
 
@@ -62,14 +66,81 @@ def unreachable_queue(checked: Checked) -> Iterator[Finding]:
         queue everybody max cpu 64
     """
     queues = declared_queues(checked.policies)
-    for at, queue in enumerate(queues):
-        beside = (each for each in queues[:at] if each.tree.parent == queue.tree.parent and each.key is None)
-        for earlier in beside:
-            if earlier.pods is None or _implies(queue, earlier):
-                message = f"no pod belongs to queue `{queue.name}`: `{earlier.name}` takes all of them"
-                label = Label(earlier.tree.span, "asked first")
-                yield Finding(queue.tree.span, message, "put it first, or narrow the condition of the other", (label,))
-                break
+    given = Facts(effort=Effort(_EFFORT_PER_QUEUE * len(queues)))
+    beside: defaultdict[str | None, _Taking] = defaultdict(_Taking)
+    for queue in queues:
+        known = beside[queue.tree.parent]
+        earlier = known.taking_all(queue, given)
+        if earlier is not None:
+            message = f"no pod belongs to queue `{queue.name}`: `{earlier.name}` takes all of them"
+            label = Label(earlier.tree.span, "asked first")
+            yield Finding(queue.tree.span, message, "put it first, or narrow the condition of the other", (label,))
+        if queue.key is None:
+            known.add(queue)
+
+
+_EFFORT_PER_QUEUE = 100
+"""Expressions that proofs may look at, for all queues together: to compare one with some dozens."""
+
+
+class _Taking:
+    """The queues beside each other so far, found by a text that their pods must have."""
+
+    def __init__(self) -> None:
+        self._everybody: QueueDeclaration | None = None
+        self._by_word: defaultdict[tuple[Hashable, str], list[tuple[int, QueueDeclaration]]] = defaultdict(list)
+        """Those that take pods with one of some texts only, by what has the text, and each of the texts."""
+        self._others: list[tuple[int, QueueDeclaration]] = []
+        self._count = 0
+
+    def add(self, queue: QueueDeclaration) -> None:
+        """Take note of a queue; the earlier ones are asked first."""
+        self._count += 1
+        if queue.pods is None:
+            self._everybody = self._everybody or queue
+            return
+        texts = next(_texts(queue.pods), None)
+        if texts is None:
+            self._others.append((self._count, queue))
+        else:
+            what, words = texts
+            for word in words:
+                self._by_word[what, word].append((self._count, queue))
+
+    def taking_all(self, queue: QueueDeclaration, given: Facts) -> QueueDeclaration | None:
+        """Return the first queue that is proved to take every pod of another one, None where there is none."""
+        if queue.pods is None or self._everybody is not None:
+            return self._everybody
+        facts = holding(queue.pods, given=given)
+        if facts is None:
+            return None
+        # who takes them all takes those with any one of their texts
+        some = [(what, min(words.allowed)) for what, words in facts.words.items() if words.allowed]
+        possible = heapq.merge(
+            self._others, *(self._by_word[each] for each in some if each in self._by_word), key=_place
+        )
+        return next((each for _, each in possible if each.pods is not None and always(each.pods, facts)), None)
+
+
+def _place(numbered: tuple[int, QueueDeclaration]) -> int:
+    return numbered[0]
+
+
+def _texts(condition: typed.Typed) -> Iterator[tuple[Hashable, frozenset[str]]]:
+    """Yield texts of which something must have one where a condition holds, as far as that is plain to see."""
+    match typed.inner(condition):
+        case typed.Logic(operator="and", operands=operands):
+            for operand in operands:
+                yield from _texts(operand)
+        case typed.Same(left=left, right=right, negated=False) if left.info.type.kind is Kind.TEXT:
+            for mine, other in ((left, right), (right, left)):
+                constant = typed.inner(other)
+                if isinstance(constant, typed.Constant) and not isinstance(typed.inner(mine), typed.Constant):
+                    yield typed.key(mine), frozenset({constant.value})
+        case typed.Contained(item=item, list=items, negated=False) if item.info.type.kind is Kind.TEXT:
+            listed = typed.inner(items)
+            if isinstance(listed, typed.Constant) and not isinstance(typed.inner(item), typed.Constant):
+                yield typed.key(item), frozenset(listed.value)
 
 
 @set_rule("P0373")
@@ -195,15 +266,8 @@ def _lent(queue: QueueDeclaration, resource: str) -> bool:
 
 def _families(checked: Checked) -> Iterator[tuple[QueueDeclaration, list[QueueDeclaration]]]:
     queues = declared_queues(checked.policies)
-    for parent in queues:
-        children = [each for each in queues if each.tree.parent == parent.name and each.key is None]
-        if children:
-            yield parent, children
-
-
-def _implies(queue: QueueDeclaration, other: QueueDeclaration) -> bool:
-    """Return whether every pod that a queue takes is one that another takes, as far as that can be proved."""
-    if queue.pods is None or other.pods is None:
-        return False
-    facts: Facts | None = holding(queue.pods)
-    return facts is not None and always(other.pods, facts)
+    children: defaultdict[str | None, list[QueueDeclaration]] = defaultdict(list)
+    for queue in queues:
+        if queue.key is None:
+            children[queue.tree.parent].append(queue)
+    yield from ((parent, children[parent.name]) for parent in queues if parent.name in children)
