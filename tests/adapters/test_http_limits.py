@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_limits import ConnectionLimits, RateLimit
+from kube_policy_scheduler.adapters.http_limits import LONGEST_PROBE_WAIT_SECONDS, ConnectionLimits, RateLimit
 from kube_policy_scheduler.adapters.http_port import HttpPort
 from kube_policy_scheduler.adapters.http_server import HttpServer
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
@@ -193,18 +194,67 @@ async def test_bytes_that_are_not_a_handshake_end_the_connection_without_a_log_l
     assert not caplog.records
 
 
-async def test_an_address_that_asks_for_much_waits(clients: Clients) -> None:
-    asked_for = 5
-    async with server(rate=RateLimit(1e-3, burst_seconds=1000.0 * asked_for)) as running:
-        client = await clients.to(running)
-        for _ in range(asked_for):
-            await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert await client.status() == "200"
-            await client.reader.readexactly(2)
-        await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await client.status()
+NO_REQUEST = "\x16\x03 this is no HTTP\r\n\r\n"
+
+
+async def asked(clients: Clients, running: HttpServer, text: str, *, within: float = 30.0) -> str:
+    """Send a text on a connection of its own; return the status of the answer, "" where none came in time."""
+    client = await clients.to(running)
+    await client.say(text)
+    try:
+        async with asyncio.timeout(within):
+            return await client.status()
+    except TimeoutError:
+        return ""
+
+
+def get(path: str) -> str:
+    return f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("flood", "status"),
+    [
+        (get("configz"), "200"),
+        (get("nothing"), "404"),
+        (NO_REQUEST, "400"),
+        ("GET /configz HTTP/1.1\r\nHost: localhost\r\nX: " + 20_000 * "x" + "\r\n\r\n", "400"),
+        ("POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx", "413"),
+    ],
+    ids=["requests", "unknown paths", "no requests", "large headers", "bodies"],
+)
+async def test_an_address_that_asks_for_much_waits_and_its_probes_do_not(
+    clients: Clients, flood: str, status: str
+) -> None:
+    most = 5
+    async with server(rate=RateLimit(1e-3, burst_seconds=1000.0 * most)) as running:
+        assert [await asked(clients, running, flood) for _ in range(most)] == [status] * most
+        assert await asked(clients, running, flood, within=0.2) == ""
+        for path in ("livez", "readyz", "healthz", "livez/ping"):
+            assert await asked(clients, running, get(path)) == "200"
+
+
+async def test_probes_have_a_limit_of_their_own_that_is_shorter_than_a_kubelet_waits(clients: Clients) -> None:
+    limits = ConnectionLimits()
+    longest = max(limits._probes.wait("a", 0.0) for _ in range(10_000))
+    assert 0.0 < longest <= LONGEST_PROBE_WAIT_SECONDS
+    longest += max(limits._handshakes.wait("a", 0.0) for _ in range(10_000))
+    assert longest < 3.0, "the shortest timeout of the manifests"
+
+
+async def test_what_is_no_request_is_counted_and_fills_no_log(
+    clients: Clients, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    registry = CollectorRegistry()
+    listening = HttpPort("127.0.0.1", 0)
+    async with HttpServer(port=listening, checks=HealthChecks(live={}), registry=registry) as running:
+        for text in (NO_REQUEST, "GET / HTTP/9.9\r\n\r\n", "GET " + 5000 * "x", get("livez")):
+            await asked(clients, running, text)
+    assert registry.get_sample_value("policy_scheduler_http_malformed_requests_total") == 3
+    said = [(record.levelname, record.exc_info) for record in caplog.records if "http" in record.name]
+    assert said == [("DEBUG", None)] * 3
+    assert all("\n" not in record.getMessage() for record in caplog.records)
 
 
 def test_a_rate_is_that_of_each_address_and_of_the_long_run() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from kube_policy_scheduler.embedded import User, service_account
+from kube_policy_scheduler.embedded import EmbeddedCluster, User, service_account
 from tests.embedded.rest import Answer, Client
 from tests.fakes.secure_cluster import SecureCluster
 
@@ -173,3 +173,42 @@ def test_connections_end_with_the_server_even_if_the_client_does_nothing(handsha
         while connection.recv(4096):
             pass  # the rest of the answer
     gc.collect()  # an open connection would be reported here
+
+
+def said_to(url: str, text: str) -> str:
+    """Send a text to a server; return the first line of its answer."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as connection:
+        connection.sendall(text.encode())
+        return connection.makefile(encoding="latin-1").readline().strip()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", "200"),
+        ("localhost", "200"),
+        ("LOCALHOST.:80", "200"),
+        ("demo.localhost:1", "200"),
+        ("[::1]:8080", "200"),
+        ("evil.example", "421"),
+        ("evil.example:80", "421"),
+        ("localhost.evil.example", "421"),
+        ("127.0.0.1.evil.example", "421"),
+        ("10.0.0.1", "421"),
+    ],
+)
+def test_only_this_machine_is_meant(host: str, status: str) -> None:
+    """A page in a browser may have its own name point to this machine, while `make demo` runs."""
+    with EmbeddedCluster(kubelets=None, controllers=None).in_thread() as cluster:
+        for path in ("/api/v1/nodes", "/version", "/readyz"):
+            assert said_to(cluster.url, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").split()[1] == status
+        post = f"POST /api/v1/nodes HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\n{{}}"
+        assert (said_to(cluster.url, post).split()[1] == "421") == (status == "421")
+
+
+def test_what_is_no_request_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(kubelets=None, controllers=None).in_thread() as cluster:
+        for text in ("nothing\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"):
+            assert said_to(cluster.url, text).split()[1] == "400"
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]

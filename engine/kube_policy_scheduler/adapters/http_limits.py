@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
 from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.client_mistakes import ServerLogger
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,18 @@ REQUEST_SECONDS = 30.0
 """For an answer."""
 HANDSHAKE_SECONDS = 5.0
 REQUESTS_PER_SECOND = 50.0
-"""Of one address, in the long run; a TLS handshake counts as two. A request takes half a millisecond of the loop."""
+"""Of one address, in the long run; a request takes half a millisecond of the loop."""
+HANDSHAKES_PER_SECOND = 25.0
+"""Of one address, of TLS."""
 BURST_SECONDS = 10.0
 """So much of an address's rate may come at once."""
 LONGEST_WAIT_SECONDS = FIRST_REQUEST_SECONDS
+PROBES = frozenset({"livez", "readyz", "healthz"})
+"""First parts of the paths that kubelets ask for. They have a rate of their own: who shares a kubelet's address and
+asks for other things, or for things that are no requests, does not delay them."""
+LONGEST_PROBE_WAIT_SECONDS = 0.5
+LONGEST_HANDSHAKE_WAIT_SECONDS = 1.5
+"""Kubelets give up after some seconds. Even so, all connections together get no more than so many answers."""
 _MOST_ADDRESSES = 1024
 MAX_LINE_BYTES = 4096
 MAX_HEADER_BYTES = 16384
@@ -50,6 +59,7 @@ HANDLER_LIMITS: dict[str, Any] = {
     "max_headers": MAX_HEADERS,
     "keepalive_timeout": IDLE_SECONDS,
     "lingering_time": 1.0,
+    "logger": ServerLogger(log),
 }
 """For aiohttp's runner."""
 
@@ -57,9 +67,16 @@ HANDLER_LIMITS: dict[str, Any] = {
 class RateLimit:
     """How long each address has to wait so that it stays below a rate (GCRA, a leaky bucket without a timer)."""
 
-    def __init__(self, per_second: float, *, burst_seconds: float = BURST_SECONDS) -> None:
+    def __init__(
+        self,
+        per_second: float,
+        *,
+        burst_seconds: float = BURST_SECONDS,
+        longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
+    ) -> None:
         self._per_second = per_second
         self._burst_seconds = burst_seconds
+        self._longest_wait_seconds = longest_wait_seconds
         self._paid_until: OrderedDict[str, float] = OrderedDict()
         """When all that an address has asked for would have been done at its rate."""
 
@@ -73,11 +90,30 @@ class RateLimit:
         """
         paid_until = max(now, self._paid_until.pop(address, now)) + cost / self._per_second
         # those who share the address are not kept out for longer
-        paid_until = min(paid_until, now + self._burst_seconds + LONGEST_WAIT_SECONDS)
+        paid_until = min(paid_until, now + self._burst_seconds + self._longest_wait_seconds)
         self._paid_until[address] = paid_until
         if len(self._paid_until) > _MOST_ADDRESSES:
             self._paid_until.popitem(last=False)
         return max(0.0, paid_until - now - self._burst_seconds)
+
+
+class _Handler(RequestHandler):
+    """Speaks HTTP on one connection; what is no request waits for its turn, as a request does."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self, limits: ConnectionLimits, server: web.Server, **settings: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **settings)
+        self._limits = limits
+
+    def _make_error_handler(self, err_info: Any) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        answer = super()._make_error_handler(err_info)
+
+        async def waited(request: web.BaseRequest) -> web.StreamResponse:
+            await self._limits.before_refusal(self)
+            return await answer(request)
+
+        return waited
 
 
 class _Connection(asyncio.Protocol):
@@ -183,13 +219,26 @@ class ConnectionLimits:
         idle_seconds: float = IDLE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         rate: RateLimit | None = None,
+        on_malformed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; rate: of requests without a body, and of handshakes; None: the usual one."""
+        """Set up.
+
+        Args:
+            max_connections: at a time.
+            first_request_seconds: for the first request of a connection to arrive in full.
+            idle_seconds: between requests.
+            request_seconds: for an answer.
+            rate: of requests without a body, probes aside; None: the usual one.
+            on_malformed: called for each thing that is no request.
+        """
         self._max_connections = max_connections
         self._first_request_seconds = first_request_seconds
         self._idle_seconds = idle_seconds
         self._request_seconds = request_seconds
         self._rate = rate or RateLimit(REQUESTS_PER_SECOND)
+        self._probes = RateLimit(REQUESTS_PER_SECOND, longest_wait_seconds=LONGEST_PROBE_WAIT_SECONDS)
+        self._handshakes = RateLimit(HANDSHAKES_PER_SECOND, longest_wait_seconds=LONGEST_HANDSHAKE_WAIT_SECONDS)
+        self.on_malformed = on_malformed
         self._bodies_at: frozenset[str] = frozenset()
         self.context: ssl.SSLContext | None = None
         """Of TLS; None for plain HTTP."""
@@ -233,8 +282,7 @@ class ConnectionLimits:
     def handler(self) -> RequestHandler:
         """Return what speaks HTTP on one connection."""
         assert self._server is not None
-        handler: RequestHandler = self._server()
-        return handler
+        return _Handler(self, self._server, **self._server._kwargs)  # as the server makes its own
 
     def admit(self, connection: _Connection) -> bool:
         """Count a new connection; return whether there is room for it."""
@@ -253,7 +301,14 @@ class ConnectionLimits:
     async def before_handshake(self, address: str) -> None:
         """Wait until an address may have another handshake."""
         if not self._bodies_at:  # kube-scheduler opens a connection for every other binding that it asks for
-            await asyncio.sleep(self._rate.wait(address, asyncio.get_running_loop().time(), cost=2.0))
+            await asyncio.sleep(self._handshakes.wait(address, asyncio.get_running_loop().time()))
+
+    async def before_refusal(self, handler: RequestHandler) -> None:
+        """Take note of something that is no request, and wait until it may be answered."""
+        self.on_malformed()
+        connection = self._by_handler.get(handler)
+        address = connection.address if connection is not None else ""
+        await asyncio.sleep(self._rate.wait(address, asyncio.get_running_loop().time()))
 
     @property
     def middleware(self) -> Any:
@@ -262,16 +317,18 @@ class ConnectionLimits:
         @web.middleware
         async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
             has_body = request.path in self._bodies_at
-            if request.body_exists and not has_body:
-                response: web.StreamResponse = web.Response(status=413, text="requests must not have a body\n")
-                response.force_close()
-                return response
             now = asyncio.get_running_loop().time
             connection = self._by_handler.get(request.protocol)
             if connection is None:  # it was ended while this request was read
                 return web.Response(status=503)
             if not has_body:  # while it waits it is not busy: others may take its place
-                await asyncio.sleep(self._rate.wait(connection.address, now()))
+                is_probe = request.path.split("/", 2)[1] in PROBES and not request.body_exists
+                rate = self._probes if is_probe else self._rate
+                await asyncio.sleep(rate.wait(connection.address, now()))
+            if request.body_exists and not has_body:
+                response: web.StreamResponse = web.Response(status=413, text="requests must not have a body\n")
+                response.force_close()
+                return response
             connection.busy = True
             try:
                 async with asyncio.timeout(self._request_seconds):

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler as AnyHandler
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -21,10 +21,10 @@ from kube_policy_scheduler.adapters.health_checks import Check, HealthChecks, Re
 from kube_policy_scheduler.adapters.http_access import Review, certified, guarded
 from kube_policy_scheduler.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
 from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.loopback import is_meant
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,12 @@ class HttpServer:
         self._scrapes: dict[str, tuple[float, bytes]] = {}
         """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
+        malformed = Counter(
+            "policy_scheduler_http_malformed_requests",
+            "Number of requests to this port that were not HTTP, or larger than it accepts.",
+            registry=registry,
+        )
+        self._limits.on_malformed = malformed.inc
         self._loops = loops or Loops()
         self._runner: web.AppRunner | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -213,15 +219,11 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _known_host(listening_at: str) -> Any:
-    """Return a middleware that keeps web pages of others out of a server that only this machine can reach.
-
-    A page may have its own name point to 127.0.0.1 later ("DNS rebinding"); its requests carry that name.
-    """
+    """Return a middleware that keeps web pages of others out of a server that only this machine can reach."""
 
     @web.middleware
     async def checked(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
-        name = (request.url.host or "").rstrip(".")
-        if is_loopback(listening_at) and not (is_loopback(name) or name.endswith(".localhost")):
+        if not is_meant(request.url.host or "", listening_at):
             return web.Response(status=421, text="this server serves only this machine: use the host name localhost\n")
         return await handler(request)
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import orjson
 from aiohttp import web
 
+from kube_policy_scheduler.client_mistakes import ServerLogger
 from kube_policy_scheduler.embedded import dispatch, errors, non_resources, requests
 from kube_policy_scheduler.embedded.access import Guard, User
 from kube_policy_scheduler.embedded.api import Api
@@ -21,6 +22,7 @@ from kube_policy_scheduler.embedded.dispatch import Answer, Call
 from kube_policy_scheduler.embedded.requests import NonResource, Target
 from kube_policy_scheduler.embedded.selection import Selection
 from kube_policy_scheduler.embedded.watches import Watch, WatchOptions
+from kube_policy_scheduler.loopback import is_meant
 
 _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -74,7 +76,9 @@ class Server:
 
     async def start(self) -> None:
         """Begin to listen; `port` then holds the port."""
-        server = web.Server(self._handle, access_log=None, max_line_size=65536, max_field_size=65536)
+        server = web.Server(
+            self._handle, access_log=None, max_line_size=65536, max_field_size=65536, logger=ServerLogger(_LOG)
+        )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=self._settings.shutdown_seconds)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._settings.host, self.port, ssl_context=self._ssl_context, backlog=1024)
@@ -96,6 +100,8 @@ class Server:
             self._runner = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not is_meant(request.url.host or "", self._settings.host):
+            return web.Response(status=421, text="this server serves only this machine: use the host name localhost\n")
         try:
             path = unquote(request.rel_url.raw_path)
             query: Mapping[str, str] = request.rel_url.query if request.rel_url.raw_query_string else {}

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.kube.lease import JITTER
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate
-from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.extender_settings import MOST_EXTENDERS, HttpExtenderSettings, check_extenders
@@ -26,6 +25,7 @@ from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema, pat
 from kube_policy_scheduler.documents.shape import Duration, Name, PositiveDuration, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.documents.yaml_nodes import Step
+from kube_policy_scheduler.loopback import is_loopback
 
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from kube_policy_scheduler.adapters.loopback import is_loopback
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.context import Binder, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.loopback import is_loopback
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.http_server import Handler
