@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,31 @@ def test_several_packed_parts_count_together() -> None:
 def test_what_has_no_end_is_read_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_files, "MOST_BYTES", 8 << 20)
     monkeypatch.setattr(bounded_files, "MOST_LINE_BYTES", 2 << 20)
-    with pytest.raises(UnreadableFileError, match="it is larger than 8 MiB"):
-        read_bounded(Path("/dev/zero"))
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(UnreadableFileError, match="it is larger than 8 MiB"):
+        read_stream(endless)
     with Path("/dev/zero").open("rb") as endless, pytest.raises(UnreadableFileError, match="longer than 2 MiB"):
         list(lines_of(endless))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
+def test_a_device_is_no_file(path: str) -> None:
+    with pytest.raises(UnreadableFileError, match="it is a device, expected a file"):
+        read_bounded(Path(path))
+    assert read_bounded(Path("/dev/null")) == b""
+
+
+def test_a_pipe_is_read_if_somebody_writes_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_files, "WRITER_SECONDS", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableFileError, match="it is a pipe, and nobody has opened it to write"):
+        read_bounded(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", f"sleep 0.1; echo a > {tmp_path}/pipe"]):
+        monkeypatch.setattr(bounded_files, "WRITER_SECONDS", 30.0)
+        assert read_bounded(tmp_path / "pipe") == b"a\n"
+    monkeypatch.setattr(bounded_files, "WRITER_SECONDS", 0.01)
+    with subprocess.Popen(["sh", "-c", "sleep 0.1; echo a; sleep 0.1; echo b"], stdout=subprocess.PIPE) as slow:
+        assert slow.stdout is not None
+        assert read_bounded(Path(f"/dev/fd/{slow.stdout.fileno()}")) == b"a\nb\n"
 
 
 @pytest.mark.parametrize("packed", [False, True])

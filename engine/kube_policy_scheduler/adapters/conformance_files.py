@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of
+from kube_policy_scheduler.documents.bounded_files import Readable, UnreadableFileError, lines_of, opened
 
 _STANDARD_INPUT = "-"
 
@@ -39,9 +40,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         reason = str(getattr(error, "strerror", None) or error).lower()
         where = f" after line {number}" if number else ""
         raise CaseFileError(f"{path}: cannot be read{where}: {reason}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CaseFileError(f"{path}:{number}: not JSON: {error}") from error
 
 
-def _opened(path: Path) -> BinaryIO:
-    return open(sys.stdin.fileno(), "rb", closefd=False) if str(path) == _STANDARD_INPUT else path.open("rb")
+def _opened(path: Path) -> AbstractContextManager[Readable]:
+    return nullcontext(sys.stdin.buffer) if str(path) == _STANDARD_INPUT else opened(path)

@@ -8,7 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import requests
 
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+
 _TIMEOUT_SECONDS = 10.0
+_MOST_TOKEN_BYTES = 1 << 20
 _PATH = "/debug/decisions"
 _MOST_BYTES = 256 * 1024 * 1024
 """More than any log that a scheduler keeps in memory."""
@@ -41,9 +44,10 @@ def fetch_decisions(
     headers = {}
     if token_file is not None:
         try:
-            headers["Authorization"] = f"Bearer {token_file.read_text(encoding='utf-8').strip()}"
-        except (OSError, UnicodeDecodeError) as error:
-            raise DecisionLogError(f"cannot read {token_file}: {getattr(error, 'strerror', None) or error}") from error
+            token = read_bounded(token_file, most_bytes=_MOST_TOKEN_BYTES).decode()
+        except (UnreadableFileError, UnicodeDecodeError) as error:
+            raise DecisionLogError(f"cannot read {token_file}: {error}") from error
+        headers["Authorization"] = f"Bearer {token.strip()}"
     try:
         with requests.Session() as session:
             session.trust_env = False

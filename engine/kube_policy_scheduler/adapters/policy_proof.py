@@ -17,10 +17,13 @@ from pathlib import Path
 
 import msgspec
 
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+
 SUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
 _LINE = re.compile(r"(?P<sum>[0-9a-f]{64}) [ *](?:\./)?(?P<name>[^/]+)")
 _SIGNATURE_BYTES = 64
+_MOST_KEY_BYTES = 1 << 20
 
 
 class ProofError(Exception):
@@ -80,9 +83,9 @@ def _verify(key_file: Path, signature: bytes, content: bytes) -> None:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        key = load_pem_public_key(key_file.read_bytes())
-    except OSError as error:
-        raise ProofError(f"cannot read {key_file}: {(error.strerror or str(error)).lower()}") from error
+        key = load_pem_public_key(read_bounded(key_file, most_bytes=_MOST_KEY_BYTES))
+    except UnreadableFileError as error:
+        raise ProofError(f"cannot read {key_file}: {error}") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ProofError(f"{key_file} contains no public key in PEM") from error
     if not isinstance(key, Ed25519PublicKey):

@@ -455,7 +455,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     Raises:
         click.ClickException: it cannot be read, or a line is no record.
     """
-    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, opened
     from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
 
     def cut(place: str) -> None:
@@ -464,13 +464,12 @@ def records_in(path: Path) -> list[DecisionRecord]:
     try:
         if path == STANDARD_INPUT:
             return list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
-        with path.open("rb") as file:
+        with opened(path) as file:
             return list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
     except RecordError as error:
         raise click.ClickException(str(error)) from error
-    except (OSError, UnreadableFileError) as error:
-        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
-        raise click.ClickException(f"cannot read {path}: {reason}") from error
+    except UnreadableFileError as error:
+        raise click.ClickException(f"cannot read {path}: {error}") from error
 
 
 def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:

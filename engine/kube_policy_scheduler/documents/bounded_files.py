@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import select
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 MOST_BYTES = 2**30
 """Of one text: a snapshot of 5,000 nodes and 150,000 pods has a quarter of it."""
 MOST_LINE_BYTES = 64 * 2**20
 """Of one line of JSON Lines."""
+WRITER_SECONDS = 5.0
+"""For somebody to open the other end of a pipe."""
 FREE_BYTES = 8 * 2**20
 MOST_RATIO = 100
 """What is packed may unpack to `FREE_BYTES`, or to so many times its size: recorded clusters come to 20 or 60."""
@@ -21,37 +26,99 @@ _PIECE_BYTES = 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
+class Readable(Protocol):
+    """An opened file."""
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        """Return so many bytes at most; none at the end."""
+        ...
+
+
 class UnreadableFileError(Exception):
     """A file cannot be read, or not within the bounds; the text says why and does not name it."""
 
 
-def read_bounded(path: Path) -> bytes:
+def read_bounded(path: Path, *, most_bytes: int | None = None) -> bytes:
     """Return what a file holds, unpacked where it is packed.
 
     Raises:
-        UnreadableFileError: it is not there, cannot be unpacked, or is too large.
+        UnreadableFileError: as `opened`; or it cannot be unpacked, or is too large.
     """
-    with _reading(), path.open("rb") as raw:
-        return read_stream(raw)
+    with opened(path) as raw:
+        return read_stream(raw, most_bytes=most_bytes)
 
 
-def read_stream(raw: BinaryIO) -> bytes:
+@contextmanager
+def opened(path: Path) -> Iterator[Readable]:
+    """Open a file, or a pipe that somebody writes to.
+
+    Raises:
+        UnreadableFileError: it is not there, a folder, a device (which may have no end), or a pipe without a writer.
+    """
+    with _reading():
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0) as raw:
+            about = os.fstat(descriptor)
+            is_device = stat.S_ISCHR(about.st_mode) or stat.S_ISBLK(about.st_mode)
+            if is_device and not os.isatty(descriptor) and about.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116
+                raise UnreadableFileError("it is a device, expected a file")
+            first = _awaited(raw) if stat.S_ISFIFO(about.st_mode) else b""
+            os.set_blocking(descriptor, True)
+            yield _After(first, raw) if first else raw
+
+
+def _awaited(raw: io.FileIO) -> bytes:
+    """Wait until there is something in a pipe, or its writer has ended; return what had to be taken from it for that.
+
+    Raises:
+        UnreadableFileError: nobody has it open for writing.
+    """
+    poll = select.poll()
+    poll.register(raw, select.POLLIN)
+    while not poll.poll(1000 * WRITER_SECONDS):
+        taken = raw.read(1)
+        if taken == b"":
+            raise UnreadableFileError(f"it is a pipe, and nobody has opened it to write within {WRITER_SECONDS:g} s")
+        if taken:
+            return taken
+    return b""
+
+
+class _After(io.RawIOBase):
+    """A file of which the first bytes have been taken already."""
+
+    def __init__(self, first: bytes, file: Readable) -> None:
+        self._first = first
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        piece = self._first[: len(buffer)] or self._file.read(len(buffer)) or b""
+        self._first = self._first[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def read_stream(raw: Readable, *, most_bytes: int | None = None) -> bytes:
     """Return what an opened file holds, unpacked where it is packed.
 
     Raises:
         UnreadableFileError: it cannot be read or unpacked, or is too large.
     """
+    most = MOST_BYTES if most_bytes is None else most_bytes
     with _reading():
         pieces, read = [], 0
         for piece in _pieces(raw):
             read += len(piece)
-            if read > MOST_BYTES:
-                raise UnreadableFileError(f"it is larger than {MOST_BYTES >> 20:,} MiB")
+            if read > most:
+                raise UnreadableFileError(f"it is larger than {most >> 20:,} MiB")
             pieces.append(piece)
         return b"".join(pieces)
 
 
-def lines_of(raw: BinaryIO) -> Iterator[bytes]:
+def lines_of(raw: Readable) -> Iterator[bytes]:
     """Yield the lines of an opened file with their ends, unpacked where it is packed; the last may have no end.
 
     Raises:
@@ -82,7 +149,7 @@ def _reading() -> Iterator[None]:
         raise UnreadableFileError(reason.lower()) from error
 
 
-def _pieces(raw: BinaryIO) -> Iterator[bytes]:
+def _pieces(raw: Readable) -> Iterator[bytes]:
     counted = io.BufferedReader(_Counted(raw))
     if counted.peek(2)[:2] != _GZIP_MAGIC:
         while piece := counted.read(_PIECE_BYTES):
@@ -102,7 +169,7 @@ def _pieces(raw: BinaryIO) -> Iterator[bytes]:
 class _Counted(io.RawIOBase):
     """Counts what is read of a file."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Readable) -> None:
         self._file = file
         self.count = 0
 
@@ -110,7 +177,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        piece = self._file.read(len(buffer))
+        piece = self._file.read(len(buffer)) or b""
         buffer[: len(piece)] = piece
         self.count += len(piece)
         return len(piece)

@@ -7,6 +7,7 @@ built from the parser's events, without a node for each.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import yaml
@@ -24,12 +25,42 @@ class _CloserLookError(Exception):
 
 def json_value(text: str) -> Value | None:
     """Return the value of JSON; None where it is not JSON, is null, or says something twice."""
-    if text.lstrip()[:1] not in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "[") or _is_deep(text):
         return None
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        value: Value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        if _HALF_CHARACTER.search(text) is not None:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
+    return value
+
+
+_BRACKETS = b"[]{}"
+_ALL_OTHERS = bytes(set(range(256)) - set(_BRACKETS))
+
+
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+
+def _is_deep(text: str) -> bool:
+    """Return whether JSON is nested deeper than it may be; what is done with its value is recursive."""
+    content = text.encode(errors="replace")
+    return _has_deep_brackets(content) and _has_deep_brackets(_TEXT.sub(b"", content))
+
+
+def _has_deep_brackets(content: bytes) -> bool:
+    """Take pairs of brackets out, from the innermost to the outermost: of what programs write a dozen levels."""
+    left = content.translate(None, _ALL_OTHERS)
+    for _ in range(MAX_DEPTH):
+        if not left:
+            break
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+    return bool(left)
+
+
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+"""One alone is no text, though JSON can write it; two may be one character."""
 
 
 def _once(pairs: list[tuple[str, Value]]) -> dict[str, Value]:

@@ -13,11 +13,12 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quantity import QuantityError
+from kube_policy_scheduler.cluster.quantity import QuantityError, nanos
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, closest
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
+from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.times import unix_seconds
@@ -244,7 +245,76 @@ def stored_object(one: FixtureObject, classes: PriorityClasses, *, scheduler: st
     Raises:
         AdmissionError: the API server would refuse it.
         QuantityError: a quantity cannot be read.
+        DocumentError: a field has another type, or an amount is no quantity; it points there.
     """
+    try:
+        done = _stored(one, classes, scheduler=scheduler)
+    except (AdmissionError, QuantityError):
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # from what is not of its field's type
+        kind = _BY_NAME.get(one.kind) or read_kind(one)
+        if kind is not None:
+            one.convert(kind)  # says which
+        problem = f"{one.kind} {one.name}: a field has another type than in Kubernetes: {error}"
+        raise DocumentError([one.error((), problem)]) from error
+    if problems := [one.error(path, f"{one.kind} {one.name}: {text}") for path, text in _bad_amounts(done.value)]:
+        raise DocumentError(problems)
+    return done
+
+
+_RESOURCES = (("requests",), ("limits",))
+_AMOUNTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "Node": (("status", "allocatable"), ("status", "capacity")),
+    "PersistentVolume": (("spec", "capacity"),),
+    "PersistentVolumeClaim": (
+        ("spec", "resources", "requests"),
+        ("spec", "resources", "limits"),
+        ("status", "capacity"),
+    ),
+    "CSIStorageCapacity": (("capacity",), ("maximumVolumeSize",)),
+    "Pod": (
+        ("spec", "overhead"),
+        *(("spec", "resources", *last) for last in _RESOURCES),
+        *(
+            ("spec", containers, "*", "resources", *last)
+            for containers in ("containers", "initContainers")
+            for last in _RESOURCES
+        ),
+        ("spec", "volumes", "*", "ephemeral", "volumeClaimTemplate", "spec", "resources", "requests"),
+        ("status", "containerStatuses", "*", "allocatedResources"),
+        *(("status", "containerStatuses", "*", "resources", *last) for last in _RESOURCES),
+    ),
+    "NodeResourceTopology": tuple(
+        ("zones", "*", "resources", "*", amount) for amount in ("capacity", "allocatable", "available")
+    ),
+}
+"""Where objects hold quantities that are read only when something is computed of them; `*` is every item of a list."""
+
+
+def _bad_amounts(value: Mapping[str, Any]) -> Iterator[tuple[tuple[Step, ...], str]]:
+    """Yield where an object says no quantity, and what is wrong there; of what has another type the struct tells."""
+    for path in _AMOUNTS.get(value["kind"], ()):
+        for place, amounts in _found(value, path, ()):
+            named = amounts.items() if type(amounts) is dict else ((None, amounts),)
+            for name, amount in named:
+                if isinstance(amount, str | int | float) and not isinstance(amount, bool):
+                    try:
+                        nanos(amount)
+                    except QuantityError as error:
+                        yield (place if name is None else (*place, name)), str(error)
+
+
+def _found(value: Any, path: tuple[str, ...], at: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    if not path:
+        yield at, value
+    elif path[0] == "*":
+        for index, item in enumerate(value if type(value) is list else ()):
+            yield from _found(item, path[1:], (*at, index))
+    elif type(value) is dict and path[0] in value:
+        yield from _found(value[path[0]], path[1:], (*at, path[0]))
+
+
+def _stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
     value = without_nulls(one.value)
     settled: dict[str, Any] = {}
     if one.kind == "Pod":

@@ -148,6 +148,7 @@ class RecordError(ValueError):
     """A line is no decision record; the text names its place."""
 
 
+_NO_RECORD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(DecisionRecord)
 
@@ -176,7 +177,7 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
     """
     try:
         version = _head.decode(line).version
-    except msgspec.MsgspecError as error:
+    except _NO_RECORD as error:
         raise RecordError(f"{place}: expected a decision record, one JSON object a line: {error}") from error
     if version != VERSION:
         raise RecordError(
@@ -185,7 +186,7 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
         )
     try:
         return _decoder.decode(line)
-    except msgspec.MsgspecError as error:
+    except _NO_RECORD as error:
         raise RecordError(f"{place}: {error}") from error
 
 
@@ -219,7 +220,7 @@ def decode_lines(
 def _is_whole(line: bytes) -> bool:
     try:
         msgspec.json.decode(line)
-    except msgspec.MsgspecError:
+    except _NO_RECORD:
         return False
     return True
 

@@ -19,10 +19,13 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.times import parse_rfc3339
 from kube_policy_scheduler.wording import one_line
 
+MOST_KUBECONFIG_BYTES = 16 << 20
+MOST_TOKEN_BYTES = 1 << 20
 KINDS = ("clusters", "contexts", "users")
 
 
@@ -35,8 +38,13 @@ def load_kubeconfig(paths: str, *, context: str | None) -> Credentials:
         scratch = tempfile.mkdtemp(prefix="policy-scheduler-")
     except OSError:  # read-only file system: only matters if the kubeconfig embeds certificates
         scratch = None
+    found = None
     try:
-        return _load_kubeconfig(_Kubeconfig(paths), context=context, scratch=Path(scratch) if scratch else None)
+        found = _Kubeconfig(paths)
+        return _load_kubeconfig(found, context=context, scratch=Path(scratch) if scratch else None)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # their texts may quote secrets
+        where = found.where if found is not None else f"kubeconfig {paths}"
+        raise CredentialsError(f"{where}: something has another type than in a kubeconfig, or holds a NUL") from error
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -63,6 +71,8 @@ def _load_kubeconfig(found: _Kubeconfig, *, context: str | None, scratch: Path |
     try:
         tls = _tls_files(cluster, user, scratch) if server.startswith("https://") else TlsFiles()
         authorization = authorization or _authorization(user)
+    except UnreadableFileError as error:
+        raise CredentialsError(f"{source}: cannot read the tokenFile: {error}") from error
     except OSError as error:
         what = error.filename or "a temporary file for its certificates"
         raise CredentialsError(f"{source}: {what}: {error.strerror or error}") from error
@@ -128,20 +138,24 @@ class _Kubeconfig:
 
     def _merge(self, path: Path) -> None:
         try:
-            documents = parse_documents(Source(str(path), path.read_text(encoding="utf-8-sig")))
+            content_read = read_bounded(path, most_bytes=MOST_KUBECONFIG_BYTES).decode("utf-8-sig")
+            documents = parse_documents(Source(str(path), content_read))
         except DocumentError as error:  # its text quotes the file, so it is not chained
             span = error.diagnostics[0].span
             line = span.source.position(span.start)[0]
             raise CredentialsError(f"{self.where} is not valid YAML at line {line}") from None
         except UnicodeDecodeError:
             raise CredentialsError(f"{self.where} is not valid YAML: it is not UTF-8") from None
-        except OSError as error:
-            raise CredentialsError(f"{self.where} cannot be read: {error.strerror}") from error
+        except UnreadableFileError as error:
+            raise CredentialsError(f"{self.where} cannot be read: {error}") from error
         content = documents[0].value if documents else None
         if content is None:
             raise CredentialsError(f"{self.where} is empty; write one, or give --kubeconfig")
         try:
-            self.current_context = self.current_context or content.get("current-context") or ""
+            context = content.get("current-context") or ""
+            if not isinstance(context, str):
+                raise CredentialsError(f"{self.where}: current-context must be a text, the name of a context")
+            self.current_context = self.current_context or context
             for kind in KINDS:
                 for each in content.get(kind) or ():
                     name, value = str(each["name"]), each.get(kind[:-1]) or {}
@@ -189,7 +203,7 @@ def _authorization(user: _Entry) -> str:
     value = user.value
     token = value.get("token")
     if not token and value.get("tokenFile"):
-        token = (user.folder / value["tokenFile"]).read_text(encoding="utf-8")
+        token = read_bounded(user.folder / value["tokenFile"], most_bytes=MOST_TOKEN_BYTES).decode()
     if token:
         return f"Bearer {str(token).strip()}"
     if "username" in value and "password" in value:

@@ -29,7 +29,11 @@ class Proxy(msgspec.Struct, frozen=True):
 
 def parse_proxy(url: str) -> Proxy:
     """Read `http://user:password@host:port`. Raises CredentialsError for other schemes (SOCKS)."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise CredentialsError(f"proxy-url is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CredentialsError(
             f"proxy-url must begin with http:// or https://, this is {parts.scheme}://; "
@@ -40,7 +44,7 @@ def parse_proxy(url: str) -> Proxy:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + base64.b64encode(pair.encode()).decode()
     tls = parts.scheme == "https"
-    return Proxy(parts.hostname, parts.port or (443 if tls else 80), tls, authorization)
+    return Proxy(parts.hostname, port or (443 if tls else 80), tls, authorization)
 
 
 def bypasses_proxy(host: str, no_proxy: str | None) -> bool:

@@ -150,13 +150,18 @@ def _metrics_path(output: Path | None, given: Path | None, prometheus_url: str |
     return output.with_name(stem.rpartition(".")[0] + _METRICS_SUFFIX if "." in stem else stem + _METRICS_SUFFIX)
 
 
+_MOST_KEY_BYTES = 1 << 20
+
+
 def _key(path: Path | None) -> bytes | None:
     if path is None:
         return None
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+
     try:
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise click.ClickException(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        key = read_bounded(path, most_bytes=_MOST_KEY_BYTES).strip()
+    except UnreadableFileError as error:
+        raise click.ClickException(f"cannot read {path}: {error}") from error
     if len(key) < 16:
         raise click.ClickException(
             f"{path} holds {len(key)} bytes, expected at least 16 random bytes: head -c 32 /dev/urandom > FILE"

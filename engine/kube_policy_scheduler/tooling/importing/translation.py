@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.diagnostics import Diagnostic, Source
+from kube_policy_scheduler.documents.codes import WRONG_VALUE
+from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.tooling.importing.configuration import (
@@ -38,7 +43,41 @@ def import_configuration(document: Document, *, with_settings: bool = False) -> 
     """
     profiles = read_profiles(document)
     common = tuple(global_notes(document, with_settings=with_settings))
-    return tuple(_import(profile, common) for profile in profiles)
+    done = []
+    for index, profile in enumerate(profiles):
+        try:
+            done.append(_import(profile, common))
+        except _Unusable as error:
+            raise DocumentError([_problem(document, index, error)]) from error
+    return tuple(done)
+
+
+class _Unusable(Exception):
+    """A plugin's arguments are not what kube-scheduler accepts, or no policy can say what a profile says."""
+
+    def __init__(self, plugin: str, problem: str) -> None:
+        super().__init__(plugin, problem)
+        self.plugin = plugin
+        """Empty: the profile."""
+        self.problem = problem
+
+
+def _problem(document: Document, index: int, error: _Unusable) -> Diagnostic:
+    path: tuple[Step, ...] = ("profiles", index)
+    written: Any = (document.value.get("profiles") or ({},))[index]
+    for at, each in enumerate(written.get("pluginConfig") or ()):
+        if error.plugin and each["name"] == error.plugin:
+            path = (*path, "pluginConfig", at, "args")
+    return document.error(path, WRONG_VALUE, message=error.problem)
+
+
+@contextmanager
+def _of(plugin: str) -> Iterator[None]:
+    """Say which plugin's arguments could not be read."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _Unusable(plugin, f"not the arguments that kube-scheduler accepts for {plugin}: {error}") from error
 
 
 def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
@@ -66,7 +105,8 @@ def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
     notes = [" ".join(note.split()) for note in notes]
     text = "\n".join([*_header(notes), *lines]) + "\n"
     formatted = format_source(Source(f"{profile.scheduler}.policy", text))
-    assert isinstance(formatted, Formatted), formatted
+    if not isinstance(formatted, Formatted):
+        raise _Unusable("", "no policy can say this: a name or a number in it has a form that policies do not have")
     return Imported(profile.scheduler, formatted.text, tuple(notes))
 
 
@@ -82,7 +122,8 @@ def _filters(profile: ImportedProfile, notes: list[str]) -> list[str]:
     for name in profile.filters:
         if name in FILTERS and profile.arguments.get(name):
             draft = Draft()
-            FILTERS[name](profile.arguments[name], 0, draft)
+            with _of(name):
+                FILTERS[name](profile.arguments[name], 0, draft)
             lines += draft.lines
             notes += [f"{name}: {note}" for note in draft.notes]
     return lines
@@ -97,7 +138,8 @@ def _scores(profile: ImportedProfile, notes: list[str]) -> list[str]:
         if translate is None:
             draft.notes.append("this score has no equivalent; write its preferences in the policy")
         elif weight:
-            translate(profile.arguments.get(name, {}), weight, draft)
+            with _of(name):
+                translate(profile.arguments.get(name, {}), weight, draft)
     for name, draft in drafts.items():
         notes += [f"{name}: {note}" for note in draft.notes]
     defaults = {name for name in DEFAULT_SCORES if name in drafts and drafts[name].is_as_by_default}
