@@ -165,7 +165,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         config(cluster={"server": "https://x:1", "certificate-authority": "gone.pem"}),
         r"/gone.pem: No such file",
     ),
-    "missing token file": (config(user={"tokenFile": "gone"}), r"/gone: No such file"),
+    "missing token file": (config(user={"tokenFile": "gone"}), r"/gone: no such file"),
     "bad CA data": (
         config(cluster={"server": "https://x:1", "certificate-authority-data": encoded(b"no pem")}),
         r'certificate-authority-data of cluster "c" contains no usable CA certificate',

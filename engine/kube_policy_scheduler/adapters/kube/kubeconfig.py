@@ -72,7 +72,7 @@ def _load_kubeconfig(found: _Kubeconfig, *, context: str | None, scratch: Path |
         tls = _tls_files(cluster, user, scratch) if server.startswith("https://") else TlsFiles()
         authorization = authorization or _authorization(user)
     except UnreadableFileError as error:
-        raise CredentialsError(f"{source}: cannot read the tokenFile: {error}") from error
+        raise CredentialsError(f"{source}: {user.folder / user.value['tokenFile']}: {error}") from error
     except OSError as error:
         what = error.filename or "a temporary file for its certificates"
         raise CredentialsError(f"{source}: {what}: {error.strerror or error}") from error
