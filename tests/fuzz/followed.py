@@ -28,6 +28,12 @@ FOLLOWED: dict[str, list[str]] = {
         "kube_policy_scheduler.adapters.policy_sources",
         "kube_policy_scheduler.daemon.webhook",
     ],
+    "files": [
+        "kube_policy_scheduler.cli",
+        "kube_policy_scheduler.cluster",
+        "kube_policy_scheduler.documents",
+        "kube_policy_scheduler.tooling",
+    ],
     "kubeconfigs": [
         "kube_policy_scheduler.adapters.kube.kubeconfig",
         "kube_policy_scheduler.adapters.kube.identity",

@@ -6,8 +6,11 @@ import asyncio
 import json
 import logging
 import math
+import os
 import re
+import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -48,6 +51,7 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_d
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from tests.cli.bad_files import COMMANDS, FILES, files_of, problem
 from tests.daemon.extender_stage import Stage
 from tests.daemon.test_event_handlers import World, node, pod
 from tests.fuzz.examination import Wrong
@@ -368,3 +372,22 @@ def examine_headers(data: bytes) -> None:
     encode, content_type = encoder_for(text)
     encode(CollectorRegistry())
     str(content_type)
+
+
+def examine_file(data: bytes) -> None:
+    """Run a command of policyctl that reads a file, with these bytes in its place; the bytes say which."""
+    first, _, content = data.partition(b"\n")
+    name = first.decode(errors="replace")
+    commands = [command for command in COMMANDS if name in files_of(command)]
+    if not commands:
+        return
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(FILES, folder, dirs_exist_ok=True)
+        Path(folder, name).write_bytes(content)
+        os.chdir(folder)
+        try:
+            found = problem(commands[zlib.crc32(data) % len(commands)])
+        finally:
+            os.chdir(before)
+    assert not found, found

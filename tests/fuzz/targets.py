@@ -8,10 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kube_policy_scheduler.cluster import objects
+from tests.cli.bad_files import COMMANDS, FILES, files_of
+from tests.cli.test_bad_files import WRONG, changed, places
 from tests.daemon.extender_stage import RECORDINGS
 from tests.framework.rule_cases import rule_cases
 from tests.fuzz import strangers
@@ -218,6 +223,19 @@ def json_words(*structs: Any) -> Callable[[], Sequence[str]]:
     return words
 
 
+def files() -> list[bytes]:
+    """Return the files of policyctl's commands, behind their names, also with something else in each place."""
+    found = []
+    for name in sorted({name for command in COMMANDS for name in files_of(command)}):
+        content = (FILES / name).read_bytes()
+        found.append(name.encode() + b"\n" + content)
+        if name.endswith(".yaml"):
+            document = yaml.safe_load(content)
+            changes = (changed(document, path, new) for path, new in zip(places(document), cycle(WRONG), strict=False))
+            found += [f"{name}\n{json.dumps(each)}".encode() for each in changes]
+    return found
+
+
 def _of_text(check: Callable[[str], None]) -> Callable[[bytes], None]:
     return lambda data: check(data.decode("utf-8", errors="replace"))
 
@@ -245,6 +263,10 @@ def targets() -> dict[str, Target]:
             longest=16384,
         ),
         Target("reviews", "admission reviews", strangers.examine_review, reviews, longest=16384),
+        Target(
+            "files", "a file as a command of policyctl reads it; its name is the first line", strangers.examine_file,
+            files, longest=32768,
+        ),
         Target("kubeconfigs", "kubeconfigs; no program is run", strangers.examine_kubeconfig, kubeconfigs),
         Target(
             "prometheus", "answers of Prometheus, whole and in pieces, laid over nodes", strangers.examine_prometheus,
