@@ -32,6 +32,7 @@ os.environ.pop("COLUMNS", None)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
     config.addinivalue_line("markers", "dear: a further case that takes seconds, left to `make laws`")
+    config.addinivalue_line("markers", "controllers(setting=...): what the controllers of the embedded cluster do")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         # while the workers collect: each would compile the same for 20 s, where numba's cache does not have it yet
         command = "from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels as c; c()"

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.integration.control_plane import assets
+from tests.integration.control_plane import kubectl_program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -57,9 +57,8 @@ def objects() -> list[Json]:
 
 @functools.cache
 def _built(folder: Path) -> str:
-    programs = assets()
-    program = str(programs / "kubectl") if programs is not None else "kubectl"
-    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, timeout=30, check=False)
+    command = [kubectl_program(), "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, "a deprecation: " + done.stderr
     return done.stdout

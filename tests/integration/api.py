@@ -40,6 +40,9 @@ _PATHS = {
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "secrets": "/api/v1/namespaces/{namespace}/secrets",
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "validatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "apiservices": "/apis/apiregistration.k8s.io/v1/apiservices",
 }
 
 

@@ -183,10 +183,26 @@ class Cluster(ABC):
     def wipe(self) -> None:
         """Take away what a test may have left."""
         self.api.delete_all("validatingwebhookconfigurations")
+        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            self.api.delete_all(plural)
         everywhere = self.api.request("GET", "/api/v1/pods")["items"]
         for namespace in sorted({pod["metadata"]["namespace"] for pod in everywhere}):
             self.api.delete_all("pods", namespace=namespace)
-        for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
+        for pod in self.pods():
+            if pod["metadata"].get("finalizers"):
+                self.api.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+        for plural in ("persistentvolumeclaims", "persistentvolumes"):
+            for volume in self.api.list(plural):  # there is no controller that lets them go
+                self.api.patch(plural, volume["metadata"]["name"], {"metadata": {"finalizers": None}})
+        for plural in (
+            "pods",
+            "nodes",
+            "events",
+            "configmaps",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "storageclasses",
+        ):
             self.api.delete_all(plural)
         for claim in self.api.list("resourceclaims"):  # nor one that deallocates
             self.api.patch("resourceclaims", claim["metadata"]["name"], {"metadata": {"finalizers": None}})

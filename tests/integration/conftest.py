@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_policy_scheduler.embedded.controllers import ControllerSettings
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.cluster import Cluster, Embedded, Real
@@ -31,8 +32,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane | None, tmp_path: Path) -> Iterator[Cluster]:
-    """An empty cluster."""
+def cluster(request: pytest.FixtureRequest, control_plane: ControlPlane | None, tmp_path: Path) -> Iterator[Cluster]:
+    """An empty cluster; `@pytest.mark.controllers(...)` says what the controllers of the embedded one do."""
     if control_plane is not None:
         real = Real(control_plane)
         real.wipe()
@@ -41,7 +42,9 @@ def cluster(control_plane: ControlPlane | None, tmp_path: Path) -> Iterator[Clus
         return
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with SecureCluster().in_thread() as served:
+    marked = request.node.get_closest_marker("controllers")
+    controllers = ControllerSettings(**marked.kwargs) if marked is not None else ControllerSettings()
+    with SecureCluster(controllers=controllers).in_thread() as served:
         embedded = Embedded(served, folder)
         yield embedded
         embedded.api.close()

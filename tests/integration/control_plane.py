@@ -27,6 +27,12 @@ def assets() -> Path | None:
     return Path(named) if named else None
 
 
+def kubectl_program() -> str:
+    """Return the kubectl beside the control plane where there is one, else Debian's."""
+    programs = assets()
+    return str(programs / "kubectl") if programs is not None and (programs / "kubectl").exists() else "kubectl"
+
+
 class ControlPlane:
     """A context manager; the processes are ended by their ids."""
 

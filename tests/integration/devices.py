@@ -111,6 +111,30 @@ def controlled(cluster: Cluster, name: str, *, node_name: str, device: str, user
     cluster.api.patch("resourceclaims", name, {"status": status}, subresource="status")
 
 
+def settle_claims(cluster: Cluster) -> None:
+    """Give pods claims of their own and take away those of pods that are gone, as the controller manager does."""
+    there = {pod["metadata"]["uid"]: pod for pod in cluster.pods()}
+    for uid, one in there.items():
+        told = {each["name"] for each in one["status"].get("resourceClaimStatuses", ())}
+        wanted = [each for each in one["spec"].get("resourceClaims", ()) if "resourceClaimTemplateName" in each]
+        if told >= {each["name"] for each in wanted}:
+            continue
+        statuses, name = [], one["metadata"]["name"]
+        for each in wanted:
+            template = cluster.api.get("resourceclaimtemplates", each["resourceClaimTemplateName"])
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+            metadata = {"name": f"{name}-{each['name']}", "ownerReferences": [owner]}
+            kind = {"apiVersion": _VERSION, "kind": "ResourceClaim", "metadata": metadata}
+            cluster.api.create("resourceclaims", kind | {"spec": template["spec"]["spec"]})
+            statuses.append({"name": each["name"], "resourceClaimName": metadata["name"]})
+        cluster.api.patch("pods", name, {"status": {"resourceClaimStatuses": statuses}}, subresource="status")
+    for one in cluster.api.list("resourceclaims"):
+        if {each["uid"] for each in one["metadata"].get("ownerReferences", ())} - there.keys():
+            name = one["metadata"]["name"]
+            cluster.api.patch("resourceclaims", name, {"metadata": {"finalizers": None}})
+            cluster.api.delete("resourceclaims", name)
+
+
 def watch_line(thing: Json) -> bytes:
     """An object as a watch delivers it; it exists nowhere else, so that no validation has looked at it."""
     metadata = {"uid": f"strange-{thing['metadata']['name']}", "resourceVersion": "1", **thing["metadata"]}

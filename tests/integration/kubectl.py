@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.integration.control_plane import assets
+from tests.integration.control_plane import kubectl_program
 
 
 def kubectl(kubeconfig: Path, *arguments: str) -> str:
@@ -18,7 +18,5 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
 
 def run_kubectl(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it and return how it ended."""
-    programs = assets()
-    program = str(programs / "kubectl") if programs is not None else "kubectl"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent), "NO_PROXY": "*"}
-    return subprocess.run([program, *arguments], capture_output=True, text=True, env=environment, timeout=30)
+    return subprocess.run([kubectl_program(), *arguments], capture_output=True, text=True, env=environment, timeout=30)

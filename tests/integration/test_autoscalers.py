@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+import pytest
+
 from tests.fakes.autoscalers import cluster_autoscaler_counts, karpenter_counts
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.devices import claim_template, device_class, resource_slice
+from tests.integration.devices import claim_template, device_class, resource_slice, settle_claims
 from tests.integration.objects import Json, node, pod
 
 HELPED = {
@@ -132,6 +134,7 @@ def test_a_gang_asks_for_nodes_as_a_whole_or_not_at_all(
     assert cluster.condition("over-0")["reason"] == "SchedulingSkipped"
 
 
+@pytest.mark.controllers(devices=False)  # the test does what they do, also where there are none
 def test_gangs_without_devices_ask_for_nodes_as_far_as_their_queue_may_use_devices(
     cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
 ) -> None:
@@ -149,6 +152,7 @@ def test_gangs_without_devices_ask_for_nodes_as_far_as_their_queue_may_use_devic
         labels = {"job": job, "size": str(size)}
         names = [f"{job}-{number}" for number in range(size)]
         cluster.add_pods(*(pod(name, labels=labels, **claims) for name in names))
+        settle_claims(cluster)
         eventually(partial(_have_conditions, cluster, names))
 
     assert counted(cluster.pods()) == {"fits-0", "fits-1"}

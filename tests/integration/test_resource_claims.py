@@ -22,6 +22,7 @@ from tests.integration.devices import (
     extended_pod,
     free,
     resource_slice,
+    settle_claims,
     taken,
 )
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
@@ -359,6 +360,7 @@ def test_a_policy_selects_which_of_several_devices_a_pod_gets(
         assert [one["device"] for one in kept["status"]["allocation"]["devices"]["results"]] == [device]
 
 
+@pytest.mark.controllers(devices=False)  # the test does what they do, also where there are none
 def test_who_is_guaranteed_devices_gets_those_of_pods_that_borrow_them(
     cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
 ) -> None:
@@ -380,6 +382,7 @@ def test_who_is_guaranteed_devices_gets_those_of_pods_that_borrow_them(
         cluster.add_pods(*(pod(f"{team}-{each}", labels={"team": team}, **claims) for each in range(number)))
 
     def running() -> Counter[str]:
+        settle_claims(cluster)
         return Counter(name.partition("-")[0] for name, host in cluster.placements().items() if host)
 
     add("red", 4)
