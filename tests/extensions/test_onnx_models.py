@@ -136,9 +136,12 @@ def test_a_model_reads_no_other_file(folder: Path, monkeypatch: pytest.MonkeyPat
     assert evaluated(1.0, size=2, name="reading.onnx") == [42.0, 42.0]
 
 
+NO_MODEL = Random(37).randbytes(1000)
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x00", b"\x3a\xff", b"\x3a" + b"\xff" * 11, b"\x3b\x3c", b"\x08\x08ORTM" + b"\0" * 20, Random(37).randbytes(1000)],
+    [b"", b"\x00", b"\x3a\xff", b"\x3a" + b"\xff" * 11, b"\x3b\x3c", b"\x08\x08ORTM" + b"\0" * 20, NO_MODEL],
     ids=lambda content: content[:6].hex(),
 )
 def test_other_bytes_are_no_model(folder: Path, content: bytes) -> None:
