@@ -24,9 +24,11 @@ from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue_quota import QueueQuota
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.framework.trial import NODE_WORK
 from kube_policy_scheduler.framework.victims import Budgets, KeptVictims
+from kube_policy_scheduler.policy.clauses import LimitClause
 from tests.simulation.chaos import policies_of
 
 
@@ -382,3 +384,84 @@ def test_a_nominated_pod_counts_where_victims_were_found_before_it_came() -> Non
     assert {int(name[1:]) % 2: len(found.pods) for name, found in after.candidates.items()} == {0: 2, 1: 1}
     assert after == preempted(cluster, profile=profile)
     assert len(after.ties) == sum(int(name[1:]) % 2 for name in after.candidates)
+
+
+QUOTAS = {
+    "a queue": "queue team by pod.namespace max cpu 4\n",
+    "queues that lend": (
+        "queue all max cpu 5\n"
+        'queue x of all for pods where pod.label.app == "x" min cpu 2 max cpu 4\n'
+        'queue y of all for pods where pod.label.app == "y" min cpu 1\n'
+    ),
+    "a limit": "limit count() by pod.namespace to 8\n",
+    "a limit of cores": 'limit sum(request.cpu) by pod.label.app to 2 if pod.label.app == "x"\n',
+    "a limit and a queue": "limit count() by pod.namespace to 9\nqueue team by pod.namespace max cpu 3\n",
+    "a limit and spared pods": (
+        "limit count() by pod.namespace to 8\npreempt if pod.priority >= 0 evict where victim.label.job is missing\n"
+    ),
+    "a limit and gangs": "limit count() by pod.namespace to 8\ngang by pod.label.job size 2 if pod.label.job\n",
+}
+"""Whom they refuse depends on which pods are placed, not on where."""
+
+
+@pytest.mark.parametrize("kind", QUOTAS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_quotas_that_are_asked_once_for_alike_victims_change_nothing(kind: str, data: st.DataObject) -> None:
+    cluster = mixed_cluster(data)
+    for name in data.draw(st.lists(st.sampled_from(cluster.nodes.names), max_size=2)):
+        body = {"metadata": {"name": name, "labels": {"zone": "a"}}, "spec": {"unschedulable": True}}
+        cluster.set_node(msgspec.convert(body | {"status": {"allocatable": {"cpu": "1", "pods": "9"}}}, objects.Node))
+    if data.draw(st.booleans()):
+        other = pod(cluster, "nominated", cpu="500m", priority=data.draw(st.sampled_from([5, 30])))
+        cluster.nominate(other, data.draw(st.sampled_from(cluster.nodes.names)))
+    if data.draw(st.booleans()):
+        budget = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "y"}}},
+            "status": {"disruptionsAllowed": data.draw(st.integers(0, 1))},
+        }
+        cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+    profile = profile_of("use kubernetes scores\n" + QUOTAS[kind])
+    cpu = data.draw(st.sampled_from(["100m", "250m", "500m", "1", "2"]))
+    frame = Frame(pod(cluster, "high", cpu=cpu, priority=10), cluster, 1e9)
+    evaluation = evaluate(frame, profile)
+    if len(evaluation.feasible):
+        return
+
+    def found() -> tuple[Preemption, object]:
+        kept, most_work = data.draw(st.sampled_from([(None, None), (KeptVictims(), 200)]))
+        while True:
+            each = post_filter(
+                frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=kept, most_work=most_work
+            )
+            if not each.is_unfinished:
+                return each, dict(each.candidates)
+
+    before = {uid: cluster.node_of(uid) for uid in cluster.pods}
+    quick = found()
+    assert {uid: cluster.node_of(uid) for uid in cluster.pods} == before
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in (QueueQuota, LimitClause):
+            patch.setattr(owner, "leaving_key", None, raising=False)
+        for plugin in profile.filters:
+            if isinstance(plugin, LimitClause):
+                patch.setattr(plugin, "leaving_key", None)
+        assert quick == found()
+
+
+@pytest.mark.parametrize("nodes", [20, 80])
+def test_a_quota_is_asked_as_often_on_many_nodes_as_on_few(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked = full_cluster(nodes), 0
+    pre_filter = QueueQuota.pre_filter
+
+    def counted(self: QueueQuota, frame: Frame) -> PreFilterResult:
+        nonlocal asked
+        asked += 1
+        return pre_filter(self, frame)
+
+    profile = profile_of(f"queue team by pod.namespace max cpu {nodes}\n")
+    monkeypatch.setattr(QueueQuota, "pre_filter", counted)
+    found = preempted(cluster, profile=profile)
+    assert len(found.candidates) == nodes
+    assert asked == 3  # for the pod, for its search, and for all nodes without a victim

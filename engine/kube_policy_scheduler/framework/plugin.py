@@ -15,7 +15,7 @@ import msgspec
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.status import Refusal, Status
@@ -144,6 +144,14 @@ MayApply: TypeAlias = Callable[[PodTemplate], bool]
 like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them.
 Of a template that requests native resources alone, they read nothing but its `shape` and its spec without requests.
 Nor does it ask about pods with volumes, unless the plugin has the attribute `is_about_volumes`."""
+
+
+LeavingKey: TypeAlias = Callable[[PodInfo], Hashable]
+"""The optional method `leaving_key(pod)` of filters that refuse a pod as a whole or not at all.
+
+All nodes pass their `filter`. Their PreFilter looks at which pods are placed, and never at where. Pods for which it
+returns the same value count the same: without some of them PreFilter returns what it returns without as many others.
+The attribute is None where that is not so. Preemption asks such a filter once for all nodes with alike victims."""
 
 
 class FilterPlugin(Protocol):

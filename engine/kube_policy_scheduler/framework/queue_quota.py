@@ -100,6 +100,12 @@ class QueueQuota:
             found = usage.refusal(queue, usage.request_of_many(frame.pod, together))
         return quota_message(found) if found is not None and not found.is_of_nodes else None
 
+    def leaving_key(self, pod: PodInfo) -> Hashable:
+        """Return what a placed pod counts for, and where; pods that share a claim depend on each other."""
+        tree = self.tree
+        own = pod.uid if tree.classes and pod.template.spec.resource_claims else ""
+        return tree.find(pod.template), tree.amounts(pod), pod.priority, own
+
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Let all nodes pass."""
         return np.ones(frame.size, np.bool_)

@@ -1,15 +1,19 @@
 """Trials of preemption: on one node all pods of lower priority are removed, then as many as possible come back.
 
 Most pods are refused for lack of resources alone. For them a dry run is arithmetic (`_Room`); otherwise pods are
-displaced and placed in a dry run, and the filters run each time.
+displaced and placed in a dry run, and the filters run each time. Quotas and limits, which refuse a pod as a whole, are
+asked once for all nodes whose victims count the same (`_Wholes`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from operator import sub
+from typing import Self
 
 import numpy as np
 
@@ -24,6 +28,7 @@ from kube_policy_scheduler.framework.nominations import (
     Active,
     first_status,
     nominated_for,
+    verdict,
     verdict_with_nominated,
 )
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -96,7 +101,11 @@ class Trial:
         self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
         """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
+        self._wholes = _Wholes(frame, active)
+        """Filters that refused the pod as a whole, whatever the node."""
         self._room = self._make_room()
+        self._refused_by: dict[int, int] = {}
+        """By row: the place of the first filter that refuses the pod there whoever leaves."""
         self.work, self._most_work = 0, most_work
         """Of this turn, see `NODE_WORK`."""
         self._search = search if search is not None else Search(frame.cluster.nodes)
@@ -106,7 +115,7 @@ class Trial:
         """Rows that were tried in this turn."""
         self._kept: FoundVictims | None = None
         """What holds for other pods too."""
-        if kept is not None and spares is None and self._room is not None:
+        if kept is not None and spares is None and self._room is not None and not self._wholes:
             kind = (self._room.wanted, gangs.gangs_of if gangs is not None else None)
             self._kept = kept.of(frame.cluster, kind, frame.pod.priority)
         self._columns = self._kept
@@ -116,7 +125,7 @@ class Trial:
     @property
     def only_resources(self) -> bool:
         """Return whether of the filters whose result can change when pods leave, NodeResourcesFit is the only one."""
-        return self._room is not None
+        return self._room is not None and not self._wholes
 
     def name_at(self, row: int) -> str:
         """Return the name of a node."""
@@ -128,7 +137,7 @@ class Trial:
             self._frame.at(self._rows),
             self._active,
             room=self._room,
-            nominated=self._nominated if self._room is None else (),
+            nominated=self._nominated if not self.only_resources else (),
         )
         return diagnosis.first >= 0, diagnosis.counts()
 
@@ -151,7 +160,7 @@ class Trial:
             if self.is_over:
                 break
             if self._room is not None and not count % _LOOKED_AT_TOGETHER:
-                self._room.look_at(rows[count : count + _LOOKED_AT_TOGETHER], self._spared)
+                self._look_at(rows[count : count + _LOOKED_AT_TOGETHER])
             count += 1
             before = self.work
             tried = self._try(row)
@@ -256,10 +265,14 @@ class Trial:
         if self._budgets.covers(ranked):
             self._protected.add(row)
             violating, others = self._budgets.split(ranked)
-        if self._room is not None:
-            if self._spared is not None and (refused := self._room.refusal(row, self._spared)) is not None:
+        if self._room is not None and not (self._wholes and row in self._nominated):
+            with _Leaving(self._wholes, name, ranked) as leaving:
+                refused = self._refusal(row, leaving)
+                chosen = self._room.spare(row, violating, others, leaving.may_return) if refused is None else None
+            self.work += VERDICT_WORK * leaving.asked
+            if chosen is None:
+                assert refused is not None
                 return refused
-            chosen = self._room.spare(row, violating, others)
         else:
             tried = self._rehearse(row, name, violating, others)
             if isinstance(tried, Status):
@@ -271,6 +284,36 @@ class Trial:
         if all(chosen):
             going = tuple(by_importance(going, self._frame.now))
         return Victims(going, len(chosen[0]))
+
+    def _look_at(self, rows: IntArray) -> None:
+        """Remember of rows what each trial there looks at, in one go."""
+        assert self._room is not None
+        self._room.look_at(rows, self._spared)
+        if not self._wholes:
+            return
+        left, rows = self._frame.at(np.sort(rows)), np.sort(rows)
+        passing = np.ones(len(rows), np.bool_)
+        for place, (plugin, state) in enumerate(self._active):
+            if plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+                here = plugin.filter(left, state)
+                self._refused_by.update(dict.fromkeys(rows[passing & ~here].tolist(), place))
+                passing &= here
+
+    def _refusal(self, row: int, leaving: _Leaving) -> Status | None:
+        """Return why the pod does not fit on a row without all its victims; None: it does."""
+        assert self._room is not None
+        if not self._wholes:
+            return None if self._spared is None else self._room.refusal(row, self._spared)
+        whole = leaving.refusal()
+        first = self._refused_by.get(row, len(self._active))
+        for place, (plugin, state) in enumerate(self._active[: first + 1]):
+            if whole is not None and place == whole[0]:
+                return whole[1]
+            if place == first:
+                return first_status(plugin.name, plugin.refusals(self._frame.at(np.array([row])), state))
+            if isinstance(plugin, NodeResourcesFit) and (short := self._room.refusal(row, self._spared)) is not None:
+                return short
+        return None
 
     def _units(
         self, pool: Sequence[PodInfo], gangs_of: Mapping[str, Sequence[GangRequirement]]
@@ -380,9 +423,10 @@ class Trial:
         return found
 
     def _make_room(self) -> _Room | None:
-        if len(self._moving) != 1 or not isinstance(self._moving[0][0], NodeResourcesFit):
+        moving = [each for each in self._moving if each[0] not in self._wholes.plugins]
+        if len(moving) != 1 or not isinstance(moving[0][0], NodeResourcesFit):
             return None
-        return _Room(self._frame, self._moving[0][1], self._nominated)
+        return _Room(self._frame, moving[0][1], self._nominated)
 
 
 def without_victims(
@@ -420,6 +464,94 @@ def without_victims(
         else:
             break
     return builder.build()
+
+
+class _Wholes:
+    """The filters that refused a pod as a whole and look at which pods there are, never at where (`LeavingKey`)."""
+
+    def __init__(self, frame: Frame, active: Active) -> None:
+        self.frame = frame
+        self.asked = [
+            (place, (plugin, state))
+            for place, (plugin, state) in enumerate(active)
+            if state is REFUSED and getattr(plugin, "leaving_key", None) is not None
+        ]
+        """With their places among all filters."""
+        self.plugins = [plugin for _, (plugin, _) in self.asked]
+        self.known: dict[tuple[int, ...], tuple[int, Status] | None] = {}
+        """By the kinds of pods that are away, sorted: the place of the first that refuses the pod then, and why."""
+        self._kinds: dict[tuple[Hashable, ...], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    def kind(self, pod: PodInfo) -> int:
+        """Return a number that pods share which count the same."""
+        key = tuple([plugin.leaving_key(pod) for plugin in self.plugins])  # type: ignore[attr-defined]
+        return self._kinds.setdefault(key, len(self._kinds))
+
+    def ask(self) -> tuple[int, Status] | None:
+        """Return the place of the first of them that refuses the pod in the cluster as it is now, and why."""
+        for place, asked in self.asked:
+            if (status := verdict(self.frame, (asked,))).code is not Code.SUCCESS:
+                return place, status
+        return None
+
+
+class _Leaving:
+    """The pods of one node that are away, and what filters say then that refused the pod as a whole.
+
+    The cluster is asked, in a dry run, only about what is not known from another node.
+    """
+
+    def __init__(self, wholes: _Wholes, node_name: str, pods: Sequence[PodInfo]) -> None:
+        self._wholes, self._node_name = wholes, node_name
+        self._away = {pod.uid: pod for pod in pods} if wholes else {}
+        self._kinds = {uid: wholes.kind(pod) for uid, pod in self._away.items()}
+        self._sorted = sorted(self._kinds.values())
+        self._dry: ExitStack | None = None
+        """Open while the pods are away in the cluster, too."""
+        self.asked = 0
+        """How often filters were asked, and pods moved for that."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._dry is not None:
+            self._dry.close()
+
+    def refusal(self) -> tuple[int, Status] | None:
+        """Return the place of the first filter that refuses the incoming pod now, and why; None: none does."""
+        key, known = tuple(self._sorted), self._wholes.known
+        if key not in known:
+            cluster = self._wholes.frame.cluster
+            if self._dry is None:
+                self._dry = ExitStack()
+                self._dry.enter_context(cluster.dry_run())
+                self.asked += len(self._away)
+                for uid in self._away:
+                    cluster.displace(uid)
+            self.asked += 1
+            known[key] = self._wholes.ask()
+        return known[key]
+
+    def may_return(self, pod: PodInfo) -> bool:
+        """Let a pod come back, unless the incoming pod is refused then; return whether it is back."""
+        if not self._wholes:
+            return True
+        place = bisect_left(self._sorted, self._kinds[pod.uid])
+        kind = self._sorted.pop(place)
+        del self._away[pod.uid]
+        if self._dry is not None:
+            self._wholes.frame.cluster.place(pod, self._node_name)
+        if self.refusal() is None:
+            return True
+        self._sorted.insert(place, kind)
+        self._away[pod.uid] = pod
+        if self._dry is not None:
+            self._wholes.frame.cluster.displace(pod.uid)
+        return False
 
 
 class _Spared:
@@ -467,8 +599,8 @@ class _Room:
             pod_count=held["pods"],
         )
 
-    def refusal(self, row: int, spared: _Spared) -> Status | None:
-        """Return why the pod does not fit on a row beside those that are spared; None: it does."""
+    def refusal(self, row: int, spared: _Spared | None) -> Status | None:
+        """Return why the pod does not fit on a row beside those that are spared, if any; None: it does."""
         if min(self._free[row]) >= 0:
             return None
         return first_status(NodeResourcesFit.name, self.shortages(np.array([row]), spared))
@@ -503,9 +635,16 @@ class _Room:
         return found
 
     def spare(
-        self, row: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
+        self,
+        row: int,
+        violating: Iterable[PodInfo],
+        others: Iterable[PodInfo],
+        may_return: Callable[[PodInfo], bool],
     ) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot."""
+        """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot.
+
+        may_return: whether a pod for which there is room may come back; then it is back.
+        """
         free, known = self._free[row], self._requested
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):
@@ -520,7 +659,10 @@ class _Room:
                         gone.append(pod)
                         break
                 else:
-                    free = list(map(sub, free, of[1]))
+                    if may_return(pod):
+                        free = list(map(sub, free, of[1]))
+                    else:
+                        gone.append(pod)
         return leaving
 
 

@@ -13,13 +13,14 @@ from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, he
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
     SKIP,
+    LeavingKey,
     PreFilterResult,
     Readings,
     Ready,
@@ -327,6 +328,8 @@ class LimitClause:
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
+        reads_no_more = not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.CLOCK)
+        self.leaving_key: LeavingKey | None = _held_by if reads_no_more else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
@@ -384,6 +387,11 @@ class LimitClause:
             return f"the pods that wait for new nodes use up what is left of policy clause {self.name}"
         of_gang = f" its gang of {together} more pods" if together > 1 and used + more <= bound else " the pod"
         return f"policy clause {self.name} rejects{of_gang} on any node"
+
+
+def _held_by(pod: PodInfo) -> Hashable:
+    """Return what decides how much a placed pod holds of a limit: its template, and its requests as resized."""
+    return pod.template, id(pod.demand)
 
 
 def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
