@@ -8,7 +8,7 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.selector import compile_selector
 from tests.growth.axes import TENANT, Axis
-from tests.growth.stage import NODES, Json, Stage
+from tests.growth.stage import Json, Stage
 
 DRIVER = "gpu.example.com"
 FEW = 12
@@ -28,7 +28,7 @@ def publish(stage: Stage, name: str, spec: Json, *, slices: int = 1) -> None:
 
 
 def on_each_node(stage: Stage, devices: Sequence[Json]) -> None:
-    for row in range(NODES):
+    for row in range(stage.nodes):
         publish(stage, f"s{row}", {"nodeName": f"n{row}", "devices": list(devices)})
 
 
@@ -114,7 +114,7 @@ def _slices_for_some(stage: Stage, n: int) -> None:
 
 
 def _counters(stage: Stage, n: int) -> None:
-    for row in range(NODES):
+    for row in range(stage.nodes):
         sets = [{"name": f"c{number}", "counters": {"slots": {"value": "1"}}} for number in range(n // 4)]
         takes = [
             device(number, consumesCounters=[{"counterSet": one["name"], "counters": {"slots": {"value": "1"}}}])

@@ -108,8 +108,9 @@ class Recorded:
 class Stage:
     """Nodes, a policy and a scheduler, in a running event loop."""
 
-    def __init__(self, policy: str = POLICY) -> None:
+    def __init__(self, policy: str = POLICY, *, nodes: int = NODES) -> None:
         quiet: Any = _Quiet()
+        self.nodes = nodes
         self.now = NOW
         ticks = itertools.count()
         self.scheduler = Scheduler(
@@ -122,7 +123,7 @@ class Stage:
         self.scheduler.use_policies(_compiled(policy))
         self.event_handlers = Recorded(self.scheduler.event_handlers)
         self._serial = itertools.count()
-        for number in range(NODES):
+        for number in range(nodes):
             self.event_handlers.node_changed(self.node(number))
 
     # --- things ---------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class Stage:
 
     def place(self, pod: Any, node: int = 0) -> Any:
         """Let a pod be seen on a node."""
-        bound = self.on_node(pod, f"n{node % NODES}")
+        bound = self.on_node(pod, f"n{node % self.nodes}")
         self.event_handlers.pod_changed(bound)
         return bound
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -144,7 +145,7 @@ class NodeTable:
         self._attached: dict[Hashable, Any] = {}
         """Data of other modules about these nodes, which they update themselves."""
         self._making: dict[Hashable, Iterator[None]] = {}
-        """Columns of labels that `make_labels` has begun."""
+        """What `make` has begun."""
         self._derived_from: dict[Hashable, tuple[object, Any]] = {}
         """By key: the state of the source column, and the derived result."""
 
@@ -287,21 +288,25 @@ class NodeTable:
 
         A column takes 40 ms with 130,000 nodes. Between two calls anything may happen to nodes.
         """
-        for known in map(self.known_label, keys):
+        for known in dict.fromkeys(map(self.known_label, keys)):  # pods may name any number of labels
             key = "label", known
-            if key in self._static:
-                continue
-            making = self._making.get(key)
-            if making is None:
-                if len(self._making) >= _MOST_MADE:
-                    self._making.clear()
-                steps = (
-                    self.label_in_steps(known) if known is not None else self._in_steps(*_OF_NO_LABEL, CodedColumn(()))
-                )
-                making = self._making[key] = steps
-            if next(making, self) is None:
+            if key not in self._static and not self.make(key, partial(self._label_in_steps, known)):
                 return False
-            del self._making[key]
+        return True
+
+    def _label_in_steps(self, known: str | None) -> Iterator[None]:
+        return self.label_in_steps(known) if known is not None else self._in_steps(*_OF_NO_LABEL, CodedColumn(()))
+
+    def make(self, key: Hashable, begin: Callable[[], Iterator[None]]) -> bool:
+        """Go on with the steps that began under a key, or begin them; return whether they are over."""
+        making = self._making.get(key)
+        if making is None:
+            if len(self._making) >= _MOST_MADE:
+                self._making.clear()
+            making = self._making[key] = begin()
+        if next(making, self) is None:
+            return False
+        del self._making[key]
         return True
 
     def condition(self, kind: str) -> LabelColumn:

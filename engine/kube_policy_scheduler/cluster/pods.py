@@ -37,11 +37,8 @@ _READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", "PodResizePend
 """Conditions of pods that are read; other conditions are not kept."""
 _NOTHING: dict[str, Any] = {}
 """Of most pods: annotations, and names of claims."""
-_NO_VOLUMES: tuple[objects.Volume, ...] = ()
-_NO_NAMES: tuple[str, ...] = ()
 _EXISTING = "existing-demand"
 """What an unresized pod of a template counts for once it is on a node."""
-_NO_CONDITIONS: tuple[objects.PodCondition, ...] = ()
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
     "persistent_volume_claim",
@@ -264,21 +261,25 @@ class Templates:
             demand = template.memo[_EXISTING] = existing(objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec))
         if _may_differ(pod):
             demand = existing(pod)
-        volumes, local_volumes = _NO_VOLUMES, _NO_NAMES
+        volumes: list[objects.Volume] = []
+        local_volumes: list[str] = []
         for volume in spec.volumes or ():
             if volume != objects.Volume(name=volume.name):  # most are those that every pod has, which name no source
-                volumes = (*volumes, volume) if _has_claim_source(volume) else volumes
-                local_volumes = (*local_volumes, volume.name) if is_local(volume) else local_volumes
+                if _has_claim_source(volume):
+                    volumes.append(volume)
+                if is_local(volume):
+                    local_volumes.append(volume.name)
         annotations = meta.annotations
         if annotations and _LAST_APPLIED in annotations:
             annotations = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
-        ready, conditions = False, _NO_CONDITIONS
+        ready = False
+        conditions: list[objects.PodCondition] = []
         for condition in status.conditions or ():
             kind = condition.type
             if kind == "Ready":
                 ready = ready or condition.status == "True"
             elif kind in _READ_CONDITIONS and not _is_plain(condition):
-                conditions = (*conditions, condition)
+                conditions.append(condition)
         return PodInfo(
             uid=meta.uid,
             namespace=template.namespace,
@@ -295,10 +296,10 @@ class Templates:
             resource_version=meta.resource_version,
             generation=meta.generation,
             demand=demand,
-            volumes=volumes,
-            local_volumes=local_volumes,
+            volumes=tuple(volumes),
+            local_volumes=tuple(local_volumes),
             annotations=_shared(annotations, template) if annotations else _NOTHING,
-            conditions=conditions,
+            conditions=tuple(conditions),
             claim_names=(
                 {one.name: one.resource_claim_name for one in status.resource_claim_statuses}
                 if status.resource_claim_statuses

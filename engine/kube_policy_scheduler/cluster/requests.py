@@ -10,7 +10,7 @@ each time it is looked at, as both share one number. What it is then depends on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -108,14 +108,15 @@ def incoming(spec: objects.PodSpec) -> PodRequests:
     The scoring part ignores pod-level resources, as kube-scheduler's resource scorer does.
     """
     regular, init = _by_spec(spec)
-    total = _with_pod_level(_aggregate(regular, init), _pod_level(spec))
-    return _demand(_with_overhead(total, spec), scoring_request(spec))
+    overhead = _exact(spec.overhead)
+    total = _added(_with_pod_level(_aggregate(regular, init), _pod_level(spec)), overhead)
+    return _demand(total, _added(_aggregate(*_scored(regular, init), SCORING_DEFAULTS), overhead))
 
 
 def scoring_request(spec: objects.PodSpec) -> Nanos:
     """Return what scoring counts for a pod that is to be scheduled: defaults per container, no pod-level resources."""
     regular, init = _by_spec(spec)
-    return _with_overhead(_aggregate(regular, init, SCORING_DEFAULTS), spec)
+    return _added(_aggregate(regular, init, SCORING_DEFAULTS), _exact(spec.overhead))
 
 
 def existing(pod: objects.Pod) -> PodRequests:
@@ -142,10 +143,11 @@ def existing(pod: objects.Pod) -> PodRequests:
     if pod_level and status.resources is not None and spec.resources is not None:
         now = effective(_requests(spec.resources), status.resources, status.allocated_resources)
         pod_level = {name: now.get(name, 0) for name in pod_level}
-    total = _with_overhead(_with_pod_level(_aggregate(regular, init), pod_level), spec)
+    overhead = _exact(spec.overhead)
+    total = _added(_with_pod_level(_aggregate(regular, init), pod_level), overhead)
     # With pod-level requests a default is assumed only for what neither level names.
     defaults = {k: v for k, v in SCORING_DEFAULTS.items() if not pod_level or k not in total}
-    scoring = _with_overhead(_with_pod_level(_aggregate(regular, init, defaults), pod_level), spec)
+    scoring = _added(_with_pod_level(_aggregate(*_scored(regular, init), defaults), pod_level), overhead)
     return _demand(total, scoring)
 
 
@@ -217,9 +219,20 @@ def _with_pod_level(total: Nanos, pod_level: Mapping[str, int]) -> Nanos:
     return total
 
 
-def _with_overhead(total: Nanos, spec: objects.PodSpec) -> Nanos:
-    _add(total, _exact(spec.overhead))
+def _added(total: Nanos, overhead: Nanos) -> Nanos:
+    _add(total, overhead)
     return total
+
+
+def _scored(
+    regular: Sequence[Nanos], init: Sequence[tuple[bool, Nanos]]
+) -> tuple[list[Nanos], list[tuple[bool, Nanos]]]:
+    """Return the same without what scoring does not count: a pod may name any number of resources."""
+
+    def of(requests: Nanos) -> Nanos:
+        return {name: requests[name] for name in SCORING_DEFAULTS if name in requests}
+
+    return [of(requests) for requests in regular], [(is_sidecar, of(requests)) for is_sidecar, requests in init]
 
 
 def _demand(total: Nanos, scoring: Nanos) -> PodRequests:

@@ -24,6 +24,7 @@ from kube_policy_scheduler.adapters.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
+from kube_policy_scheduler.cluster.node_selectors import make_masks
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.queue_overview import others
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
@@ -426,7 +427,8 @@ class Scheduler:
         if membership.why is not None:
             self._gate(queued, membership)
             return None
-        if not self.cluster.nodes.make_labels(queued.pod.template.labels_read):
+        template, nodes = queued.pod.template, self.cluster.nodes
+        if not nodes.make_labels(template.labels_read) or not make_masks(template, nodes):
             self.queue.resume_attempt(queued, self._clock())
             return None
         requirements = membership.requirements

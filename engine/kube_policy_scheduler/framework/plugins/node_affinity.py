@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, ClassVar
 
-import numpy as np
-
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, preferred_nodes, required_nodes
+from kube_policy_scheduler.cluster.node_selectors import (
+    NAME_FIELD,
+    has_many,
+    preferred_nodes,
+    preferred_score,
+    required_mask,
+    required_nodes,
+)
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, ScoresByHighest, Skip
-from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all, scaled
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, scaled
 from kube_policy_scheduler.framework.status import Code, Status
 
 CONFLICT = "pod affinity terms conflict"
@@ -41,15 +46,16 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
     def _pre_filter(self, template: PodTemplate) -> PreFilterResult:
         required = _required(template.spec)
         if required is None:
-            return SKIP if template.spec.node_selector is None else Ready(key=required_nodes(template))
+            return SKIP if template.spec.node_selector is None else Ready(key=_key(template))
         names = _named(required.node_selector_terms or [])
         if names is not None and not names:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (CONFLICT,))
-        return Ready(nodes=names, key=(required_nodes(template), names))
+        key = _key(template)
+        return Ready(nodes=names, key=None if key is None else (key, names))
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        return required_nodes(frame.template).mask(frame.cluster.nodes, frame.rows)
+        return required_mask(frame.template, frame.cluster.nodes, frame.rows)
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Skip pods without preferred terms; a preferred term that does not parse is ignored.
@@ -62,26 +68,19 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
             return SKIP
         known: Ready | None = template.shape.get((self.name, "preferred"))
         if known is None:
-            terms = preferred_nodes(affinity.node_affinity.preferred)
-            known = template.shape[self.name, "preferred"] = Ready(terms, key=terms)
+            terms = preferred_nodes(template)
+            known = template.shape[self.name, "preferred"] = Ready(terms, key=None if has_many(template) else terms)
         return known
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""
-        everywhere, result = 0, None
-        for preferred in state:
-            mask = preferred.term.mask(frame.cluster.nodes, frame.rows)
-            if mask.all():
-                everywhere += preferred.weight
-            elif result is None:
-                result = np.where(mask, np.int64(preferred.weight), 0)
-            else:
-                result[mask] += preferred.weight
-        return same_for_all(everywhere, frame.size) if result is None else result + everywhere
+        return preferred_score(frame.template, frame.cluster.nodes, frame.rows)
 
     def score_key_now(self, frame: Frame, state: Any) -> Hashable | None:
         """Return whether all nodes get the highest score or none does; None if nodes differ, or may."""
         nodes, is_preferred = frame.cluster.nodes, False
+        if has_many(frame.template):
+            return None
         for preferred in state:
             everywhere = preferred.term.everywhere(nodes)
             if everywhere is None:
@@ -96,6 +95,11 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
     def scaled(self, raw: IntArray, *, highest: int) -> IntArray:
         """Return the same for some nodes."""
         return scaled(raw, highest=highest, reverse=False)
+
+
+def _key(template: PodTemplate) -> Hashable | None:
+    """Return what templates with the same required nodes share; None: very many requirements are not compared."""
+    return None if has_many(template) else required_nodes(template)
 
 
 def _required(spec: objects.PodSpec) -> objects.NodeSelector | None:

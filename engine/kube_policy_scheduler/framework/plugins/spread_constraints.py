@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import label_states
-from kube_policy_scheduler.cluster.node_selectors import required_nodes
+from kube_policy_scheduler.cluster.node_selectors import required_mask, required_nodes
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -75,7 +75,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True):
         if self.honor_affinity:
             required = required_nodes(template)
             if required.labels or required.selector is not None:
-                result = required.mask(nodes)
+                result = required_mask(template, nodes)
         if self.honor_taints:
             tolerated: BoolArray = (untolerated_hard(template, nodes) == 0)[taint_sets(nodes).codes]
             result = tolerated if result is None else result & tolerated

@@ -239,9 +239,10 @@ class Matches:
         self._taken: dict[ClassVolumes, _Taken] = {}
         self._total = 0
         """Volumes of all classes so far."""
-        self._reserved: dict[str, objects.PersistentVolume] = {}
-        """By name, those that are reserved and chosen; their numbers go down from -2."""
-        self._reserved_on: dict[str, BoolArray] = {}
+        self._reserved: list[objects.PersistentVolume] = []
+        """Those that are reserved and chosen; their numbers go down from -2."""
+        self._reserved_on: dict[str, tuple[int, BoolArray]] = {}
+        """By name: the number, and `bool[nodes]`: where it is taken."""
         self._chosen: list[CodeArray] = []
         """Per claim, `int32[nodes]`: the number of the volume chosen there, -1 for none."""
 
@@ -262,15 +263,17 @@ class Matches:
         if number == _NONE:
             return None
         if number < _NONE:
-            return list(self._reserved.values())[_NONE - 1 - number]
+            return self._reserved[_NONE - 1 - number]
         volumes, taken = next(pair for pair in reversed(self._taken.items()) if pair[1].first <= number)
         return volumes.free[number - taken.first].volume
 
     def _take_reserved(self, volume: objects.PersistentVolume, chosen: CodeArray) -> None:
-        name = volume.metadata.name
-        self._reserved[name] = volume
-        number = _NONE - 1 - list(self._reserved).index(name)
-        taken = self._reserved_on.setdefault(name, np.zeros(self._nodes.size, np.bool_))
+        known = self._reserved_on.get(volume.metadata.name)
+        if known is None:
+            known = _NONE - 1 - len(self._reserved), np.zeros(self._nodes.size, np.bool_)
+            self._reserved_on[volume.metadata.name] = known
+            self._reserved.append(volume)
+        number, taken = known
         where = self._where(volume)
         where = where[~taken[where]]
         chosen[where] = number

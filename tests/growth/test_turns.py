@@ -1,0 +1,147 @@
+"""No turn of the event loop takes very long, whatever is written: what grows with it is done in turns, or cheap.
+
+Lines of Python are counted where it is Python that runs. Where C copies, CPU time is compared: a square shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.framework.plugins.volume_matching import (
+    Candidates,
+    ClassVolumes,
+    Matches,
+    Place,
+    VolumeFacts,
+)
+from tests.growth.axes import HOST, IN_A_POD, Axis, node_terms, volume
+from tests.growth.scenes import SCENES
+from tests.growth.stage import Json, Lines, Stage
+
+NODES = 400
+FEW, MANY = 2_048, 6_144
+LINES_EACH = 12
+"""Of one thing, in the longest turn: what asks whether there is more to do. Without turns these are 40 to 60."""
+IN_TURNS = [
+    axis
+    for axis in (*IN_A_POD, *SCENES)
+    if axis.name
+    in (
+        "node selectors",
+        "node affinity terms",
+        "node affinity numbers",
+        "preferred nodes",
+        "different terms of node affinity",
+        "requirements of a term of node affinity",
+        "different preferred nodes",
+    )
+]
+
+
+class _Stage(Stage):
+    longest = 0.0
+    total = 0.0
+
+    def decide(self) -> None:
+        while self.scheduler.queue.has_active():
+            meter = Lines()
+            meter.step("turn", self.scheduler.schedule_batch)
+            self.longest = max(self.longest, meter.taken["turn"])
+            self.total += meter.taken["turn"]
+
+
+def _longest(axis: Axis, n: int) -> float:
+    async def run() -> float:
+        stage = _Stage(nodes=NODES)
+        assert axis.pod is not None
+        stage.event_handlers.pod_changed(stage.pod("tenant", axis.pod(n)))
+        stage.decide()
+        await stage.scheduler.drained()
+        return stage.longest
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("axis", IN_TURNS, ids=lambda axis: axis.name)
+def test_a_turn_hardly_grows(axis: Axis) -> None:
+    few, many = _longest(axis, FEW), _longest(axis, MANY)
+    assert (many - few) / (MANY - FEW) < LINES_EACH, (few, many)
+
+
+@pytest.mark.parametrize("turns", [1, 100])
+def test_what_is_found_in_turns_follows_the_nodes(turns: int) -> None:
+    """A node whose label changes between two turns, or after the last one."""
+
+    async def run() -> str | None:
+        stage = Stage(nodes=8)
+        terms = [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [f"x{i}"]}]} for i in range(2_000)]
+        terms.append({"matchExpressions": [{"key": "fresh", "operator": "In", "values": ["yes"]}]})
+        pod = stage.pod("tenant", node_terms(terms))
+        stage.event_handlers.pod_changed(pod)
+        for _ in range(turns):
+            stage.scheduler.schedule_batch()
+        assert stage.node_of(pod) is None
+        stage.event_handlers.node_changed(stage.node(3, fresh="yes"))
+        stage.now += 60
+        stage.move_pods()
+        await stage.settle()
+        return stage.node_of(pod)
+
+    assert asyncio.run(run()) == "n3"
+
+
+def _ratio(run: Callable[[int], Callable[[], object]], n: int) -> float:
+    """Return how many times the CPU it takes with 4 n."""
+
+    def taken(size: int) -> float:
+        best = float("inf")
+        for _ in range(3):
+            prepared = run(size)
+            began = time.process_time()
+            prepared()
+            best = min(best, time.process_time() - began)
+        return best
+
+    gc.collect()
+    gc.disable()
+    try:
+        return taken(4 * n) / taken(n)
+    finally:
+        gc.enable()
+
+
+LINEAR = 8.0
+"""Where 4 is linear, and 16 a square."""
+
+
+def test_volumes_of_a_pod_are_read_in_linear_time() -> None:
+    def run(n: int) -> Callable[[], object]:
+        stage = Stage(nodes=1)
+        body: Json = {"spec": {"volumes": [{"name": f"v{i}", "hostPath": {}} for i in range(n)]}}
+        claims: Json = {
+            "spec": {"volumes": [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(n)]}
+        }
+        pods = [stage.pod("tenant", each) for each in (body, claims)]
+        return lambda: [stage.scheduler.cluster.templates.pod(pod) for pod in pods]
+
+    assert _ratio(run, 8_192) < LINEAR
+
+
+def test_reserved_volumes_are_chosen_in_linear_time() -> None:
+    def run(n: int) -> Callable[[], object]:
+        every = [msgspec.convert(volume(f"v{i}"), objects.PersistentVolume) for i in range(n)]
+        facts = [VolumeFacts(each, 1, "Filesystem", "", frozenset(), available=True, place=Place()) for each in every]
+        found = [Candidates(ClassVolumes(()), each, np.zeros(0, np.bool_)) for each in facts]
+        matches = Matches(NodeTable())
+        return lambda: [matches.choose(each) for each in found]
+
+    assert _ratio(run, 2_048) < LINEAR
