@@ -42,6 +42,8 @@ _PATHS = {
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "validatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
     "apiservices": "/apis/apiregistration.k8s.io/v1/apiservices",
 }
 

@@ -183,8 +183,6 @@ class Cluster(ABC):
     def wipe(self) -> None:
         """Take away what a test may have left."""
         self.api.delete_all("validatingwebhookconfigurations")
-        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            self.api.delete_all(plural)
         everywhere = self.api.request("GET", "/api/v1/pods")["items"]
         for namespace in sorted({pod["metadata"]["namespace"] for pod in everywhere}):
             self.api.delete_all("pods", namespace=namespace)

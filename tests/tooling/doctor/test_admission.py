@@ -78,6 +78,11 @@ def test_a_rule_sees_a_subresource_or_not(given: Json, sees: str) -> None:
     if sees:
         assert told[0][0] == "admission policy p (binding b)"
         assert told[0][2].startswith(f"sees {sees}: ")
+    unconditional = [{"metadata": {"name": "b"}, "spec": {"policyName": "p"}}]
+    mutating = found(mutating_policies=policy(given), mutating_bindings=unconditional)
+    assert [name for name, _, _ in mutating] == (
+        ["mutating admission policy p (binding b)"] if sees else [NOTHING[0][0]]
+    )
 
 
 def test_what_narrows_a_webhook_is_told() -> None:

@@ -15,6 +15,8 @@ PLURALS = (
     "validatingwebhookconfigurations",
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
 )
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _TIMEOUT_SECONDS = 10.0

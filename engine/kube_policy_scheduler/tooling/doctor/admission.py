@@ -110,6 +110,10 @@ class AdmissionConfiguration:
     """ValidatingAdmissionPolicies."""
     bindings: Sequence[Any] = ()
     """ValidatingAdmissionPolicyBindings."""
+    mutating_policies: Sequence[Any] = ()
+    """MutatingAdmissionPolicies."""
+    mutating_bindings: Sequence[Any] = ()
+    """MutatingAdmissionPolicyBindings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,12 @@ def admission_findings(found: AdmissionConfiguration | str | None) -> Iterator[F
         yield Finding("admission", names, Status.UNCHECKED, f"whether webhooks or policies see them: {found}")
         return
     try:
-        seers = [*_webhooks("mutating", found.mutating), *_webhooks("validating", found.validating), *_policies(found)]
+        seers = [
+            *_webhooks("mutating", found.mutating),
+            *_webhooks("validating", found.validating),
+            *_policies("mutating admission policy", found.mutating_policies, found.mutating_bindings),
+            *_policies("admission policy", found.policies, (each for each in found.bindings if _denies(each))),
+        ]
     except msgspec.ValidationError as error:
         yield Finding("admission", names, Status.UNCHECKED, f"a webhook configuration cannot be read: {error}")
         return
@@ -170,11 +179,11 @@ def _webhooks(kind: str, configurations: Iterable[Any]) -> Iterator[_Seer]:
             )
 
 
-def _policies(found: AdmissionConfiguration) -> Iterator[_Seer]:
-    policies = {each.metadata.name: each.spec for each in msgspec.convert(list(found.policies), list[_Policy])}
-    for binding in msgspec.convert(list(found.bindings), list[_Binding]):
-        name, policy = binding.spec.policy_name, policies.get(binding.spec.policy_name)
-        if policy is None or name in OURS or "Deny" not in (binding.spec.validation_actions or ()):
+def _policies(kind: str, policies: Iterable[Any], bindings: Iterable[Any]) -> Iterator[_Seer]:
+    specs = {each.metadata.name: each.spec for each in msgspec.convert(list(policies), list[_Policy])}
+    for binding in msgspec.convert(list(bindings), list[_Binding]):
+        name, policy = binding.spec.policy_name, specs.get(binding.spec.policy_name)
+        if policy is None or name in OURS:
             continue
         match, narrower = policy.match_constraints or _Match(), binding.spec.match_resources or _Match()
         seen = [resource for resource in _seen(match.resource_rules) if not _is_excluded(resource, match, narrower)]
@@ -184,12 +193,17 @@ def _policies(found: AdmissionConfiguration) -> Iterator[_Seer]:
             selectors = [match.namespace_selector, match.object_selector]
             selectors += [narrower.namespace_selector, narrower.object_selector]
             yield _Seer(
-                f"admission policy {name} (binding {binding.metadata.name})",
+                f"{kind} {name} (binding {binding.metadata.name})",
                 tuple(seen),
                 False,
                 _asks_who(policy.match_conditions),
                 _narrowed(*selectors),
             )
+
+
+def _denies(binding: Any) -> bool:
+    """Return whether a binding of a validating policy does more than warn; a mutating one refuses what it fails at."""
+    return "Deny" in (msgspec.convert(binding, _Binding).spec.validation_actions or ())
 
 
 def _seen(rules: Iterable[_Rule] | None) -> tuple[str, ...]:
