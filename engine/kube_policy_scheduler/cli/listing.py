@@ -40,7 +40,10 @@ def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:
     if not wanted:
         for entry in entries:
             say(entry.head)
-            say(textwrap.fill(_first_line(entry.doc), columns(), initial_indent=_INDENT, subsequent_indent=_INDENT))
+            doc = _first_line(entry.doc)
+            say(
+                textwrap.fill(doc, columns(), initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+            )
         return 0
     for position, name in enumerate(wanted):
         if name not in by_name:

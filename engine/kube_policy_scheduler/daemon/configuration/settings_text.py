@@ -110,7 +110,7 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
         about = docs.get(field.name) or (_docstring(inner) if inner is not None and comments else "")
         if comments and not indent:
             yield ""
-        yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH))
+        yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH, break_on_hyphens=False))
         written = getattr(value, field.name) if value is not None else _default(kind, field)
         items = _items_of(hint)
         if items is not None and (written or comments):
