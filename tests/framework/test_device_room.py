@@ -14,7 +14,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, reserve_on
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_room import claimed_kinds
+from kube_policy_scheduler.framework.device_room import claimed_kinds, thrifty_orders
+from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gang_domains import Domain, Members, Shortfall, choose, free_now, places_of
 from tests.policy.claimed_devices import NOW, claiming, device, profile_of
@@ -64,10 +65,13 @@ def chosen(cluster: Cluster, *kinds: Members) -> str:
     return found.value if isinstance(found, Domain) else found.message
 
 
-def take(cluster: Cluster, node_name: str, name: str, **claim: Any) -> bool:
-    """Give a pod's claims devices of a node, in memory; return whether there were enough."""
+def take(cluster: Cluster, node_name: str, name: str, order: Thrifty | None = None, **claim: Any) -> bool:
+    """Give a pod's claims devices of a node, in memory; return whether there were enough.
+
+    order: of the devices; None: that of kube-scheduler.
+    """
     at = frame(cluster, name, **claim).at(np.array([cluster.nodes.rows[node_name]]))
-    return isinstance(reserve_on(at), ClaimReservation)
+    return isinstance(reserve_on(at.ordered(order)), ClaimReservation)
 
 
 def test_the_rack_with_devices_for_all_members_is_taken() -> None:
@@ -169,9 +173,14 @@ NODE = st.lists(st.sampled_from([*PARTS, device("x", numa=0), device("y", numa=1
     claim=st.sampled_from(KINDS),
 )
 @example(kinds=[[PARTS[-1], *PARTS[:3]]], before=[], claim={"count": 3})
+@example(kinds=[[PARTS[-1], PARTS[0], PARTS[1]]], before=[], claim={"count": 1})
 def test_a_node_has_places_for_as_many_as_get_devices_one_after_another(
     kinds: list[list[Any]], before: list[int], claim: dict[str, Any]
 ) -> None:
+    """Members take devices as thriftily as they can where they would not fit otherwise: so places are counted.
+
+    In kube-scheduler's order the first of them takes the whole device, if that is listed first, and there is one place.
+    """
     nodes = [[one | {"name": f"{number}"} for number, one in enumerate(each)] for each in kinds]
     cluster = racks(a=nodes)
     kept = gang(cluster, 4, **claim)
@@ -180,9 +189,11 @@ def test_a_node_has_places_for_as_many_as_get_devices_one_after_another(
         take(cluster, f"a{min(at, len(nodes) - 1)}", f"before{number}")
     ((kind, wanted),) = kept.devices
     counted = (kind.free(cluster) // wanted).tolist()
+    orders = thrifty_orders(frame(cluster, **claim))
     for at, number in enumerate(counted):
         most = min(number, 7)
-        got = [take(cluster, f"a{at}", f"w{at}-{each}", **claim) for each in range(most + (number == most))]
+        members = [f"w{at}-{each}" for each in range(most + (number == most))]
+        got = [take(cluster, f"a{at}", member, orders[0] if orders else None, **claim) for member in members]
         assert got == [True] * most + [False] * (number == most)
 
 
