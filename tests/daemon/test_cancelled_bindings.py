@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from kube_policy_scheduler.framework.pod_transitions import Standing
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.queued_pod import PodState
 from tests.simulation.calm import Calm, story
+from tests.simulation.network import OurFaultError
 
 POLICY = "score node.free.cpu\n"
 GANG = POLICY + "gang by pod.label.job size number(pod.label.size) within 60s if pod.label.job\n"
@@ -128,6 +130,64 @@ def test_a_gang_of_which_a_member_is_deleted_while_it_is_being_bound_does_not_bi
         calm.pod("m2", millis=4000, job="j", size="2")
         await calm.after(60.0)
         assert calm.on_nodes() == ["m1", "m2"]
+
+    story(GANG, tell, cpus=(4, 4))
+
+
+@pytest.mark.parametrize("end", ["finished", "deleted"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "its node changes", "another gang breaks"])
+def test_a_gang_that_has_started_is_complete_although_a_member_ends_before_the_last_is_bound(
+    end: str, meanwhile: str
+) -> None:
+    """The last member of a short job would wait for ever for those that are done."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("m0", millis=4000, job="j", size="2")
+        calm.pod("m1", millis=4000, job="j", size="2", provisioning=SLOW)
+        for name in ("x0", "x1"):
+            calm.pod(name, millis=4000, job="x", size="2", provisioning=SLOW)
+        await calm.after(3.0)
+        assert calm.on_nodes() == ["m0"]
+        calm.server.finish_pod("m0") if end == "finished" else calm.server.delete_pod("m0")
+        if meanwhile == "its node changes":
+            for name in calm.server.nodes:
+                calm.server.set_node(name, cpu=4, labels={"new": "label"})
+        elif meanwhile == "another gang breaks":
+            calm.server.delete_pod("x0")
+        await calm.after(30.0)
+        assert "m1" in calm.on_nodes()
+        assert "m1" not in calm.told.failures
+        assert ("x1" in calm.on_nodes()) == (meanwhile != "another gang breaks")
+
+    story(GANG, tell, cpus=(4, 4, 4, 4))
+
+
+@pytest.mark.parametrize("how", ["refused", "no volume", "an error of ours"])
+def test_a_gang_of_which_a_binding_fails_does_not_bind_those_that_are_not_sent(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(calm: Calm) -> None:
+        if how == "refused":
+            calm.server.denials["m0"] = 403
+        else:
+            provision = calm.told.bind
+
+            async def fails(reservation: Any) -> str:
+                await provision(reservation)
+                if reservation.pod.name == "m0" and how == "an error of ours":
+                    raise OurFaultError("foreseen by nobody")
+                return "no space" if reservation.pod.name == "m0" else ""
+
+            monkeypatch.setattr(calm.told, "bind", fails)
+        calm.pod("m0", millis=4000, job="j", size="2", provisioning="1")
+        calm.pod("m1", millis=4000, job="j", size="2", provisioning="4")
+        await calm.after(4.8)
+        assert calm.on_nodes() == []
+        assert "other members of its gang lost their nodes" in calm.told.failures["m1"]
+        calm.server.denials.clear()
+        monkeypatch.undo()
+        await calm.after(120.0)
+        assert calm.on_nodes() == ["m0", "m1"]
 
     story(GANG, tell, cpus=(4, 4))
 

@@ -122,12 +122,28 @@ def provisioning_seconds(pod: Any) -> float:
 class WorldScheduler(Scheduler):
     """A scheduler of pods whose volumes are a label."""
 
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.began_with: dict[str, set[str]] = {}
+        """By uid of pods: the members of its gang that had a place when its binding cycle began."""
+
     def assume(self, queued: Any, decision: Any, host: str, *rest: Any) -> Any:
         """Assume a pod with its volume."""
         assumed = super().assume(queued, decision, host, *rest)
         if assumed is None or not provisioning_seconds(queued.pod):
             return assumed
         return msgspec.structs.replace(assumed, volumes=VolumeReservation(queued.pod, host))
+
+    def start_binding_cycle(self, assumed: Any, **given: Any) -> None:
+        """Start a binding cycle, and remember who of the pod's gang has a place now."""
+        self.began_with[assumed.queued.pod.uid] = {pod.uid for pod in self.placed_like(assumed.queued.pod)}
+        super().start_binding_cycle(assumed, **given)
+
+    def placed_like(self, pod: Any) -> list[Any]:
+        """Return the pods of a pod's gang that have a place and do not wait for others; none if it has no gang."""
+        job, waiting = pod.labels.get("job"), set(self.waiting_pods.permit)
+        members = [p for p in self.cluster.pods.values() if p.labels.get("job") == job] if job is not None else []
+        return [member for member in members if member.uid not in waiting]
 
 
 class Replica:
@@ -257,9 +273,13 @@ class Replica:
         pod = cluster.pods.get(uid)
         if pod is None or "job" not in pod.labels or self._refused_at == asyncio.get_running_loop().time():
             return  # not of a group, or one that was released with it was refused before this one began
-        waiting = set(self.scheduler.waiting_pods.permit)
         members = [p for p in cluster.pods.values() if p.labels.get("job") == pod.labels["job"]]
-        placed = sum(member.uid not in waiting for member in members)
+        there = {member.uid for member in self.scheduler.placed_like(pod)}
+        # who was bound, and has ended while this one waited for its volume, had started: the gang was complete
+        ended = {other for other in self.scheduler.began_with[uid] if other in self.server.bound} - there
+        if ended:
+            self.server.met["member ended while another was being bound"] += 1
+        placed = len(there) + len(ended)
         if placed < int(pod.labels["size"]):
             self.server.violations.append(f"{name} binds, though only {placed} of its group have a place")
         self.server.met["gang bound"] += 1

@@ -7,15 +7,29 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod
+from kube_policy_scheduler.framework.permit import Group
+
+
+class _BoundTogether:
+    """Members of a gang that are being bound."""
+
+    __slots__ = ("losses", "members")
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.losses = 0
+        """How many others were not bound after all."""
 
 
 class BindingCycle:
     """One of them."""
 
-    __slots__ = ("_ended", "_pre_bind", "assumed", "cancelled")
+    __slots__ = ("_ended", "_gangs", "_losses", "_pre_bind", "assumed", "cancelled")
 
-    def __init__(self, assumed: AssumedPod) -> None:
+    def __init__(self, assumed: AssumedPod, gangs: tuple[_BoundTogether, ...] = ()) -> None:
         self.assumed = assumed
+        self._gangs = gangs
+        self._losses = self._count_losses()
         self.cancelled = ""
         """Why it is cancelled, for people; "" if it is not."""
         self._pre_bind: asyncio.Task[str] | None = None
@@ -43,6 +57,22 @@ class BindingCycle:
                 # not before its first step, which is scheduled already: what has not begun gives nothing back
                 asyncio.get_running_loop().call_soon(self._pre_bind.cancel)
 
+    @property
+    def lost_members(self) -> bool:
+        """Return whether a pod of its gang that was being bound, too, was not bound after all.
+
+        Members that were bound, and end or are deleted afterwards, do not count: the gang had started, as with
+        kube-scheduler. If they did, the last member of a short job would wait for ever for those that are done.
+        """
+        return self._losses != self._count_losses()
+
+    def is_complete_again(self) -> None:
+        """Take note that there are enough members nevertheless."""
+        self._losses = self._count_losses()
+
+    def _count_losses(self) -> int:
+        return sum(gang.losses for gang in self._gangs)
+
     async def ended(self) -> None:
         """Wait for its end."""
         if self._ended is None:
@@ -60,17 +90,33 @@ class BindingCycles:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, BindingCycle] = {}
+        self._gangs: dict[Group, _BoundTogether] = {}
+        """Those of which members are being bound."""
 
     def begin(self, assumed: AssumedPod) -> BindingCycle:
         """Begin one."""
-        cycle = self._by_uid[assumed.queued.pod.uid] = BindingCycle(assumed)
+        gangs = tuple(self._gangs.setdefault(each.group, _BoundTogether()) for each in assumed.requirements)
+        for gang in gangs:
+            gang.members += 1
+        cycle = self._by_uid[assumed.queued.pod.uid] = BindingCycle(assumed, gangs)
         return cycle
+
+    def failed(self, uid: str) -> None:
+        """Take note that a pod is not bound after all: its gang may have too few members to bind the others."""
+        cycle = self._by_uid.get(uid)
+        for requirement in cycle.assumed.requirements if cycle is not None else ():
+            self._gangs[requirement.group].losses += 1
 
     def end(self, cycle: BindingCycle) -> None:
         """End one: its pod is bound, gone, or in the queue again."""
         uid = cycle.assumed.queued.pod.uid
         if self._by_uid.get(uid) is cycle:
             del self._by_uid[uid]
+        for requirement in cycle.assumed.requirements:
+            gang = self._gangs[requirement.group]
+            gang.members -= 1
+            if not gang.members:
+                del self._gangs[requirement.group]
         cycle.end()
 
     def get(self, uid: str) -> BindingCycle | None:

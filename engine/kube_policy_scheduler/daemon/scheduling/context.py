@@ -300,8 +300,6 @@ class Basis(msgspec.Struct, frozen=True):
     """Number of times that the cache was not current."""
     mark: int | None
     """Of the node (`EventHandlers.mark`)."""
-    broken_gangs: int
-    """Number of forgotten members of its gang; 0 without a gang."""
 
 
 class AssumedPod(msgspec.Struct, frozen=True, eq=False):

@@ -105,9 +105,8 @@ class Scheduler:
         self._reporter = context.reporter
         self._work = search_work(context.cluster.store)
         self._flushed_at = -inf
-        self._broken_gangs = 0
-        """How many members of gangs were forgotten because their binding could not be sent."""
         self.algorithm = Algorithm(context)
+        self.binding_cycles = BindingCycles()
         self._permit_reports = PermitReports(context, self.algorithm)
         self.waiting_pods = waiting_pods(context, self.algorithm, self._permit_reports)
         self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
@@ -117,7 +116,7 @@ class Scheduler:
             self.waiting_pods,
             on_assigned=self._on_assigned,
             on_left=self._left,
-            on_gone=self._gone,
+            on_gone=self.binding_cycles.failed,
         )
         self.hand_over = HandOver(context, self.waiting_pods, self.event_handlers)
         self.reservations = Reservations(context)
@@ -130,7 +129,6 @@ class Scheduler:
         self._refusals: dict[str, _Refusal] = {}
         """By uid, members of gangs for which others are evicted at the same time: each turn handles a few of them."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
-        self.binding_cycles = BindingCycles()
         self.evictions = Evictions(
             context,
             waiting_pods=self.waiting_pods,
@@ -205,12 +203,6 @@ class Scheduler:
                 self.queue.activate(queued, self._clock())
                 self.context.wakeups.requested.set()
         self._on_left(uids)
-
-    def _gone(self, uid: str) -> None:
-        """A pod is gone, before the cluster knows: a gang of which it was being bound is incomplete."""
-        cycle = self.binding_cycles.get(uid)
-        if cycle is not None:
-            self._broken_gangs += bool(cycle.assumed.requirements)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -609,7 +601,7 @@ class Scheduler:
         if has_claims(pod.template, self.cluster):
             frame = self._frame_on(queued, host).ordered(decision.device_order)
             devices = reserve_claims(frame, share_id=str(uuid4())[:24])
-        basis = self._basis(host, requirements)
+        basis = self._basis(host)
         assumed = AssumedPod(
             queued, host, began, volumes, requirements, basis, None if isinstance(devices, str) else devices
         )
@@ -674,7 +666,7 @@ class Scheduler:
         if host is None:
             self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
             return
-        assumed = AssumedPod(queued, host, self._stopwatch(), None, (), self._basis(host, ()))
+        assumed = AssumedPod(queued, host, self._stopwatch(), None, (), self._basis(host))
         self.start_binding_cycle(assumed, after=_in_doubt("its binding was lost"))
 
     def _start(self, queued: QueuedPod, work: Callable[[], Awaitable[None]]) -> None:
@@ -704,19 +696,17 @@ class Scheduler:
             elif assumed.volumes is not None or assumed.devices is not None:
                 why = await cycle.run_pre_bind(self._pre_bind(assumed))
             if cycle.cancelled:
-                await self._cancelled(cycle)
+                await self._binding_failed(assumed, cycle.cancelled)
             elif why:
                 await self._binding_failed(assumed, why, unreserves=False)
             else:
                 await self._bind(cycle, after)
+        except Exception:
+            self.binding_cycles.failed(assumed.queued.pod.uid)
+            raise
         finally:
             self.cluster.resource_claims.let_go(assumed.queued.pod.uid)
             self.binding_cycles.end(cycle)
-
-    async def _cancelled(self, cycle: BindingCycle) -> None:
-        """Put back a pod whose node is given to another one before its binding was sent."""
-        self._broken_gangs += bool(cycle.assumed.requirements)
-        await self._binding_failed(cycle.assumed, cycle.cancelled)
 
     async def _pre_bind(self, assumed: AssumedPod) -> str:
         """PreBind: bind volumes, then claims; return the reason of a failure, or ""."""
@@ -750,11 +740,10 @@ class Scheduler:
                     await self._unreserve(assumed)
                 return  # the watch has shown the result
             if cycle.cancelled and after is None:
-                await self._cancelled(cycle)
+                await self._binding_failed(assumed, cycle.cancelled)
                 return
-            objection, basis = self._look_again(assumed, basis)
+            objection, basis = self._look_again(cycle, basis)
             if objection and after is None:
-                self._broken_gangs += bool(assumed.requirements)
                 await self._binding_failed(assumed, objection)
                 return
             outcome = await self._ask_binder(cycle, basis, after, tries=not objection)
@@ -781,26 +770,26 @@ class Scheduler:
                 case _:
                     assert_never(outcome)
 
-    def _basis(self, host: str, requirements: Sequence[GangRequirement]) -> Basis:
-        """Return the current preconditions of a decision for a node, for a pod with these gangs."""
-        return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if requirements else 0)
+    def _basis(self, host: str) -> Basis:
+        """Return the current preconditions of a decision for a node."""
+        return Basis(self.view.losses, self.event_handlers.mark(host))
 
-    def _look_again(self, assumed: AssumedPod, basis: Basis) -> tuple[str, Basis]:
+    def _look_again(self, cycle: BindingCycle, basis: Basis) -> tuple[str, Basis]:
         """Return why the decision must not be sent any more ("" if it may), and its current preconditions."""
-        host = assumed.host
-        now = self._basis(host, assumed.requirements)
-        if now == basis:
-            return "", now
-        if not self.algorithm.still_fits(assumed.queued, host):
+        assumed, host = cycle.assumed, cycle.assumed.host
+        now = self._basis(host)
+        if now != basis and not self.algorithm.still_fits(assumed.queued, host):
             return f"{host} changed before the binding was sent, and the pod no longer fits", now
-        if not self.waiting_pods.are_complete(assumed.requirements):
-            return f"other members of its gang lost their nodes before its binding to {host} was sent", now
+        if cycle.lost_members:
+            if not self.waiting_pods.are_complete(assumed.requirements):
+                return f"other members of its gang lost their nodes before its binding to {host} was sent", now
+            cycle.is_complete_again()
         return "", now
 
     def _still_holds(self, cycle: BindingCycle, basis: Basis) -> bool:
         """Return whether a decision may be sent: the last check before the request. After it, nothing is cancelled."""
         assumed = cycle.assumed
-        if cycle.cancelled or self._basis(assumed.host, assumed.requirements) != basis or not self.view():
+        if cycle.cancelled or cycle.lost_members or self._basis(assumed.host) != basis or not self.view():
             return False
         self.queue.binding_sent(assumed.queued)
         return True
@@ -1029,6 +1018,7 @@ class Scheduler:
     async def _binding_failed(self, assumed: AssumedPod, why: str, *, unreserves: bool = True) -> None:
         """Forget an assumed pod and put it back. unreserves: whether its claims must still be unreserved."""
         self._forget(assumed.queued.pod.uid)
+        self.binding_cycles.failed(assumed.queued.pod.uid)
         if unreserves:
             await self._unreserve(assumed)
         self._attempt_failed(assumed.queued, why, began=assumed.began)
