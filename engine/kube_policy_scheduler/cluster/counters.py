@@ -99,9 +99,9 @@ class _Known:
     """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
 
     __slots__ = (
+        "_carries",
         "asked",
         "carried_at",
-        "carries",
         "counters",
         "deaths",
         "kept",
@@ -118,9 +118,7 @@ class _Known:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: other labels may match differently."""
-        terms = carried_terms(template) if template.spec.affinity is not None else ()
-        self.carries = tuple([owner.carriers(term) for term in terms]) if terms else ()
-        """The terms that its pods carry."""
+        self._carries: tuple[Carriers, ...] | None = () if template.spec.affinity is None else None
         self.counters: list[Counter] | None = None
         """Those in which each pod of the template counts for 1; None: not searched yet."""
         self.weighted: dict[Counter, float] = {}
@@ -138,6 +136,12 @@ class _Known:
         """The terms that select pods of the template, at a position of the log."""
         self.towards_version = owner.next_serial()
         self.carried_at = -1
+
+    def carries(self, template: PodTemplate) -> tuple[Carriers, ...]:
+        """Return the terms that pods of the template carry; made when the first one is placed: there may be 10,000."""
+        if self._carries is None:
+            self._carries = tuple(map(self.owner.carriers, carried_terms(template)))
+        return self._carries
 
     def add(self, counter: Counter, weight: float) -> None:
         """Count pods of the template by one more counter; once there is a list of them."""
@@ -482,9 +486,8 @@ class PodCounters:
                 continue
             self.place(pod, row)
             known = self._known(template)
-            if not (
-                known.counters or known.weighted or known.carries or self._tallies.is_used or self._states is not None
-            ):
+            follows = self._tallies.is_used or self._states is not None
+            if not (known.counters or known.weighted or known.carries(template) or follows):
                 simple[template] = self._placed[template]
 
     def displace(self, pod: PodInfo, row: int) -> None:
@@ -534,7 +537,8 @@ class PodCounters:
             known.deaths = self._deaths
             self._list(known)
         counters = known.counters
-        if counters or known.weighted or known.carries:
+        carries = known.carries(pod.template)
+        if counters or known.weighted or carries:
             self.changes += 1
             self.grown += (len(counters) + len(known.weighted)) * _MOST_GROWTH
         if self._at_once is not None and not pod.terminating:
@@ -546,7 +550,7 @@ class PodCounters:
         for counter, weight in known.weighted.items():
             if counter.terminating or not pod.terminating:
                 counter.bump(row, step, weight)
-        for carriers in known.carries:
+        for carriers in carries:
             self._carry(carriers, row, step)
 
     def _known(self, template: PodTemplate) -> _Known:
@@ -762,7 +766,7 @@ class PodCounters:
             counter.move(source, target)
         self.grown += len(counters) * _MOST_GROWTH
         moved = set(templates)
-        for carriers in {carriers for template in moved for carriers in self._known(template).carries}:
+        for carriers in {carriers for template in moved for carriers in self._known(template).carries(template)}:
             carriers.move(source, target)
         for template in moved:
             rows = self._placed[template]

@@ -13,6 +13,10 @@ from kube_policy_scheduler.cluster.node_selectors import expression_mask, node_t
 from kube_policy_scheduler.cluster.nodes import IntArray, LabelColumn, NodeTable
 from kube_policy_scheduler.cluster.selectors import Expression
 
+_MANY_TERMS = 16
+"""Of a volume from which on what they find is kept: most have one, and a driver may write 10,000."""
+_MOST_KEPT = 1024
+
 
 def rows_matching(expressions: Sequence[Expression], nodes: NodeTable) -> IntArray:
     """Return the rows of the nodes whose labels meet every requirement; all rows for none."""
@@ -56,20 +60,40 @@ def rows_of_volume(required: objects.NodeSelector, nodes: NodeTable) -> IntArray
 
     It reads labels only: requirements on fields are met by every node (`volume.CheckNodeAffinity`).
     """
-    terms = [node_term(term) for term in required.node_selector_terms or ()]
-    found = [rows_matching(term.labels, nodes) for term in terms if term is not None]
-    if len(found) == 1:
-        return found[0]
-    return np.unique(np.concatenate((*found, np.zeros(0, np.int64))))
+    terms = required.node_selector_terms or ()
+    if len(terms) < _MANY_TERMS:
+        return _rows_of_any([found.labels for term in terms if (found := node_term(term)) is not None], nodes)
+    known: dict[int, tuple[objects.NodeSelector, int, IntArray]] = nodes.attach("rows of volumes", dict)
+    kept = known.get(id(required))
+    if kept is None or kept[0] is not required or kept[1] != nodes.version:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        rows = _rows_of_any([found.labels for term in terms if (found := node_term(term)) is not None], nodes)
+        kept = known[id(required)] = required, nodes.version, rows
+    return kept[2]
+
+
+def _rows_of_any(terms: Sequence[Sequence[Expression]], nodes: NodeTable) -> IntArray:
+    """Return the rows of the nodes that meet all requirements of one of the terms; requirements on nothing are met."""
+    if len(terms) == 1:
+        return rows_matching(terms[0], nodes)
+    result = np.zeros(nodes.size, np.bool_)
+    for term in terms:
+        result[rows_matching(term, nodes)] = True
+        if len(terms) >= _MANY_TERMS and result.all():
+            break
+    return np.flatnonzero(result)
 
 
 def rows_of_topologies(terms: Sequence[objects.TopologySelectorTerm], nodes: NodeTable) -> IntArray:
     """Return the rows of the nodes that meet one of a storage class's `allowedTopologies`; none of them means all."""
     if not terms:
         return np.arange(nodes.size)
-    found = [
-        rows_matching([Expression(r.key, "In", frozenset(r.values or ())) for r in requirements], nodes)
-        for term in terms
-        if (requirements := term.match_label_expressions)  # an empty term matches nothing
-    ]
-    return np.unique(np.concatenate((*found, np.zeros(0, np.int64))))
+    return _rows_of_any(
+        [
+            [Expression(r.key, "In", frozenset(r.values or ())) for r in requirements]
+            for term in terms
+            if (requirements := term.match_label_expressions)  # an empty term matches nothing
+        ],
+        nodes,
+    )
