@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.fair_line import FairLine
@@ -91,6 +92,29 @@ def test_a_queue_whose_first_pod_leaves_is_served_by_what_the_next_one_requests(
     assert found[0] == "small"
 
 
+def test_the_memory_of_past_usage_begins_when_a_pod_is_taken_not_when_somebody_asks_whether_there_is_one() -> None:
+    """A standby asks and takes none: its memory began at time 0, so what it read of the past had faded at once."""
+    text = 'queue a for pods where pod.label.d == "0" remember 10min\norder by queue.share\n'
+    policies = load([Source("test.policy", text)]).policy_set
+    assert policies is not None
+    assert policies.queues is not None
+    cluster = Cluster()
+    cluster.set_node(node(100))
+    queue = SchedulingQueue(
+        turn=lambda queued: policies.turn(queued, lambda queued: Frame(queued.pod, cluster, 2000.0))
+    )
+    queue.add(pod_of(cluster, "p", cpu=1, d="0"), 1000.0)
+    usage = cluster.usage_of(policies.queues.tree)
+    usage.recall(PastUsage(1900.0, ("pods", "cpu"), {"a": (1.0, 4000.0)}))
+    assert queue.has_active()
+    assert usage.past_usage() is None
+    assert queue.pop(2000.0) is not None
+    (past,) = usage.pasts()
+    assert past.at == 2000.0
+    cpu = past.queues["a"][past.resources.index("cpu")]
+    assert cpu == pytest.approx(4000 * 0.5 ** (100 / 600)), "of 100 s, with a half-life of ten minutes"
+
+
 @given(
     STEPS,
     st.builds(
@@ -143,7 +167,8 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                 line.push(queued, turn)
             case "pop" if line is not None:
                 first = plain()
-                found = line.pop(2000.0)
+                line.catch_up(2000.0)
+                found = line.pop()
                 assert (found.ticket if found is not None else None) == first
                 if found is not None:
                     del waiting[found.ticket]

@@ -139,10 +139,11 @@ class ActiveQueue:
                 return entry[2]
         return None
 
-    def pop(self, now: Steady | None = None) -> QueuedPod | None:
+    def pop(self, now: Steady) -> QueuedPod | None:
         """Take the next pod at a time."""
-        if now is not None:
-            self._now = now
+        self._now = now
+        for line in self._fair.values():
+            line.catch_up(now)
         found = self._next()
         if found is None:
             return None
@@ -150,7 +151,7 @@ class ActiveQueue:
         if first is None:
             queued = turn.holder
         elif isinstance(first, FairLine):
-            queued = first.pop(self._now)
+            queued = first.pop()
         else:
             queued = heapq.heappop(self._heaps[first])[2]
         assert queued is not None
@@ -189,7 +190,7 @@ class ActiveQueue:
             if not name[1]:
                 firsts[line], heads[line] = name, self._heaps[name][0][2]
         for line, fair in self._fair.items():
-            head = fair.head(self._now)
+            head = fair.head()
             if head is not None:
                 firsts[line], heads[line] = fair, head[2]
         turn = self._turns.next(heads)

@@ -116,23 +116,22 @@ class FairLine:
         if name is not None:
             self._left.add(name)
 
-    def head(self, now: Steady) -> Entry | None:
-        """Return the entry of the pod that is next."""
-        name = self._first(now)
+    def head(self) -> Entry | None:
+        """Return the entry of the pod that is next, by the shares that `catch_up` saw last."""
+        name = self._first()
         return self._heaps[name][0] if name is not None else None
 
-    def pop(self, now: Steady) -> QueuedPod | None:
-        """Take the pod that is next."""
-        name = self._first(now)
+    def pop(self) -> QueuedPod | None:
+        """Take the pod that is next, likewise."""
+        name = self._first()
         if name is None:
             return None
         entry = heapq.heappop(self._heaps[name])
         self._enter(name)
         return entry[2]
 
-    def _first(self, now: Steady) -> str | None:
+    def _first(self) -> str | None:
         """Return the heap whose first pod is next."""
-        self._catch_up(now)
         while self._left:
             name = self._left.pop()
             if name in self._heaps:
@@ -154,8 +153,11 @@ class FairLine:
             who = found[3]
         return who
 
-    def _catch_up(self, now: Steady) -> None:
-        """Let those take part again whose shares may have changed."""
+    def catch_up(self, now: Steady) -> None:
+        """Bring past usage up to a time, and let those take part again whose shares may have changed.
+
+        Only who takes a pod knows what time it is: whether there is one, a standby asks, too, and so does a scrape.
+        """
         touched = self._touched
         if self.usage.remember(now) or touched.all:
             touched.clear()
