@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster import node_lookup, objects
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.framework.plugins.volume_matching import (
     Candidates,
@@ -25,7 +25,7 @@ from kube_policy_scheduler.framework.plugins.volume_matching import (
 )
 from tests.growth.axes import HOST, IN_A_POD, Axis, node_terms, volume
 from tests.growth.scenes import SCENES
-from tests.growth.stage import Json, Lines, Stage
+from tests.growth.stage import Json, Lines, Stage, container
 
 NODES = 400
 FEW, MANY = 2_048, 6_144
@@ -145,3 +145,46 @@ def test_reserved_volumes_are_chosen_in_linear_time() -> None:
         return lambda: [matches.choose(each) for each in found]
 
     assert _ratio(run, 2_048) < LINEAR
+
+
+def test_claims_to_be_provisioned_take_no_column_each() -> None:
+    """8,192 claims on 2,000 nodes would take 64 MB, and as long as it takes to write them."""
+    matches = Matches(Stage(nodes=4).scheduler.cluster.nodes)
+    nothing = Candidates(ClassVolumes(()), None, np.zeros(0, np.bool_))
+    found = [matches.choose(nothing) for _ in range(3)]
+    assert all(each is found[0] for each in found)
+    assert not found[0].any()
+    assert matches.volume(claim=2, row=3) is None
+
+
+def test_terms_that_pods_carry_are_made_once_one_is_placed() -> None:
+    """Of a pod that waits, and of those on unknown nodes where there is none, none is made."""
+
+    async def run() -> None:
+        stage = Stage(nodes=4)
+        terms = [{"labelSelector": {"matchLabels": {"app": f"x{i}"}}, "topologyKey": HOST} for i in range(64)]
+        affinity: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        pod = stage.pod("tenant", {"spec": {"affinity": affinity, "containers": [container(cpu="100000")]}})
+        stage.event_handlers.pod_changed(pod)
+        stage.decide()
+        cluster = stage.scheduler.cluster
+        assert [len(each._carriers) for each in (cluster.counters, cluster.counters_on_unknown_nodes)] == [0, 0]
+        stage.place(pod)
+        assert [len(each._carriers) for each in (cluster.counters, cluster.counters_on_unknown_nodes)] == [64, 0]
+
+    asyncio.run(run())
+
+
+def test_the_terms_of_a_large_volume_are_read_once_until_nodes_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    compile_term = node_lookup.node_term
+    monkeypatch.setattr(node_lookup, "node_term", lambda term: (read.append(term), compile_term(term))[1])
+    stage = Stage(nodes=6)
+    terms = [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [f"n{i}", "n2"]}]} for i in range(50, 90)]
+    required = msgspec.convert({"nodeSelectorTerms": terms}, objects.NodeSelector)
+    nodes = stage.scheduler.cluster.nodes
+    assert [node_lookup.rows_of_volume(required, nodes).tolist() for _ in range(3)] == [[2]] * 3
+    assert len(read) == len(terms)
+    stage.event_handlers.node_changed(stage.node(60))
+    assert [node_lookup.rows_of_volume(required, nodes).tolist() for _ in range(3)] == [[2, 6]] * 3
+    assert len(read) == 2 * len(terms)

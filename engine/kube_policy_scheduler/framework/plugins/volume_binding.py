@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.claims import (
     fully_bound,
     made_for,
     not_made_for,
+    requested_storage,
 )
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.csi_migration import (
@@ -208,7 +209,13 @@ def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
     # the choice ignores earlier verdicts: a choice on a node that is already rejected has no effect
     chosen = [matches.choose(candidates(claim, class_volumes(cluster, storage_class(claim)))) for claim in matching]
     missing = ((claim, None) for claim in selected), zip(matching, chosen, strict=True)
+    provisioned: set[tuple[str, int, bool]] = set()
     for claim, found in itertools.chain(*missing):
+        if found is None or not found.any():  # another claim of the kind, for all nodes, has the same answer
+            kind = storage_class(claim), size(claim), requested_storage(claim) is None
+            if kind in provisioned:
+                continue
+            provisioned.add(kind)
         need = ~elsewhere if found is None else ~found & ~elsewhere
         if not need.any():
             continue

@@ -151,6 +151,10 @@ class ClassVolumes:
         """`int64[free]`: an index into `places`."""
         self._codes: tuple[NodeTable | None, int, IntArray] = (None, -1, np.zeros(0, np.int64))
 
+    def are_none_for(self, claim: objects.PersistentVolumeClaim) -> bool:
+        """Return whether there is none that the claim might get: its volume is provisioned."""
+        return not self.free and object_key(claim.metadata) not in self._reserved
+
     def reserved(self, claim: objects.PersistentVolumeClaim) -> VolumeFacts | None:
         """Return the volume that is reserved for a claim, if it is suitable."""
         wanted, mode, attributes = _wanted(claim)
@@ -211,6 +215,8 @@ class Candidates(msgspec.Struct, frozen=True):
 def candidates(claim: objects.PersistentVolumeClaim, volumes: ClassVolumes) -> Candidates:
     """Return the volumes to which the claim could be bound."""
     none = np.zeros(len(volumes.free), np.bool_)
+    if volumes.are_none_for(claim):
+        return Candidates(volumes, None, none)
     try:
         selector = label_selector(claim.spec.selector)
     except SelectorError:
@@ -245,13 +251,18 @@ class Matches:
         """By name: the number, and `bool[nodes]`: where it is taken."""
         self._chosen: list[CodeArray] = []
         """Per claim, `int32[nodes]`: the number of the volume chosen there, -1 for none."""
+        self._nothing: CodeArray = np.full(nodes.size, _NONE, np.int32)
+        self._nowhere: BoolArray = np.zeros(nodes.size, np.bool_)
 
     def choose(self, available: Candidates) -> BoolArray:
         """Choose for the next claim, on every node; return `bool[nodes]`: where there is a volume for it."""
+        if available.reserved is None and not available.fitting.any():  # claims to be provisioned share a column
+            self._chosen.append(self._nothing)
+            return self._nowhere
         chosen = np.full(self._nodes.size, _NONE, np.int32)
         if available.reserved is not None:
             self._take_reserved(available.reserved.volume, chosen)
-        elif len(available.volumes.free):
+        else:
             self._take_free(available.volumes, available.fitting, chosen)
         self._chosen.append(chosen)
         result: BoolArray = chosen != _NONE
