@@ -20,6 +20,8 @@ MEDIA_TYPES = {
 }
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
 _AGE = re.compile(r"\d+s")
+_SOURCES = "k8s.io/kubernetes/pkg/"
+"""How some builds of Kubernetes name in messages what others call `pkg/`."""
 _VARYING = frozenset(
     {
         "clusterIP",
@@ -112,7 +114,8 @@ def _settled(value: Any, namespace: str) -> Any:
     if isinstance(value, list):
         return [_settled(item, namespace) for item in value]
     if isinstance(value, str):
-        return "AGE" if _AGE.fullmatch(value) else _UID.sub("UID", value).replace(namespace, "{ns}")
+        text = _UID.sub("UID", value).replace(namespace, "{ns}").replace(_SOURCES, "pkg/")
+        return "AGE" if _AGE.fullmatch(value) else text
     return value
 
 
