@@ -412,6 +412,45 @@ def test_behind_the_fence_things_wait_and_those_that_need_none_go() -> None:
     story(tell)
 
 
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_however_much_waits_behind_a_closed_fence_the_loop_goes_on(is_ending: bool) -> None:
+    refused_in_turn, most, turns = 0, 0, 0
+
+    async def main() -> None:
+        async def refuses(key: Keys, item: Any) -> None:
+            nonlocal refused_in_turn, most
+            refused_in_turn += 1
+            most = max(most, refused_in_turn)
+            raise Fenced("not the leader")  # before anything is sent
+
+        async def others() -> None:
+            nonlocal refused_in_turn, turns
+            while True:
+                turns += 1
+                refused_in_turn = 0
+                await asyncio.sleep(0)
+
+        box: Outbox[Keys, Any] = Outbox(
+            refuses, name="things", about=lambda key, _: key, random=Random(1), capacity=10_000
+        )
+        for number in range(2_000):
+            box.put((f"ns{number % 3}", str(number)), number)
+        tasks = [asyncio.create_task(work) for work in (others(), box.run())]
+        if is_ending:
+            assert await box.drain(timeout_seconds=30.0)
+            assert box.counts.withheld == 2_000
+        else:
+            while most < 1 or any(lane.waiting for lane in box._lanes.values()):
+                await asyncio.sleep(0)
+            assert len(box) == 2_000
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert most <= 16  # as many as are sent at a time, begun and gone on with
+
+
 def test_at_the_end_all_that_waits_goes_out_and_what_fails_is_tried_once_more() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         for number in range(5):

@@ -406,6 +406,8 @@ class Outbox(Generic[Key, Item]):
         clock, following = asyncio.get_running_loop().time, entry
         while True:
             is_well = await self._deliver(following, is_suspect=following.lane.is_failing)
+            if not is_well:  # it may have ended without any request, as behind a closed fence, and so may thousands
+                await asyncio.sleep(0)
             found = self._take_next(clock())
             if not is_well or found is None:
                 self._stirred.set()
