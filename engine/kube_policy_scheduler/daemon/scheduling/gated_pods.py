@@ -9,7 +9,8 @@ that wait hold nobody else up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 
@@ -29,6 +30,10 @@ waits, held or for its group, before people are told."""
 RENEWED_AT_ONCE = 20
 """Reports in one round about pods that now wait for another pod of their strict order than before: the first pod may
 change every second, and there may be ten thousand pods behind it."""
+FIRST_IN_A_ROUND = 1000
+"""First reports in one round of pods that are held, and of pods behind others; namespaces take turns. Each is two
+requests, whose answers come back as events: 50,000 held pods of one tenant would keep the API server, and the
+scheduler, busy for most of a minute after each start."""
 LOOK_SECONDS = 0.002
 """For so long at a time; then decisions have their turn."""
 
@@ -36,6 +41,21 @@ LOOK_SECONDS = 0.002
 def waits_behind(first: QueuedPod) -> str:
     """Return why a pod waits that is behind the first pod of its strict order."""
     return f"waiting until {first.pod.key} has a node, which comes first in a strict order"
+
+
+def in_turns(pods: Iterable[QueuedPod], most: int) -> list[QueuedPod]:
+    """Return so many of some pods at most: each namespace has one of its own in turn, in their order."""
+    lanes: dict[str, list[QueuedPod]] = {}
+    for queued in pods:
+        lanes.setdefault(queued.pod.namespace, []).append(queued)
+    turns = deque(iter(lane) for lane in lanes.values())
+    found: list[QueuedPod] = []
+    while turns and len(found) < most:
+        lane = turns.popleft()
+        if (first := next(lane, None)) is not None:
+            found.append(first)
+            turns.append(lane)
+    return found
 
 
 class GatedPods:
@@ -83,7 +103,9 @@ class GatedPods:
             yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
-        for queued in self._queue.newly_gated(since=now - REPORT_AFTER_SECONDS):
+        new = self._queue.newly_gated(since=now - REPORT_AFTER_SECONDS)
+        keep_room = [queued for queued in new if queued.pod.nominated_node]  # they keep it for nothing
+        for queued in (*keep_room, *in_turns((q for q in new if not q.pod.nominated_node), FIRST_IN_A_ROUND)):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.GATED:
                 continue
             yield partial(self._report_held, queued, now)
@@ -123,15 +145,17 @@ class GatedPods:
 
     def _blocked(self, now: Steady) -> Iterator[Callable[[], object]]:
         """Yield a report for each pod that waits behind the first pod of a strict order."""
-        renewed = 0
+        first_reports = renewed = 0
         for uid, first in self._queue.blocked().items():
             queued = self._queue.get(uid)
             if queued is None or queued.place is not Place.ACTIVE or now - queued.queued < REPORT_AFTER_SECONDS:
                 continue
             why = waits_behind(first)
             if queued.reported_reason != why:
+                first_reports += not queued.reported_reason
                 renewed += bool(queued.reported_reason)
-                if not queued.reported_reason or renewed <= RENEWED_AT_ONCE:
+                is_due = renewed <= RENEWED_AT_ONCE if queued.reported_reason else first_reports <= FIRST_IN_A_ROUND
+                if is_due:
                     yield partial(self._report_blocked, queued, first, why, now)
 
     def _report_blocked(self, queued: QueuedPod, first: QueuedPod, why: str, now: Steady) -> None:
