@@ -66,7 +66,7 @@ class TimedStage(Stage):
     def __init__(self, turns: Turns, nodes: int, policy: str | None = None) -> None:
         super().__init__(*(() if policy is None else (policy,)), nodes=nodes)
         self.turns = turns
-        self.event_handlers: Any = _Handlers(self.event_handlers, turns)
+        self.event_handlers: Any = _Handlers(self.scheduler.event_handlers, turns)
         self.who = ""
         for _ in self.scheduler.columns_in_steps():
             pass
