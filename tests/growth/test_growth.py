@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.cluster import object_store, pods, previous_nodes
+from kube_policy_scheduler.cluster import pods, previous_nodes
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.framework import ranked_totals, refusal_memo, template_cache
 from tests.growth.axes import IN_A_POD, MANY, Axis
 from tests.growth.device_axes import DEVICES
@@ -59,7 +60,7 @@ def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pods, "_RECENT_TEMPLATES", 16)  # kept on purpose, as many as that
     monkeypatch.setattr(template_cache, "_MAX_TEMPLATES", 16)
     monkeypatch.setattr(ranked_totals, "_MAX_KEPT", 16)
-    monkeypatch.setattr(object_store, "_JOURNAL_LIMIT", 16)
+    monkeypatch.setitem(Journal.__init__.__kwdefaults__, "most", 16)
     monkeypatch.setattr(previous_nodes, "_MOST", 16)
     monkeypatch.setattr(refusal_memo, "_MOST", 16)
     few, many = (measure(axis, size, Lines(), left_over)["objects"] for size in LEFT)
