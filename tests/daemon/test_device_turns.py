@@ -175,6 +175,34 @@ def test_another_pod_is_placed_between_two_turns(failures: list[str]) -> None:
     run(tell)
 
 
+@pytest.mark.parametrize("number", [2, 12])
+def test_a_pod_behind_many_that_search_waits_for_one_turn_of_each(
+    meter: Meter, failures: list[str], number: int
+) -> None:
+    """Two that search had taken turns with each other alone."""
+
+    def tell(stage: Stage) -> None:
+        nodes_with(stage, 30)
+        for each in range(number):
+            stage.now += 1.0
+            stage.event_handlers.pod_changed(HOSTILE["a search that leaves a trace"](stage, f"c{each}"))
+        stage.now += 1.0
+        neighbour = stage.pod("neighbour")
+        stage.event_handlers.pod_changed(neighbour)
+        while stage.node_of(neighbour) is None:
+            stage.now += 0.01
+            stage.scheduler.schedule_batch()
+        at_most = number + 1  # and what the rest of its batch does
+        assert next(at for at, steps in enumerate(meter.turns) if steps < 1) <= at_most
+        assert not failures
+        while stage.scheduler.queue.has_active() or stage.scheduler.is_searching:
+            stage.scheduler.schedule_batch()
+        assert len(failures) == number
+        assert sum(meter.turns) <= number * (most_steps(NODES) + OVERSHOOT)
+
+    run(tell)
+
+
 def test_a_pod_that_is_deleted_between_two_turns_is_gone(failures: list[str]) -> None:
     def tell(stage: Stage) -> None:
         nodes_with(stage, 30)

@@ -26,8 +26,8 @@ STEPS_IN_A_TURN = 5_000
 """Before the event loop runs, 10 ms."""
 STEPS_AT_ONCE = 25_000
 """More of them for placements that are tried and undone, 50 ms."""
-_MOST_UNDER_WAY = 1024
-"""Attempts that are remembered from turn to turn."""
+_MOST_UNDER_WAY = 65_536
+"""Attempts that are remembered from turn to turn: those of more pods at a time would begin anew with each turn."""
 
 
 def most_steps(nodes: int) -> int:

@@ -399,9 +399,12 @@ class SchedulingQueue:
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
-    def resume_attempt(self, queued: QueuedPod, now: Steady) -> None:
-        """Put back a pod whose attempt is not finished: it keeps its turn, and goes on with it."""
-        since = queued.timestamp
+    def resume_attempt(self, queued: QueuedPod, now: Steady, *, behind: bool = False) -> None:
+        """Put back a pod whose attempt is not finished: it keeps its turn, and goes on with it.
+
+        behind: it goes on after the pods of its priority that are there now, since its attempt may take long.
+        """
+        since = now if behind else queued.timestamp
         if self._land(queued, now):
             queued.timestamp = since
             queued.attempts -= 1

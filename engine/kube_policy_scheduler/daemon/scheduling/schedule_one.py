@@ -295,7 +295,7 @@ class Scheduler:
             searching, self._searching = self._searching, None
             queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
             if searching is not None:
-                self._resume_search(searching)
+                self._resume_search(searching, behind=True)
             if queued is None:
                 if searching is None:
                     break
@@ -386,7 +386,8 @@ class Scheduler:
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
         """Find a node for the pod and assume it there, or handle the failure.
 
-        A pod whose search for devices takes longer than a turn goes on with it after that of the pod behind it.
+        A pod whose search for devices takes longer than a turn goes on with it after the pods that are there by then:
+        with two of them before all others, these would else wait until one is at its end.
         """
         most = most_steps(self.cluster.nodes.size)
         try:
@@ -402,10 +403,10 @@ class Scheduler:
         if goes_on is not None:
             goes_on()
 
-    def _resume_search(self, queued: QueuedPod) -> None:
+    def _resume_search(self, queued: QueuedPod, *, behind: bool = False) -> None:
         """Put back a pod that goes on with its search for devices in its next turn."""
         if self._is_in_flight(queued):
-            self.queue.resume_attempt(queued, self._clock())
+            self.queue.resume_attempt(queued, self._clock(), behind=behind)
             queued.unfinished -= 1  # which counts turns of searches for victims
 
     def _find_node(self, queued: QueuedPod, began: float) -> Callable[[], None] | None:
