@@ -227,6 +227,22 @@ def test_a_binding_that_was_sent_is_waited_for(fault: str) -> None:
     story(POLICY, tell, cpus=(4,))
 
 
+def test_a_binding_in_doubt_is_not_sent_again_once_the_pod_no_longer_fits() -> None:
+    async def tell(calm: Calm) -> None:
+        connection, met = calm.process.connection, calm.server.met
+        connection.plan = lambda verb, path: "request lost" if "/low" in path else ""
+        calm.pod("low", millis=4000)
+        while not met["binding in doubt for minutes"]:
+            await calm.after(5.0)
+        calm.server.set_node("n0", cpu=1, labels={})
+        await calm.after(450.0)  # longer than it takes to give up two looks at what became of it
+        connection.plan = lambda verb, path: ""
+        await calm.after(60.0)
+        assert calm.on_nodes() == []
+
+    story(POLICY, tell, cpus=(4,))
+
+
 def test_a_pod_that_nobody_may_delete_loses_its_node_nevertheless_while_it_is_being_bound() -> None:
     async def tell(calm: Calm) -> None:
         calm.pod("low", millis=4000, provisioning=SLOW)

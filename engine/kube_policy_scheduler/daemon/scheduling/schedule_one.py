@@ -776,14 +776,17 @@ class Scheduler:
         return Basis(self.view.losses, self.event_handlers.mark(host))
 
     def _look_again(self, cycle: BindingCycle, basis: Basis) -> tuple[str, Basis]:
-        """Return why the decision must not be sent any more ("" if it may), and its current preconditions."""
+        """Return why the decision must not be sent any more, and what to compare with next time.
+
+        "": it may be sent, on its current preconditions. An objection holds until these are looked at once more.
+        """
         assumed, host = cycle.assumed, cycle.assumed.host
         now = self._basis(host)
         if now != basis and not self.algorithm.still_fits(assumed.queued, host):
-            return f"{host} changed before the binding was sent, and the pod no longer fits", now
+            return f"{host} changed before the binding was sent, and the pod no longer fits", basis
         if cycle.lost_members:
             if not self.waiting_pods.are_complete(assumed.requirements):
-                return f"other members of its gang lost their nodes before its binding to {host} was sent", now
+                return f"other members of its gang lost their nodes before its binding to {host} was sent", basis
             cycle.is_complete_again()
         return "", now
 
