@@ -234,7 +234,7 @@ async def test_before_it_is_ready_kube_scheduler_gets_an_error() -> None:
         assert await client.post("prioritize", request) == (503, "not ready: no policies have been read yet\n")
         body = {"PodName": "p", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
         assert (await client.ask("bind", body))["Error"] == "not ready: no policies have been read yet"
-    stage.problem = None
+    stage = three_nodes()
     stage.scheduler.view = Lost()
     async with stage.served() as client:
         assert "not current" in (await client.ask("filter", request))["Error"]

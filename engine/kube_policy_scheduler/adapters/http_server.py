@@ -97,12 +97,12 @@ class HttpServer:
         self._scrapes: dict[str, tuple[float, bytes]] = {}
         """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
-        self._malformed = Counter(
+        malformed = Counter(
             "policy_scheduler_http_malformed_requests",
             "Number of requests to this port that were not HTTP, or larger than it accepts.",
-            registry=None,  # it is in the registry while the port is open
+            registry=registry,
         )
-        self._limits.on_malformed = self._malformed.inc
+        self._limits.on_malformed = malformed.inc
         self._loops = loops or Loops()
         self._runner: web.AppRunner | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -124,8 +124,6 @@ class HttpServer:
         for path, handler in self._posts.items():
             app.router.add_post(path, self._guarded_post(handler))
         async with contextlib.AsyncExitStack() as stack:
-            self._registry.register(self._malformed)
-            stack.callback(self._registry.unregister, self._malformed)
             self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await self._runner.setup()
             stack.push_async_callback(self._limits.end_all)
