@@ -30,11 +30,13 @@ def times(text: str, factor: str) -> float:
     return float(text) * float(factor) if text.isdigit() else float("nan")
 
 
-@given(events=changes, most=st.sampled_from([4, 1000]))
-def test_kept_results_are_those_of_the_texts_as_they_are(events: list[tuple[str, Any, Any]], most: int) -> None:
+@given(events=changes, most=st.sampled_from([4, 1000]), most_made=st.sampled_from([None, 1, 3]))
+def test_kept_results_are_those_of_the_texts_as_they_are(
+    events: list[tuple[str, Any, Any]], most: int, most_made: int | None
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(static_columns, "Journal", lambda: Journal(most=most))
-        column, kept = CodedColumn[str](["1", "2"]), KeptTable()
+        column, kept = CodedColumn[str](["1", "2"]), KeptTable(np.float64)
         for event in events:
             size = len(column.codes)
             match event:
@@ -44,15 +46,18 @@ def test_kept_results_are_those_of_the_texts_as_they_are(events: list[tuple[str,
                     column.remove(row)
                 case ("ask", factor, _):
                     texts = Texts(column.codes, column.values, column.index, column.changes)
-                    found = kept.by_value(
-                        texts, lambda text: times(text, factor), others=[factor], absent=-1.0, dtype=np.float64
-                    )
-                    expected = by_value(texts, lambda text: times(text, factor), absent=-1.0, dtype=np.float64)
+
+                    def made(column: Texts, factor: str = factor) -> Any:
+                        return by_value(column, lambda text: times(text, factor), absent=-1.0, dtype=np.float64)
+
+                    if most_made is not None:
+                        kept.make(texts, made, others=[factor], most=most_made)
+                    found, expected = kept.of(texts, made, others=[factor]), made(texts)
                     assert np.array_equal(found, expected, equal_nan=True)
 
 
 def test_only_new_texts_are_looked_at() -> None:
-    column, kept, asked = CodedColumn[str](["1", "2", "3"]), KeptTable(), list[str]()
+    column, kept, asked = CodedColumn[str](["1", "2", "3"]), KeptTable(np.float64), list[str]()
 
     def ask() -> list[float]:
         def noted(text: str) -> float:
@@ -60,7 +65,9 @@ def test_only_new_texts_are_looked_at() -> None:
             return float(text)
 
         texts = Texts(column.codes, column.values, column.index, column.changes)
-        return kept.by_value(texts, noted, others=[], absent=np.nan, dtype=np.float64).tolist()
+        made = kept.of(texts, lambda column: by_value(column, noted, absent=np.nan, dtype=np.float64))
+        found: list[float] = made.tolist()
+        return found
 
     assert ask() == [1, 2, 3]
     asked.clear()

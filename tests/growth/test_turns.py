@@ -188,3 +188,48 @@ def test_the_terms_of_a_large_volume_are_read_once_until_nodes_change(monkeypatc
     stage.event_handlers.node_changed(stage.node(60))
     assert [node_lookup.rows_of_volume(required, nodes).tolist() for _ in range(3)] == [[2, 6]] * 3
     assert len(read) == 2 * len(terms)
+
+
+STATEMENTS = {
+    "a pattern": 'filter not (node.name matches "x{}-.*")',
+    "a pattern of a label": 'score if node.label["kubernetes.io/hostname"] matches "x{}-.*" then 1 else 0',
+    "a pattern of what is made of a text": 'filter not (lower(node.name) matches "x{}-.*")',
+    "a part": 'filter split(node.name, "-")[0] != "x{}"',
+    "a version": 'filter (version(node.name) ?? version("0")) < version("1.{}")',
+    "a duration": "score (duration(node.name) ?? 0s) / {}s",
+    "a pattern, or the pod": 'filter not (node.name matches "x{0}-.*") or pod.label.x == "x{0}"',
+}
+LINES_EACH_STATEMENT = NODES // 2
+"""At a decision. It takes as many as there are nodes, and more, to look at the text of each."""
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_what_statements_make_of_texts_of_nodes_is_made_in_steps_and_kept(statement: str) -> None:
+    """Nor is it made again of the nodes that are as they were when one changes, or comes."""
+
+    def longest(n: int) -> float:
+        stage = _Stage("\n".join(statement.format(number + 1) for number in range(n)), nodes=NODES)
+        steps = stage.scheduler.columns_in_steps()
+        more = True
+        while more:
+            meter = Lines()
+            meter.step("turn", lambda: next(steps, "end"))
+            stage.longest = max(stage.longest, meter.taken["turn"])
+            more = steps.gi_frame is not None  # type: ignore[attr-defined]
+        for happens in (
+            lambda: None,
+            lambda: stage.event_handlers.node_changed(stage.node(3, fresh="yes")),
+            lambda: stage.event_handlers.node_changed(stage.node(NODES)),
+        ):
+            happens()
+            pod = stage.pod("tenant", {})
+            stage.event_handlers.pod_changed(pod)
+            stage.decide()
+            assert stage.node_of(pod) is not None
+        return stage.longest
+
+    async def run() -> None:
+        few, many = longest(8), longest(32)
+        assert (many - few) / 24 < LINES_EACH_STATEMENT, (few, many)
+
+    asyncio.run(run())

@@ -10,6 +10,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import ColumnsAsked, NodeTable
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.compiling import columns, expressions
 from kube_policy_scheduler.lang.environment import Field, Key
 from kube_policy_scheduler.lang.types import Depends, Shape
 from kube_policy_scheduler.policy.preparation import preparing
@@ -20,6 +21,10 @@ RULES = {
     "a label of no node": "score if node.label.none is missing then 1 else 2",
     "fields": "filter node.conditions.MemoryPressure is missing\nscore if node.kernel is missing then 1 else 2",
     "annotations": 'score if node.annotation.a == "b" then 1 else 2',
+    "texts": 'filter not (lower(node.name) matches "x.*") and split(node.name, "-")[0] != "x"',
+    "texts and pods": 'filter not (node.label.disk matches "h.*") or pod.label.app == "web"',
+    "scores of texts": 'score if version(node.kernel) >= version("5.10") then 1 else length(node.arch ?? "")',
+    "texts of other nodes": 'score count(n in zone.nodes where n.name matches "n[0-2]")',
     "domains": "score 10 - count(p in zone.pods)",
     "sums": "score 100 - 10 * sum(p.request.cpu for p in node.pods)",
     "extremes": "filter (max(p.priority for p in node.pods) ?? 0) < 9",
@@ -46,10 +51,15 @@ def test_the_first_decision_makes_nothing_of_all_nodes_or_pods(name: str, monkey
     expected = decide(rules, pod(plain, "next", labels={"app": "web"}), plain)
 
     monkeypatch.setattr(nodes, "_ROWS_IN_A_STEP", 1)
+    monkeypatch.setattr(expressions, "_TEXTS_IN_A_STEP", 1)
     assert list(preparing([rules], ready))
     assert list(preparing([rules], ready)) == []
     for kind, method in ((NodeTable, "_keep"), (PodCounters, "_count")):
         monkeypatch.setattr(kind, method, lambda *_: pytest.fail("made by a decision"))
+    make = columns.KeptTable.make
+    monkeypatch.setattr(
+        columns.KeptTable, "make", lambda *args, **more: make(*args, **more) and pytest.fail("made by a decision")
+    )
     found = decide(rules, pod(ready, "next", labels={"app": "web"}), ready)
 
     assert found.feasible.tolist() == expected.feasible.tolist()

@@ -17,23 +17,32 @@ from kube_policy_scheduler.policy.policy import Policy
 
 
 def preparing(policies: Iterable[Policy], cluster: Cluster) -> Iterator[None]:
-    """Make columns of nodes and counters of pods in steps, between which anything may happen to the cluster.
+    """Make columns of nodes, what follows from their texts, and counters of pods in steps.
 
+    Between two steps anything may happen to the cluster.
     What follows from the pod that is decided is made by its decision.
     """
     given = list(policies)
     yield from cluster.nodes.columns_in_steps(_columns_asked(given))
+    frame = _frame(cluster)
+    for of_text in (each for policy in given for each in policy.compiled.of_texts):
+        yield from of_text.in_steps(frame)
     for read in dict.fromkeys(read for policy in given for read in policy.compiled.pods_read):
         pods = set_of(read)
         if pods is not None:
             yield from cluster.counters.counter_in_steps(pods, terminating=False)
 
 
+def _frame(cluster: Cluster) -> Frame:
+    """Return a frame of all nodes and a pod that nothing is said of, for what no pod has a part in."""
+    return Frame(Cluster().templates.pod(objects.Pod(metadata=objects.ObjectMeta(name=""))), cluster, 0.0)
+
+
 def _columns_asked(policies: Iterable[Policy]) -> ColumnsAsked:
     """Return the columns that the clauses of policies ask for: fields of nodes, and labels that name domains."""
     nothing = Cluster()
     nothing.nodes = asked = ColumnsAsked()
-    frame = Frame(nothing.templates.pod(objects.Pod(metadata=objects.ObjectMeta(name=""))), nothing, 0.0)
+    frame = _frame(nothing)
     for clause in (clause for policy in policies for clause in policy.compiled.checked.clauses):
         topologies = [clause.topology] if isinstance(clause, Grouping | Quota) else []
         for part in (part for root in values_of(clause) for part in typed.below(root)):

@@ -90,8 +90,16 @@ def as_texts(value: TextValue, size: int) -> Texts:
     return Texts(np.zeros(size, np.int32), [value], {value: 0})
 
 
+def of_rows_asked(texts: Texts) -> Texts:
+    """Return a column with no other texts than its rows have, if these are fewer."""
+    if len(texts.codes) >= len(texts.values):
+        return texts
+    return texts_of([texts.values[code] if code >= 0 else None for code in texts.codes.tolist()])
+
+
 def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype: Any) -> NDArray[Any]:
     """Return `dtype[rows]`: the function, called once per distinct text."""
+    texts = of_rows_asked(texts)
     table = np.empty(len(texts.values) + 1, dtype)
     for place, value in enumerate(texts.values):
         table[place] = function(value)
@@ -100,46 +108,87 @@ def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype
     return result
 
 
+_FEW_SHARE = 8
+"""Of fewer than 1/8 of the texts, what is not kept is made without the others."""
+_SPARE_SHARE = 8
+"""A table that is full grows by 1/8."""
+
+
 class KeptTable:
-    """What a function makes of each text of a column: kept, and made again for the texts that changed."""
+    """What a function makes of each text of a column: kept, and made again for the texts that changed.
 
-    __slots__ = ("_kept",)
+    Columns are told apart by what notes their changes; that of the column asked about last is kept.
+    """
 
-    def __init__(self) -> None:
-        self._kept: tuple[TextChanges, int, Sequence[Any], NDArray[Any]] | None = None
-        """Of the column asked about last: its changes, how many were seen, the other arguments, and the table."""
+    __slots__ = ("_changes", "_done", "_dtype", "_others", "_seen", "_table")
 
-    def by_value(
-        self, texts: Texts, function: Callable[[str], Any], *, others: Sequence[Any], absent: Any, dtype: Any
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = dtype
+        self._changes: TextChanges | None = None
+        self._seen = 0
+        """How many changes were seen."""
+        self._others: Sequence[Any] = ()
+        """All besides the text that the results follow from."""
+        self._done = 0
+        """So many of the first texts have a result."""
+        self._table: NDArray[Any] = np.empty(1, dtype)
+        """By place of the text; the last one is of an absent text."""
+
+    def of(
+        self, texts: Texts, function: Callable[[Texts], NDArray[Any]], *, others: Sequence[Any] = ()
     ) -> NDArray[Any]:
-        """Return `dtype[rows]`, as `by_value` does.
+        """Return `dtype[rows]`: the function of a column of texts, which looks at each text alone.
 
         others: all besides the text that the result follows from.
         """
-        changes, kept, size = texts.changes, self._kept, len(texts.values)
-        if changes is None:
-            return by_value(texts, function, absent=absent, dtype=dtype)
-        known = kept is not None and kept[0] is changes and kept[2] == others
-        places = changes.since(kept[1]) if known and kept is not None else None
-        if kept is None or places is None or len(places) > size:
-            made = [function(text) for text in texts.values]
-            table = np.array([*made, absent], dtype)
-        elif places or len(kept[3]) != size + 1:
-            table = np.empty(size + 1, dtype)
-            table[: len(kept[3]) - 1] = kept[3][:-1]
-            for place in set(places):
-                table[place] = function(texts.values[place])
-            table[-1] = absent
-        else:
-            table = kept[3]
-        self._kept = changes, changes.end, others, table
-        result: NDArray[Any] = table[texts.codes]
+        if texts.changes is None or self._lacks(texts, others) > _FEW_SHARE * len(texts.codes):
+            return function(of_rows_asked(texts))
+        self.make(texts, function, others=others)
+        result: NDArray[Any] = self._table[texts.codes]
         return result
+
+    def make(
+        self,
+        texts: Texts,
+        function: Callable[[Texts], NDArray[Any]],
+        *,
+        others: Sequence[Any] = (),
+        most: int | None = None,
+    ) -> bool:
+        """Make the results of changed texts, and of at most so many that have none; return whether there were any."""
+        changes, size = texts.changes, len(texts.values)
+        if changes is None:
+            return False
+        changed, done, table = self._changed(changes, others), self._done, self._table
+        if changed is None:
+            changed, done, table = (), 0, np.empty(1, self._dtype)
+            table[-1:] = function(texts_of([None]))
+        end = size if most is None else min(size, done + most)
+        places = [*{place for place in changed if place < done}, *range(done, end)]
+        if end >= len(table):
+            longer = np.empty(size + size // _SPARE_SHARE + 1, self._dtype)
+            longer[:done], longer[-1] = table[:done], table[-1]
+            table = longer
+        if places:
+            table[places] = function(texts_of([texts.values[place] for place in places]))
+        self._changes, self._seen, self._others, self._done, self._table = changes, changes.end, others, end, table
+        return bool(places)
+
+    def _changed(self, changes: TextChanges, others: Sequence[Any]) -> Sequence[int] | None:
+        """Return the places whose text changed since; None: nothing that is kept is of use."""
+        return changes.since(self._seen) if self._changes is changes and self._others == others else None
+
+    def _lacks(self, texts: Texts, others: Sequence[Any]) -> int:
+        """Return how many texts have no result, at most."""
+        assert texts.changes is not None
+        changed = self._changed(texts.changes, others)
+        return len(texts.values) if changed is None else len(texts.values) - self._done + len(changed)
 
 
 def map_texts(texts: Texts, function: Callable[[str], str | None]) -> Texts:
     """Return the column of the results of a function for each text."""
     places: dict[str, int] = {}
+    texts = of_rows_asked(texts)
     table = np.empty(len(texts.values) + 1, np.int32)
     for place, value in enumerate(texts.values):
         made = function(value)

@@ -10,7 +10,7 @@ import msgspec
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import TRUE, full
-from kube_policy_scheduler.lang.compiling.expressions import Evaluate
+from kube_policy_scheduler.lang.compiling.expressions import Evaluate, OfText
 from kube_policy_scheduler.lang.environment import Members, PodsRead
 from kube_policy_scheduler.lang.signature import BoolColumn
 from kube_policy_scheduler.lang.typed import Typed
@@ -262,6 +262,8 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """What it reads from outside: metric queries, each once."""
     pods_read: tuple[PodsRead, ...]
     """What its clauses read of pods, whichever pod is decided; without those that were compiled before."""
+    of_texts: tuple[OfText, ...]
+    """What follows from one text of each node, likewise."""
     checked: CheckedPolicy
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from kube_policy_scheduler.lang.compiling.columns import (
     is_nan,
     list_rows,
     map_texts,
+    of_rows_asked,
     remainder,
     same_text,
     select_text,
@@ -83,6 +84,10 @@ class Compiler:
         """What the aggregates that were compiled read of pods, if that is the same whichever pod is decided."""
         self._captures: list[typed.Typed] | None = None
         """Inside an aggregate: the parts that follow from the decision alone."""
+        self.of_texts: list[OfText] = []
+        """What was compiled that follows from one text of each node alone."""
+        self._is_of_text = False
+        """Inside of that."""
 
     def compile(self, value: typed.Typed) -> Evaluate:
         """Return the callable of an expression.
@@ -94,7 +99,8 @@ class Compiler:
             return self._captured(value)
         made = self._made.get(id(value))
         if made is None:
-            made = self._made[id(value)] = self._compile(value)
+            read = None if self._is_of_text else _text_read(value)
+            made = self._made[id(value)] = self._compile(value) if read is None else self._of_text(value, read)
             self._keep.append(value)  # an id is valid only while its object lives
         return made
 
@@ -108,6 +114,8 @@ class Compiler:
         match value:
             case typed.Constant(value=constant):
                 return lambda frame: constant
+            case typed.Read() if self._is_of_text:
+                return lambda frame: frame.texts
             case typed.Read(field=field, key=None):
                 return field.read
             case typed.Read(field=field, key=key):
@@ -158,6 +166,19 @@ class Compiler:
                 raise ValueError(f"{value.span}: an expression with errors cannot be compiled")
             case _:
                 assert_never(value)
+
+    def _of_text(self, value: typed.Typed, read: typed.Read) -> Evaluate:
+        texts = self._compile(read)
+        outer, made = self._captures, self._made
+        self._captures, self._made, self._is_of_text = None, {}, True
+        try:
+            evaluate = self._compile(value)
+        finally:
+            self._captures, self._made, self._is_of_text = outer, made, False
+        truth = np.uint8 if value.info.maybe else np.bool_
+        found = OfText(texts, evaluate, truth if value.info.type.kind is Kind.TRUTH else np.float64)
+        self.of_texts.append(found)
+        return found
 
     # --- numbers -----------------------------------------------------------------------------------------
 
@@ -438,13 +459,104 @@ class ByColumn(msgspec.Struct, frozen=True):
         return self.kernel(frame, *(argument(frame) for argument in self.arguments))
 
 
+_TEXTS_IN_A_STEP = 1 << 10
+"""Of a table that is made in steps: regular expressions take 3 to 6 ms."""
+
+
+class _TextFrame(NamedTuple):
+    """In the place of a frame, for what follows from one text of each row."""
+
+    texts: Texts
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows."""
+        return len(self.texts.codes)
+
+
+class OfText:
+    """The callable of what follows from one text of each node alone, such as `lower(node.name) matches "…"`.
+
+    It is evaluated once per distinct text, and kept.
+    """
+
+    __slots__ = ("_evaluate", "_kept", "_texts")
+
+    def __init__(self, texts: Evaluate, evaluate: Evaluate, dtype: Any) -> None:
+        """Keep what `evaluate` makes of a `_TextFrame` with what `texts` makes of a frame."""
+        self._texts = texts
+        self._evaluate = evaluate
+        self._kept = KeptTable(dtype)
+
+    def __call__(self, frame: Any) -> Any:
+        """Return the value of each row."""
+        return self._kept.of(self._texts(frame), self._of_column)
+
+    def in_steps(self, frame: Any) -> Iterator[None]:
+        """Make what is kept of the texts in steps; a frame with all rows. Between two steps nodes may change."""
+        while self._kept.make(self._texts(frame), self._of_column, most=_TEXTS_IN_A_STEP):
+            yield
+
+    def _of_column(self, texts: Texts) -> Any:
+        frame = _TextFrame(texts)
+        return full(self._evaluate(frame), frame.size)
+
+
+_OF_TEXT = (typed.Apply, typed.Compare, typed.Same, typed.Contained, typed.Missing)
+"""What may be kept by text. What joins these is cheap, and filters give them as reasons one by one."""
+_BETWEEN = (
+    *_OF_TEXT,
+    typed.Constant,
+    typed.Reference,
+    typed.Negative,
+    typed.Arithmetic,
+    typed.Not,
+    typed.Logic,
+    typed.Conditional,
+    typed.Otherwise,
+    typed.Element,
+    typed.ListOf,
+)
+
+
+def _text_read(value: typed.Typed) -> typed.Read | None:
+    """Return the text of each node that a value follows from, and nothing else; None where it does not, or is cheap."""
+    info, read, calls = value.info, None, False
+    if (
+        info.shape is not Shape.NODE
+        or not isinstance(value, _OF_TEXT)
+        or info.type.kind not in (Kind.TRUTH, Kind.NUMBER)
+    ):
+        return None
+    for part in typed.below(value):
+        match part:
+            case typed.Read(info=of_part, field=field, key=key):
+                if (
+                    of_part.shape is not Shape.NODE
+                    or of_part.type.kind is not Kind.TEXT
+                    or field.depends != Depends.NODE
+                ):
+                    return None
+                if read is not None and (read.field.path, read.key) != (field.path, key):
+                    return None
+                read = part
+            case typed.Apply(builtin=builtin, arguments=arguments):
+                if builtin.reads_frame or builtin.staged or builtin.by_column or builtin.shape is not None:
+                    return None
+                calls = calls or any(argument.info.type.kind is Kind.TEXT for argument in arguments)
+            case _ if not isinstance(part, _BETWEEN):
+                return None
+    return read if calls else None
+
+
 def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     kernel = value.kernel
     texts = [at for at, argument in enumerate(value.arguments) if argument.info.type.kind is Kind.TEXT]
     gives = value.info.type.kind
     absent: Any = {Kind.TRUTH: False, Kind.NUMBER: float("nan"), Kind.LIST: ABSENT_LIST}.get(gives)
     frames = value.builtin.reads_frame
-    kept = KeptTable()
+    dtype = np.bool_ if gives is Kind.TRUTH else np.float64
+    kept = KeptTable(dtype)
 
     def call(frame: Any) -> Any:
         given = [argument(frame) for argument in arguments]
@@ -455,12 +567,13 @@ def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> C
         others = [value for at, value in enumerate(given) if at not in columns]
         if len(columns) == 1 and not any(other is None or isinstance(other, np.ndarray) for other in others):
             if not frames and gives in (Kind.NUMBER, Kind.TRUTH):
-                dtype = np.bool_ if gives is Kind.TRUTH else np.float64
                 at = columns[0]
                 before, after = given[:at], given[at + 1 :]
-                return kept.by_value(
-                    given[at], lambda text: inner(*before, text, *after), others=others, absent=absent, dtype=dtype
-                )
+
+                def of_column(column: Texts) -> Any:
+                    return by_value(column, lambda text: inner(*before, text, *after), absent=absent, dtype=dtype)
+
+                return kept.of(given[at], of_column, others=others)
             return _one_column(inner, given, columns[0], gives, absent)
         return _row_by_row(inner, given, texts, gives, absent, frame.size)
 
@@ -468,7 +581,7 @@ def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> C
 
 
 def _one_column(kernel: Callable[..., Any], given: list[Any], at: int, gives: Kind, absent: Any) -> Any:
-    column: Texts = given[at]
+    column: Texts = of_rows_asked(given[at])
     before, after = given[:at], given[at + 1 :]
 
     def one(text: str) -> Any:

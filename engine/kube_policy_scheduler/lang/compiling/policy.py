@@ -86,6 +86,7 @@ def compile_policy(
         ),
         inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy))])),
         pods_read=tuple(dict.fromkeys(compiler.pods_read)),
+        of_texts=tuple(compiler.of_texts),
         checked=policy,
     )
 
