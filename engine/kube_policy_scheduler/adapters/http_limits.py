@@ -81,7 +81,7 @@ class RateLimit:
         """When all that an address has asked for would have been done at its rate."""
 
     def wait(self, address: str, now: float, *, cost: float = 1.0) -> float:
-        """Take note of a request and return the seconds until it may be served.
+        """Note a request and return the seconds until it may be served.
 
         Args:
             address: who asks.
@@ -294,7 +294,7 @@ class ConnectionLimits:
         return True
 
     def opened(self, connection: _Connection, handler: RequestHandler) -> None:
-        """Take note of who speaks HTTP on a connection."""
+        """Note who speaks HTTP on a connection."""
         connection.handler = handler
         self._by_handler[handler] = connection
 
@@ -304,7 +304,7 @@ class ConnectionLimits:
             await asyncio.sleep(self._handshakes.wait(address, asyncio.get_running_loop().time()))
 
     async def before_refusal(self, handler: RequestHandler) -> None:
-        """Take note of something that is no request, and wait until it may be answered."""
+        """Note something that is no request, and wait until it may be answered."""
         self.on_malformed()
         connection = self._by_handler.get(handler)
         address = connection.address if connection is not None else ""

@@ -115,7 +115,7 @@ class PolicyDirectory:
             self._worker = None
 
     def _wake(self) -> None:
-        """Take note of a change, in the thread of the watch; a file that is written all the time says so once."""
+        """Note a change, in the thread of the watch; a file that is written all the time says so once."""
         if self._loop is not None and not self._touched.is_set():
             self._loop.call_soon_threadsafe(self._touched.set)
 

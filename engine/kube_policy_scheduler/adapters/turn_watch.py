@@ -126,7 +126,7 @@ class TurnWatch(Generic[ThingT]):
         self._is_armed = True
 
     def begin_turn(self) -> None:
-        """Take note that the loop goes on."""
+        """Note that the loop goes on."""
         if not self._is_armed:
             return
         self._thread_id = threading.get_ident()
@@ -134,7 +134,7 @@ class TurnWatch(Generic[ThingT]):
         self._turn = _Turn(self._steady(), self._cpu())
 
     def end_turn(self) -> None:
-        """Take note that the loop waits again."""
+        """Note that the loop waits again."""
         turn, self._turn = self._turn, None
         if turn is None:
             return

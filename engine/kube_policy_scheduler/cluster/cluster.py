@@ -690,7 +690,7 @@ class Cluster:
     # --- evictions -----------------------------------------------------------------------------------
 
     def note_evictions(self, uids: Iterable[str], now: Steady) -> None:
-        """Take note that pods are being evicted from now on: the watch shows only later that they end."""
+        """Note that pods are being evicted from now on: the watch shows only later that they end."""
         evicted = self._evicted
         for uid in list(takewhile(lambda uid: not self._is_recent(evicted[uid], now), evicted)):
             del evicted[uid]
@@ -699,7 +699,7 @@ class Cluster:
             evicted[uid] = now
 
     def forget_evictions(self, uids: Iterable[str]) -> None:
-        """Take note that pods stay after all."""
+        """Note that pods stay after all."""
         for uid in uids:
             self._evicted.pop(uid, None)
 

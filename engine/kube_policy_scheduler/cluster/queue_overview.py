@@ -1,8 +1,8 @@
 """The queues as metrics and the status page show them: all that are declared, and of those by a key the largest.
 
-A key is what somebody writes into a label, so there can be as many queues as pods, and whoever creates pods chooses
-them. Namespaces take turns: first comes the largest queue of each, then the second largest of each, and so on. So the
-pods of one namespace hide no queue of another. The queues that are left out are shown as one for each declaration.
+The value of a label names the queue, so a tenant can create as many queues as pods. Namespaces take turns: first comes
+the largest queue of each, then the second largest of each, and so on. So the pods of one namespace hide no queue of
+another. The queues that are left out are shown as one for each declaration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QueueOverview(msgspec.Struct, frozen=True):
     pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By name, also of `others`: how many pods wait, those of the queues below included."""
     refused: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """Likewise, how many of them no node took at their last attempt. Of each queue that is shown, also if none."""
+    """By queue, how many of its pending pods fit on no node at their last attempt; 0 where none did."""
     left_out: int = 0
     """Queues that are not shown by themselves."""
 

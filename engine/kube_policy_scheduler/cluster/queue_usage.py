@@ -263,7 +263,7 @@ class QueueUsage:
 
         Args:
             tree: the queues.
-            nodes: what there is to share.
+            nodes: their allocatable resources are what the queues share.
             pods: those on nodes.
             claims: returns a claim by `namespace/name`.
             ahead: by how many seconds the wall clock, by which pods started, is ahead of the steady one.
@@ -806,7 +806,7 @@ class QueueUsage:
         return True
 
     def _forget_smallest(self) -> None:
-        """Keep the past usage of the largest queues without pods: whoever creates pods can have any number of them."""
+        """Keep past usage only for the largest queues without pods, because tenants can create any number of queues."""
         if len(self._faded) > MOST_FADED:
             largest = sorted(self._faded.items(), key=lambda each: -self._part(each[1]))[:MOST_FADED]
             self._faded = dict(largest)

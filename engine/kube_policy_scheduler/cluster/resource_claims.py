@@ -298,11 +298,11 @@ class ResourceClaims:
             self._ledger.note(ClusterEvent.RESOURCE_CLAIM if is_freed(assumed, now) else ClusterEvent.TAKEN)
 
     def hold(self, pod_uid: str) -> None:
-        """Take note that a pod has its place with all that it claims, until `let_go`."""
+        """Note that a pod has its place with all that it claims, until `let_go`."""
         self._holders.add(pod_uid)
 
     def let_go(self, pod_uid: str) -> None:
-        """Take note that a pod is bound, or has given its place back."""
+        """Note that a pod is bound, or has given its place back."""
         self._holders.discard(pod_uid)
 
     def start_allocation(
@@ -329,7 +329,7 @@ class ResourceClaims:
         self._ledger.note(ClusterEvent.TAKEN)
 
     def leave_allocation(self, uid: str, *, pod_uid: str) -> None:
-        """Take note that a pod does not rest on an allocation in memory any more; the last one ends it."""
+        """Note that a pod does not rest on an allocation in memory any more; the last one ends it."""
         found = self._in_flight.get(uid)
         if found is not None and pod_uid in found.pods:
             found.pods.discard(pod_uid)

@@ -27,7 +27,7 @@ STEPS_IN_A_TURN = 5_000
 STEPS_AT_ONCE = 25_000
 """More of them for placements that are tried and undone, 50 ms."""
 _MOST_UNDER_WAY = 65_536
-"""Attempts that are remembered from turn to turn: those of more pods at a time would begin anew with each turn."""
+"""Pods whose search can be paused at a time; the search of one more would start over with each turn."""
 
 
 def most_steps(nodes: int) -> int:
@@ -86,7 +86,7 @@ class Work:
             self.is_open = False
 
     def pause(self, pod_uid: str) -> None:
-        """Take note that the attempt for a pod goes on in another turn."""
+        """Note that the attempt for a pod goes on in another turn."""
         while len(self._under_way) >= _MOST_UNDER_WAY:
             del self._under_way[next(iter(self._under_way))]
         self._under_way[pod_uid] = self.left_now + self._left_later

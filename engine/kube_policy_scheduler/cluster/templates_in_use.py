@@ -51,7 +51,7 @@ class TemplatesInUse:
         return template in self._holders or template in self._idle
 
     def asked(self, template: PodTemplate) -> None:
-        """Take note that something is kept for a template, perhaps one without pods."""
+        """Note that something is kept for a template, perhaps one without pods."""
         if template not in self._holders:
             if template in self._idle:
                 self._drop(template)

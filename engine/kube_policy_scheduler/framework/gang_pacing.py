@@ -77,11 +77,11 @@ class GangPacing:
         return True
 
     def went_on(self, group: Group, now: Steady, *, seconds: float) -> None:
-        """Take note that a try, which is not at its end, took so many seconds more."""
+        """Note that a try, which is not at its end, took so many seconds more."""
         self._record(group, now).spent += seconds
 
     def failed(self, group: Group, state: Hashable, now: Steady, *, seconds: float, verdict: str) -> None:
-        """Take note that a gang was tried, at the end for so many seconds, and does not fit."""
+        """Note that a gang was tried, at the end for so many seconds, and does not fit."""
         record, end = self._record(group, now), now + seconds
         seconds, record.spent = seconds + record.spent, 0.0
         pause = seconds * PAUSE_FACTOR * 2.0 ** min(record.failures, MOST_DOUBLINGS)
@@ -95,7 +95,7 @@ class GangPacing:
         return record.verdict if record is not None else ""
 
     def succeeded(self, group: Group) -> None:
-        """Take note that a gang fits: what failed before says nothing any more."""
+        """Note that a gang fits: what failed before says nothing any more."""
         record = self._records.get(group)
         if record is not None:
             record.state, record.tried_again_at, record.failures, record.verdict = None, 0.0, 0, ""

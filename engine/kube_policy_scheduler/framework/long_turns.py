@@ -29,7 +29,7 @@ class LongTurns:
         """How many there were, and when the last one was; under no uid, how many pods of the template had one."""
 
     def note(self, queued: QueuedPod, now: Steady) -> None:
-        """Take note that a turn was long because of a pod."""
+        """Note that a turn was long because of a pod."""
         of_pod, of_template = self._keys(queued)
         if self._count(of_pod, now) == 1:
             self._count(of_template, now)
@@ -55,7 +55,7 @@ class LongTurns:
             self._counts.pop(self._keys(queued)[0], None)
 
     def placed(self, queued: QueuedPod) -> None:
-        """Take note that a pod has a node: those of its template may go on."""
+        """Note that a pod has a node: those of its template may go on."""
         for key in self._keys(queued) if self._counts else ():
             self._counts.pop(key, None)
 

@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
-from kube_policy_scheduler.framework.precedence import comes_before
+from kube_policy_scheduler.framework.queue_quota import comes_before
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 

@@ -313,7 +313,7 @@ class SchedulingQueue:
         return None
 
     def took_too_long(self, queued: QueuedPod, now: Steady) -> bool:
-        """Take note that a pod was being decided in a long turn; return whether it waits behind all others from now on.
+        """Note that a pod was being decided in a long turn; return whether it waits behind all others from now on.
 
         So it does after the second one, until it has a node or its specification changes; see `long_turns`.
         """
@@ -427,21 +427,21 @@ class SchedulingQueue:
         self._remove(uid, PodState.BOUND)
 
     def assumed(self, queued: QueuedPod) -> None:
-        """Take note that a pod in flight counts on a node from now on."""
+        """Note that a pod in flight counts on a node from now on."""
         move(queued, PodState.ASSUMED)
 
     def begin_binding(self, queued: QueuedPod) -> None:
-        """Take note that the binding cycle of a pod begins."""
+        """Note that the binding cycle of a pod begins."""
         if self._pods.get(queued.pod.uid) is queued:
             move(queued, PodState.BINDING)
 
     def binding_sent(self, queued: QueuedPod) -> None:
-        """Take note that a pod is bound from now on, unless the answer says that it is not."""
+        """Note that a pod is bound from now on, unless the answer says that it is not."""
         if self._pods.get(queued.pod.uid) is queued:
             move(queued, PodState.SENT)
 
     def binding_not_sent(self, queued: QueuedPod) -> None:
-        """Take note that the binding of a pod did not go out after all."""
+        """Note that the binding of a pod did not go out after all."""
         if self._pods.get(queued.pod.uid) is queued and queued.state is PodState.SENT:
             move(queued, PodState.BINDING)
 

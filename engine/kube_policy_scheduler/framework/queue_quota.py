@@ -182,6 +182,14 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
     return is_theirs if is_theirs != is_ours else None
 
 
+def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
+    """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would."""
+    if cluster.keeps_nominated:
+        return True
+    by_quota = has_precedence(cluster, other, pod)
+    return other.priority >= pod.priority if by_quota is None else by_quota
+
+
 def any_evictable(usage: QueueUsage, queue: Queue, priority: int) -> bool:
     """Return whether a queue, or one that borrows, has a pod of lower priority."""
     if queue.members and min(queue.priorities) < priority:

@@ -136,7 +136,7 @@ class WaitingPods(Generic[AssumedT]):
         self._unreported: dict[str, float] = {}
         """Since when the unreported ones wait, by UID, longest first."""
         self._unnominated: dict[str, float] = {}
-        """Likewise, those whose node is not written as their nominated node."""
+        """Since when those wait whose node is not written as their nominated node, by UID, longest first."""
         self.trial = GangTrial(cluster, queue, algorithm, permit=self.permit, waiting=self._waiting)
         self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()

@@ -94,7 +94,7 @@ class Effort:
         return self.left <= 0
 
     def spend(self, facts: Facts) -> bool:
-        """Take note of one more expression, with facts that may be copied; return whether it may be looked at."""
+        """Note one more expression, with facts that may be copied; return whether it may be looked at."""
         self.left -= 1 + (len(facts.ranges) + len(facts.words) + len(facts.truths)) / _COPIED
         return self.left > 0
 

@@ -301,7 +301,7 @@ class _Attempt:
                 return self._broke(error)
 
     def _broke(self, error: Exception) -> Outcome | KubeError | None:
-        """Take note of an unexpected error."""
+        """Note an unexpected error."""
         logger.error("unexpected error while %s/%s was bound", self._namespace, self._name, exc_info=error)
         self._faults += 1
         if self._doubt_since is None or self._faults > MOST_FAULTS:

@@ -55,7 +55,7 @@ class KnownObjects(Generic[T]):
             self._known[key_of(obj.metadata)] = _known(obj.metadata)
 
     def changed(self, obj: T) -> Change[T]:
-        """Take note of an object as it is now; return what is to be told."""
+        """Note an object as it is now; return what is to be told."""
         metadata = obj.metadata
         key = key_of(metadata)
         known = self._known.get(key)
@@ -76,7 +76,7 @@ class KnownObjects(Generic[T]):
         self._lists += 1
 
     def listed(self, objects: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-        """Take note of objects of the list, by key.
+        """Note objects of the list, by key.
 
         Returns:
             Those that are known in another state, which from now on they are known in; and those that are not known.
@@ -95,7 +95,7 @@ class KnownObjects(Generic[T]):
         return changed, new
 
     def keep(self, unreadable: Iterable[ObjectMeta]) -> None:
-        """Take note of objects of the list that cannot be read: they keep their last readable state."""
+        """Note objects of the list that cannot be read: they keep their last readable state."""
         for metadata in unreadable:
             if (old := self._known.get(key_of(metadata))) is not None:
                 old.listed = self._lists

@@ -164,8 +164,8 @@ class Outbox(Generic[Key, Item]):
             max_defer_seconds: how long an item waits at most for others who are busy.
             defer_while: whether others are busy now.
             merge: makes one item of a waiting one and a newer one.
-            insists: whether an item that is refused is tried for `GIVE_UP_SECONDS`. Else it is tried once, or a few
-                times after a 403: whoever sends it waits for an answer.
+            insists: whether an item that is refused is tried for `GIVE_UP_SECONDS`. If False, it is tried
+                once, or a few times after a 403, because the sender waits for the answer.
             on_lost: called with what was given up, or dropped for want of room, and why.
         """
         self.counts = OutboxCounts()

@@ -49,7 +49,7 @@ class Recency(msgspec.Struct):
         self.require(at)
 
     def known(self, at: float) -> None:
-        """Take note that the view has everything that had happened by then."""
+        """Note that the view has everything that had happened by then."""
         self.as_of = max(self.as_of, at)
 
     def aim(self, asked: float, version: int) -> None:
@@ -63,12 +63,12 @@ class Recency(msgspec.Struct):
         self.asked, self.target = asked, version
 
     def reach(self, version: int) -> None:
-        """Take note of the version that the view has reached."""
+        """Note the version that the view has reached."""
         if self.target is not None and version >= self.target:
             self.reach_target()
 
     def reach_target(self) -> None:
-        """Take note that the view has reached the version of the last answer."""
+        """Note that the view has reached the version of the last answer."""
         if self.target is not None:
             self.target = None
             self.known(self.asked)

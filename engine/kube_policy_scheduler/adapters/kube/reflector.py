@@ -656,7 +656,7 @@ class Reflector(Generic[T]):
         return self._backoff.next_seconds(at_least=wish)
 
     def _fail(self, step: Step, problem: str) -> None:
-        """Take note that nothing is heard any more: what happens from now on must be shown by what comes next."""
+        """Note that nothing is heard any more: what happens from now on must be shown by what comes next."""
         self._take_step(step, problem)
         now = _now()
         self._state.require(now, now)

@@ -89,7 +89,7 @@ class SchedulingPolicies:
     """The objects of some namespaces, as a watch shows them."""
 
     def __init__(self, namespaces: Sequence[str], *, changed: Callable[[str], None]) -> None:
-        """Take note of the namespaces. changed: told of one whose policies are others; called on the event loop."""
+        """Note the namespaces. changed: told of one whose policies are others; called on the event loop."""
         self._changed = changed
         self._objects: dict[str, dict[str, SchedulingPolicy]] = {namespace: {} for namespace in namespaces}
 

@@ -172,7 +172,7 @@ class SimilarItems(Generic[Item]):
         raise NotImplementedError
 
     def added(self, model: Model[Item], slots: dict[Place, int]) -> None:
-        """Take note of a model; its number is one more than that of the last one."""
+        """Note a model; its number is one more than that of the last one."""
         raise NotImplementedError
 
     def made(self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, Item]]) -> Sequence[Any]:

@@ -93,7 +93,7 @@ class ViewState:
         self._settle(phase, now, problem)
 
     def reached(self, position: int, now: float) -> None:
-        """Note the version that the view has reached; the handler was told."""
+        """Record the version of the last change that the handler has received."""
         if self.recency.target is not None:
             self.recency.reach(position)
             self._settle(self.phase, now)

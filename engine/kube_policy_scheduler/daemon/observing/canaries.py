@@ -94,7 +94,7 @@ class Canaries(Observer):
         )
 
     def use_policies(self, policies: PolicySet) -> None:
-        """Take note of the policies that decide from now on."""
+        """Note the policies that decide from now on."""
         self._policies = policies
         names = {policy.name for policy in policies.policies}
         self._bound_seconds.keep(lambda values: values[0] in names)

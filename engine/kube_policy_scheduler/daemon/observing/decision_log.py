@@ -79,7 +79,7 @@ class DecisionLog(Observer):
         self._diagnosed: tuple[Diagnosis | None, tuple[Reason, ...]] = (None, ())
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
-        """Take note of the policies that decide from now on."""
+        """Note the policies that decide from now on."""
         self._policies = {policy.name: policy for policy in policies.policies}
         self._hash = hash
         self._fetched = (Signals.EMPTY, {})

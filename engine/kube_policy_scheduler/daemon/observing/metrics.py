@@ -433,7 +433,7 @@ class DeviceMetrics:
         self._contended.inc(bound.contended)
 
     def _forget_smallest(self) -> None:
-        """Keep the drivers with most allocations: whoever publishes devices names their driver."""
+        """Keep only the drivers with the most allocations, because a ResourceSlice can name any driver."""
         self._drivers = Counts(dict(self._drivers.most_common(MOST_DRIVERS // 2)))
         for metric in (self._conditions, self._wait_seconds):
             metric.keep(lambda labels: labels[1] in self._drivers)

@@ -127,7 +127,7 @@ class PolicyCompiler:
         checker: PolicyChecker,
         owner: Owner | None = None,
     ) -> None:
-        """Take note of names, as for `LivePolicies`, of who checks sets first, and of who wrote them."""
+        """Note names, as for `LivePolicies`, of who checks sets first, and of who wrote them."""
         self._owner = owner
         self._scheduler_names = scheduler_names
         self._watched = watched

@@ -54,7 +54,7 @@ class PoliciesTogether:
     """The policies in force: the administrator's, and those of each owner."""
 
     def __init__(self, owners: Sequence[str], activate: Callable[[LivePolicies, str], None]) -> None:
-        """Take note of the owners, in the administrator's order.
+        """Note the owners, in the administrator's order.
 
         activate: makes policies, with the hash of all of them, those that decide.
         """

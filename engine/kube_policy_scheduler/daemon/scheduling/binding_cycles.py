@@ -67,7 +67,7 @@ class BindingCycle:
         return self._losses != self._count_losses()
 
     def is_complete_again(self) -> None:
-        """Take note that there are enough members nevertheless."""
+        """Note that there are enough members nevertheless."""
         self._losses = self._count_losses()
 
     def _count_losses(self) -> int:
@@ -80,7 +80,7 @@ class BindingCycle:
         await asyncio.shield(self._ended)
 
     def end(self) -> None:
-        """Take note of its end."""
+        """Note its end."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -102,7 +102,7 @@ class BindingCycles:
         return cycle
 
     def failed(self, uid: str) -> None:
-        """Take note that a pod is not bound after all: its gang may have too few members to bind the others."""
+        """Note that a pod is not bound after all: its gang may have too few members to bind the others."""
         cycle = self._by_uid.get(uid)
         for requirement in cycle.assumed.requirements if cycle is not None else ():
             self._gangs[requirement.group].losses += 1

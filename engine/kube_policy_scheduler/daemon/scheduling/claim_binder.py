@@ -127,7 +127,7 @@ class ClaimBinder:
         """By uid of the claims that we allocate: why that cannot stand, once the watch shows it."""
 
     def delivered(self, claim: objects.ResourceClaim, *, gone: bool = False) -> None:
-        """Take note of a claim as the watch shows it, and find out whether its allocation stands if it is ours."""
+        """Note a claim as the watch shows it, and find out whether its allocation stands if it is ours."""
         awaited = self._awaited.get(claim.metadata.uid)
         if awaited is None or awaited.done():
             return
@@ -139,8 +139,8 @@ class ClaimBinder:
     async def bind(self, reservation: ClaimReservation) -> str:
         """Write a reservation and wait until its devices can be used; return why that failed, "" where it did not.
 
-        After a failure nothing is reserved any more. Raises nothing but cancellation: the caller then calls
-        `unreserve`; a write that has begun is brought to its end before, so that it is known what there is to release.
+        After a failure nothing is reserved any more. If the task is cancelled, it first waits for the answer to a write
+        that was sent, so that `unreserve`, which the caller then calls, knows what to release.
         """
         progress = _Progress(self._clock())
         why = "cancelled"  # what a cancellation leaves

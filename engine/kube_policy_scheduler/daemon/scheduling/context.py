@@ -90,7 +90,7 @@ class ClaimBinder(Protocol):
         ...
 
     def delivered(self, claim: ResourceClaim, *, gone: bool = False) -> None:
-        """Take note of a claim as the watch shows it, or of its end; the cluster knows already."""
+        """Note a claim as the watch shows it, or of its end; the cluster knows already."""
         ...
 
     async def deallocate(self, claim: ResourceClaim) -> None:

@@ -60,7 +60,7 @@ class DeferredResizes:
         return len(self._waiting)
 
     def note(self, pods: Iterable[PodInfo]) -> None:
-        """Take note of pods on nodes, as the watch shows them."""
+        """Note pods on nodes, as the watch shows them."""
         if self._context.preempts_for_resizes:
             for pod in pods:
                 if pod.conditions and is_deferred(pod) and len(self._waiting) < MOST_KNOWN:

@@ -15,27 +15,27 @@ class Pace:
         self._took: float | None = None
         self._well_at = clock()
         """When something was decided last, or there was nothing to decide."""
-        self._rests = True
+        self._pauses = True
 
     def led(self, leading: bool) -> None:
-        """Take note that this replica leads, or no longer does."""
+        """Note that this replica leads, or no longer does."""
         self._led_at, self._took = (self._clock() if leading else None), None
         self._well_at = self._clock()
 
     def passed(self, *, decided: bool, has_active: bool) -> None:
-        """Take note of a pass of the loop that was able to decide; has_active: whether pods are left for the next."""
+        """Note one pass of the loop in which it could decide; has_active: whether active pods are left."""
         if not decided and has_active:
-            self._rests = False
+            self._pauses = False
             return
         self._well_at = self._clock()
         if self._led_at is not None and self._took is None:
             self._took = self._well_at - self._led_at
-        self._rests = not has_active
+        self._pauses = not has_active
 
     def waited(self) -> None:
-        """Take note that the loop goes on after a pause."""
-        if self._rests:
-            self._well_at, self._rests = self._clock(), False
+        """Note that the loop goes on after a pause."""
+        if self._pauses:
+            self._well_at, self._pauses = self._clock(), False
 
     @property
     def take_over_seconds(self) -> float | None:
@@ -49,6 +49,6 @@ class Pace:
 
     def undecided_seconds(self, *, has_active: bool) -> float:
         """For how long nothing was decided although this replica leads and pods are active; 0.0 while all is well."""
-        if self._led_at is None or not has_active or self._rests:
+        if self._led_at is None or not has_active or self._pauses:
             return 0.0
         return self._clock() - self._well_at

@@ -150,7 +150,7 @@ class Rebalancer(Observer):
     # --- what outlives this replica ------------------------------------------------------------------
 
     def use_policies(self, policy_hash: str) -> None:
-        """Take note of what tells the policies in force from others."""
+        """Note what tells the policies in force from others."""
         self._policy_hash = policy_hash
 
     async def _remember(self) -> None:

@@ -375,7 +375,7 @@ class Scheduler:
             turns.end()
 
     def took_too_long(self, queued: QueuedPod) -> None:
-        """Take note that a pod was being decided in a turn that was too long: after the second it waits behind all."""
+        """Note that a pod was being decided in a turn that was too long: after the second it waits behind all."""
         if self.queue.get(queued.pod.uid) is not queued:
             return
         was_last = queued.waits_last
@@ -875,7 +875,7 @@ class Scheduler:
         self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
 
     def _evict_nobody(self, found: Preemption | None) -> None:
-        """Take note that the victims for a pod stay."""
+        """Note that the victims for a pod stay."""
         if found is not None:
             self.cluster.forget_evictions(victim.uid for victim in found.victims)
 

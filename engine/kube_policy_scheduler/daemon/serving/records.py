@@ -116,7 +116,7 @@ class Records:
         return self.recorder.log, self._policy_status
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
-        """Take note of the policies that decide from now on."""
+        """Note the policies that decide from now on."""
         self._counts.clear()
         self.recorder.log.use_policies(policies, hash=hash)
         self._policy_status.use_policies(policies, hash=hash)

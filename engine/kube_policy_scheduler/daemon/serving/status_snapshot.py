@@ -168,7 +168,7 @@ class PolicyStatus(Observer):
             self.generation = record.generation
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
-        """Take note of the policies in use."""
+        """Note the policies in use."""
         self.policies, self.hash = policies, hash
 
 

@@ -440,7 +440,7 @@ class Allocations:
                 return found
 
     def _give_up(self, row: int) -> None:
-        """Take note of an error on a row that holds for this attempt."""
+        """Note an error on a row that holds for this attempt."""
         nodes = self._cluster.nodes
         done = int(np.count_nonzero(self._outcomes != _UNKNOWN))
         why = (

@@ -71,7 +71,7 @@ class Dead:
         return self._failed.get(key, start + 1) <= start
 
     def note(self, key: Hashable, start: int) -> None:
-        """Take note that a state failed."""
+        """Note that a state failed."""
         if key is not None and len(self._failed) < _MOST_FAILED:
             self._failed[key] = min(start, self._failed.get(key, start))
 

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
-from kube_policy_scheduler.framework.precedence import comes_before
+from kube_policy_scheduler.framework.queue_quota import comes_before
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 NO_DISK = "node(s) had no available disk"

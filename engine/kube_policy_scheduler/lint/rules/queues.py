@@ -94,7 +94,7 @@ class _Taking:
         self._count = 0
 
     def add(self, queue: QueueDeclaration) -> None:
-        """Take note of a queue; the earlier ones are asked first."""
+        """Note a queue; the earlier ones are asked first."""
         self._count += 1
         if queue.pods is None:
             self._everybody = self._everybody or queue

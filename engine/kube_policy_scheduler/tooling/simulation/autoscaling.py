@@ -320,7 +320,7 @@ class Autoscaler:
     def refused(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, now: float
     ) -> None:
-        """Take note that a pod has no node, as the scheduler reports it: it may want a new one."""
+        """Note that a pod has no node, as the scheduler reports it: it may want a new one."""
         pod = queued.pod
         if pod.uid in self._covered:
             return
@@ -342,7 +342,7 @@ class Autoscaler:
             self._next_scan = (now // self._scan_seconds + 1) * self._scan_seconds
 
     def settled(self, uid: str) -> None:
-        """Take note that a pod has a node, is gone, or waits for something else."""
+        """Note that a pod has a node, is gone, or waits for something else."""
         self._awaiting.withdraw(uid)
         self._wanting.pop(uid, None)
         upcoming = self._covered.pop(uid, None)
@@ -384,14 +384,14 @@ class Autoscaler:
                 yield name
 
     def gone(self, name: str) -> None:
-        """Take note that a node is gone."""
+        """Note that a node is gone."""
         shape = self._shape_of.pop(name, None)
         self._idle_since.pop(name, None)
         if shape is not None:
             self._counts[shape.name] -= 1
 
     def look_at(self, names: Iterable[str], now: float) -> None:
-        """Take note that pods came to nodes or left them."""
+        """Note that pods came to nodes or left them."""
         shapes = set()
         for name in names:
             shape = self._shape_of.get(name)

@@ -31,12 +31,12 @@ class DisruptionBudgets:
         """Their uids."""
 
     def disrupted(self, pod: PodInfo, replacement: str) -> None:
-        """Take note that a pod is gone; replacement: the uid of the pod that its controller creates instead."""
+        """Note that a pod is gone; replacement: the uid of the pod that its controller creates instead."""
         if self._allowed and self._change(pod, 1):
             self._awaited.add(replacement)
 
     def ready(self, pod: PodInfo) -> None:
-        """Take note that a pod is ready."""
+        """Note that a pod is ready."""
         if pod.uid in self._awaited:
             self._awaited.remove(pod.uid)
             self._change(pod, -1)

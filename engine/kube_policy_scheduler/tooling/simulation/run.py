@@ -346,7 +346,7 @@ class SimulatedCluster:
         self.queue.follow(self.cluster.ledger, self.clock)
 
     def nodes_changed(self, *, upcoming: int = 0, upcoming_hourly: float = 0.0) -> None:
-        """Take note that nodes came, went or were ordered."""
+        """Note that nodes came, went or were ordered."""
         self.upcoming = upcoming
         self.hourly = float(np.nansum(prices(self.cluster.nodes))) + upcoming_hourly
 

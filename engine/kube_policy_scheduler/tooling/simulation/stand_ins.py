@@ -177,7 +177,7 @@ class StandIns:
             line.share = (usage, queue, amounts) if queue is not None else None
 
     def settled(self, queued: QueuedPod, now: Steady) -> None:
-        """Take note that a pod is tried for no other one any more: it has a node, or keeps room on one."""
+        """Note that a pod is tried for no other one any more: it has a node, or keeps room on one."""
         uid = queued.pod.uid
         self._behind.pop(uid, None)
         kind = self._line_of.pop(uid, None)
