@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from kube_policy_scheduler.cli import commands
+from kube_policy_scheduler.cli.files import rendered
 from kube_policy_scheduler.cli.terminal import say
 from kube_policy_scheduler.diagnostics import closest
 
@@ -114,7 +115,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # what is still buffered has no reader either: without this Python complains at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
-    except Exception:
+    except Exception as error:
+        from kube_policy_scheduler.documents.yaml_document import DocumentError  # most commands end without one
+
+        if isinstance(error, DocumentError):
+            say(rendered(error.diagnostics, err=True), err=True)
+            return COULD_NOT_RUN
         say(traceback.format_exc(), err=True, nl=False)
         say("policyctl: this is a bug in policyctl: please report it with the text above", err=True)
         return COULD_NOT_RUN

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.cli.terminal import interruptible, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,11 +80,9 @@ Exit codes: 0 everything that was asked about fits; 1 something does not fit; 2 
 @click.option("--all", "whole", is_flag=True, help="List everything, not only the first 20.")
 @cluster_sources.output_options
 @owner_options
+@with_given
 def command(
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    policies: tuple[Path, ...],
+    given: Given,
     pod_file: Path | None,
     at_least: int | None,
     pending: bool,
@@ -94,10 +92,6 @@ def command(
     most: int,
     preempt: bool,
     move_local_storage: bool,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     whole: bool,
     form: str,
     html: Path | None,
@@ -107,32 +101,17 @@ def command(
     Without --pod, --pending, --removable or --lose, the report answers what needs no further input: what the pending
     pods need, which nodes could go, and whether all pods find a place if a zone is lost.
     """
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.capacity.report import data, lines
     from kube_policy_scheduler.tooling.capacity.seats import Seats
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
-    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
     if at_least is not None and pod_file is None:
         raise click.UsageError("--at-least counts copies of a pod: add --pod FILE")
-    try:
-        sources = cluster_sources.policies_in(policies) if policies else ()
-        policy_set = compiled(sources) if policies else None
-        scheduler = min(policy_set.schedulers) if policy_set is not None else cluster_sources.DEFAULT_SCHEDULER
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
-        )
-        given = [policy_set] if policy_set is not None else []
-        say_not_asked()
-        signals = cluster_sources.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
-        name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
-        there = cluster_state(things)
-        seats = Seats(there, Ruleset(name, policy_set, sources), signals=signals, now=moment, seed=seed)
-        pod = _pod(pod_file, seats, scheduler=scheduler) if pod_file is not None else None
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    inputs = given.inputs()
+    there = cluster_state(inputs.objects)
+    seats = Seats(there, inputs.ruleset, signals=inputs.signals, now=inputs.now, seed=given.seed)
+    scheduler = scheduler_of(inputs.ruleset.policy_set)
+    pod = _pod(pod_file, seats, scheduler=scheduler) if pod_file is not None else None
     if not seats.cluster.nodes.size:
         raise click.ClickException("the cluster has no nodes; nothing was checked")
     shapes = _shapes(seats, likes)
@@ -151,7 +130,7 @@ def command(
     if html is not None:
         from kube_policy_scheduler.pages.reports import capacity_page
 
-        cluster_sources.write_page(html, capacity_page(data(found), ruled_by=name), plots=True)
+        cluster_sources.write_page(html, capacity_page(data(found), ruled_by=inputs.ruleset.name), plots=True)
     if interrupted:
         return _INTERRUPTED
     return 1 if found.problems else 0

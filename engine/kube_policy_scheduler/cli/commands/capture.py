@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say, status_line
 
@@ -62,19 +62,13 @@ _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
 @click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms, as `policyctl snapshot` does.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 @owner_options
+@with_given
 def command(
+    given: Given,
     pod: str,
     namespace: str | None,
-    policies: tuple[Path, ...],
     policy: str | None,
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
     record: Path | None,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     output: Path | None,
     force: bool,
     anonymise: bool,
@@ -86,7 +80,6 @@ def command(
     a new decision. The test has the same node, the second best node and its margin (or the same reason), and one
     rejected node for each filter that rejects any. The command runs the test before it writes the file.
     """
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.capture.freeze import NotReproduced
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 
@@ -100,17 +93,13 @@ def command(
         if path.exists() and not force:
             raise click.ClickException(f"{path} already exists: to overwrite it, use --force")
     try:
-        sources = cluster_sources.policies_in(policies)
-        policy_set = _compiled(sources)
+        ruleset = given.ruleset()
+        assert ruleset.policy_set is not None, "--policies is required"
         reducible = _reducible(
-            pod, namespace, policy, clusters, kubeconfig, context, record, metrics, prometheus_url, seed, now,
-            sources=sources, policy_set=policy_set,
-        )  # fmt: skip
-        made, texts = _frozen(reducible, policy_set, target, beside, anonymise=anonymise, keep=keep)
+            pod, namespace, policy, given, record, sources=ruleset.sources, policy_set=ruleset.policy_set
+        )
+        made, texts = _frozen(reducible, ruleset.policy_set, target, beside, anonymise=anonymise, keep=keep)
         _verify(texts[0], made, target)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
     except (UnknownPod, NotReproduced) as error:
         raise click.ClickException(str(error)) from error
     for path, text in zip((target, beside), texts, strict=False):
@@ -119,24 +108,12 @@ def command(
     return 0
 
 
-def _compiled(sources: Sequence[Source]) -> PolicySet:
-    from kube_policy_scheduler.cli.policies import compiled
-
-    return compiled(sources)
-
-
 def _reducible(
     pod: str,
     namespace: str | None,
     policy: str | None,
-    clusters: Sequence[Path],
-    kubeconfig: Path | None,
-    context: str | None,
+    given: Given,
     record: Path | None,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     *,
     sources: tuple[Source, ...],
     policy_set: PolicySet,
@@ -147,20 +124,17 @@ def _reducible(
 
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
-        now = decided.time if now is None else now
-    things, moment = cluster_sources.cluster_at(
-        clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
-    )
+        given = replace(given, now=decided.time if given.now is None else given.now)
+    things, moment = given.cluster(scheduler_of(policy_set))
     moment = float(int(moment))  # a test's clock has whole seconds
     if decided is None:
-        asked = cluster_state(things).find(pod, namespace=namespace)
+        asked, seed = cluster_state(things).find(pod, namespace=namespace), given.seed
     else:
         asked = decided.pod
         things = [thing for thing in things if not _same_pod(thing, asked)]
         seed, policy = decided.seed, policy or decided.policy
     rules = _rules(asked, policy_set, sources, policy)
-    say_not_asked()
-    signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
+    signals = given.signals((policy_set,), now=moment)
     free = unbound(asked)
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli.files import rendered, source
+from kube_policy_scheduler.cli.files import source
 from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -67,14 +67,9 @@ def command(
     and family.
     """
     from kube_policy_scheduler.adapters.conformance_files import CaseFileError
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.conformance import report
 
-    try:
-        policies = _imported(scheduler_config) if scheduler_config is not None else None
-    except DocumentError as error:
-        say(rendered(error.diagnostics, err=True), err=True)
-        return 2
+    policies = _imported(scheduler_config) if scheduler_config is not None else None
     try:
         with _progress() as progress:
             results = report(_results(files, ids, families, policies, progress), keep=show if not ids else sys.maxsize)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli import cluster_sources
+from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.cluster_sources import Measured
@@ -47,15 +48,9 @@ checked; with --strict, this counts as a finding.
 @click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
 @cluster_sources.output_options
 @owner_options
+@with_given
 def command(
-    policies: tuple[Path, ...],
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
+    given: Given,
     quiet: bool,
     strict: bool,
     form: str,
@@ -71,24 +66,19 @@ def command(
     in larger clusters than 130,000 nodes how much memory kept results may take.
     """
     from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
     from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
 
-    if metrics is not None and prometheus_url is not None:
+    if given.metrics is not None and given.prometheus_url is not None:
         raise click.UsageError("use --metrics or --prometheus-url, not both")
-    try:
-        sources = cluster_sources.policies_in(policies)
-        policy_set = compiled(sources)
-        things, moment = cluster_sources.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
-        metered = _signals(policy_set, metrics, prometheus_url, moment)
-        answers = _extenders()
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    ruleset = given.ruleset()
+    policy_set = ruleset.policy_set
+    assert policy_set is not None, "--policies is required"
+    things, moment = given.cluster()
+    metered = _signals(policy_set, given, moment)
+    answers = _extenders()
     inspection = Inspection(
         cluster_state(things),
         policy_set,
@@ -96,14 +86,14 @@ def command(
         metered.signals,
         unanswered=metered.unanswered,
         refused=metered.refused,
-        measured=metrics is not None or prometheus_url is not None,
-        live_metrics=prometheus_url is not None,
-        seed=seed,
+        measured=given.metrics is not None or given.prometheus_url is not None,
+        live_metrics=given.prometheus_url is not None,
+        seed=given.seed,
     )
     numba = find_numba()
     found = examine(
         inspection,
-        access=None if clusters else _access(kubeconfig, context, policy_set),
+        access=None if given.clusters else _access(given, policy_set),
         kernels=KernelSupport(numba.version, numba.problem, NODES_FOR_KERNELS),
         extenders=answers,
     )
@@ -114,24 +104,25 @@ def command(
     if html is not None:
         from kube_policy_scheduler.pages.reports import doctor_page
 
-        cluster = ", ".join(str(path) for path in clusters) or "the live cluster"
-        measures = prometheus_url or metrics
+        cluster = ", ".join(str(path) for path in given.clusters) or "the live cluster"
+        measures = given.prometheus_url or given.metrics
         examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
-        texts = {source.name: source.text for source in sources}
+        texts = {source.name: source.text for source in ruleset.sources}
         cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0
 
 
-def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: float) -> Measured:
+def _signals(policy_set: PolicySet, given: Given, now: float) -> Measured:
     from kube_policy_scheduler.cli.cluster_sources import Measured, measured
     from kube_policy_scheduler.cluster.signals import Signals
 
-    if url is not None:
-        return measured(url, policy_set.queries)
-    if metrics is None:
+    if given.prometheus_url is not None:
+        return measured(given.prometheus_url, policy_set.queries)
+    if given.metrics is None:
         return Measured(Signals.EMPTY, {}, {})
-    return Measured(cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
+    found = cluster_sources.signals_of([policy_set], metrics=given.metrics, prometheus_url=None, now=now)
+    return Measured(found, {}, {})
 
 
 def _extenders() -> list[ExtenderAnswer]:
@@ -146,7 +137,7 @@ def _extenders() -> list[ExtenderAnswer]:
     return [ExtenderAnswer(each.settings, each.name, each.problem, each.seconds, each.absent) for each in asked]
 
 
-def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet) -> Access:
+def _access(given: Given, policy_set: PolicySet) -> Access:
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
@@ -161,13 +152,13 @@ def _access(kubeconfig: Path | None, context: str | None, policy_set: PolicySet)
         needed += to_keep_past_usage(own_namespace() or DEFAULT_NAMESPACE, PAST_USAGE_LEASE)
     if any(policy.compiled.rebalances for policy in policy_set.policies):
         needed += to_move_pods(own_namespace() or DEFAULT_NAMESPACE, MOVES_LEASE)
-    given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context}
+    where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
     wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in needed}
 
     async def ask() -> Access:
-        answers = await reviews(wanted, **given)
-        skew = await clock_skew(**given)  # not at the same time: both read the kubeconfig
-        found = await admission_configurations(**given)
+        answers = await reviews(wanted, **where)
+        skew = await clock_skew(**where)  # not at the same time: both read the kubeconfig
+        found = await admission_configurations(**where)
         admission = found if isinstance(found, str) else AdmissionConfiguration(*(found[each] for each in PLURALS))
         return Access({wanted[key]: answer for key, answer in answers.items()}, skew, admission)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli import cluster_sources
+from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,19 +54,13 @@ Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not r
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @cluster_sources.output_options
 @owner_options
+@with_given
 def command(
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    policies: tuple[Path, ...],
+    given: Given,
     namespaces: tuple[str, ...],
     selector: str,
     margin: float,
     refused_only: bool,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     whole: bool,
     form: str,
     html: Path | None,
@@ -76,31 +70,17 @@ def command(
     The command removes each pod from its node and decides it again, while all other pods stay. It ignores finished
     pods, pods that are being deleted, DaemonSet pods, static pods, and pods that no policy governs.
     """
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.drift import DriftOptions, data, drift, lines
-    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
     wanted = selected(namespaces, selector)
-    try:
-        sources = cluster_sources.policies_in(policies) if policies else ()
-        policy_set = compiled(sources) if policies else None
-        scheduler = min(policy_set.schedulers) if policy_set is not None else cluster_sources.DEFAULT_SCHEDULER
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
-        )
-        given = [policy_set] if policy_set is not None else []
-        say_not_asked()
-        signals = cluster_sources.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
-    name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
+    inputs = given.inputs()
     limit = None if refused_only else margin
-    options = DriftOptions(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
+    options = DriftOptions(inputs.ruleset, limit, inputs.now, inputs.signals, given.seed, wanted)
     with status_line() as show:
-        found = drift(cluster_state(things), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
+        found = drift(
+            cluster_state(inputs.objects), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided")
+        )
     if not found.checked:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
         chosen = " that --namespace and --selector select" if namespaces or selector else ""
@@ -113,8 +93,9 @@ def command(
     if html is not None:
         from kube_policy_scheduler.pages.reports import drift_page
 
-        texts = {source.name: source.text for source in sources}
-        cluster_sources.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
+        texts = {source.name: source.text for source in inputs.ruleset.sources}
+        page = drift_page(data(found), sources=texts, ruled_by=inputs.ruleset.name)
+        cluster_sources.write_page(html, page)
     return 1 if found.drifted else 0
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.given import Given, ruleset_of, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
@@ -81,21 +81,16 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
 @click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
 @cluster_sources.output_options
 @owner_options
+@with_given
 def command(
+    given: Given,
     old: str,
     new: str,
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
     record: Path | None,
     by: str,
     max_moved: tuple[int | None, float | None] | None,
     max_unschedulable: int,
     max_evicted: int | None,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     whole: bool,
     summary: bool,
     form: str,
@@ -108,30 +103,18 @@ def command(
     node, and the effect on load, zones and groups. It also shows which pods are evicted for pending pods only with one
     of the two (here the other pods stay where they are), and what changes of queues mean for the pods that run.
     """
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.impact.evictions import evictions
     from kube_policy_scheduler.tooling.impact.queue_changes import queue_changes
     from kube_policy_scheduler.tooling.impact.replay import replay
     from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, figures, lines, markdown
 
-    try:
-        sides = (_ruleset(old), _ruleset(new))
-        served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
-        scheduler = served[0] if served else cluster_sources.DEFAULT_SCHEDULER
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
-        )
-        say_not_asked()
-        signals = cluster_sources.signals_of(
-            [side.policy_set for side in sides if side.policy_set is not None],
-            metrics=metrics, prometheus_url=prometheus_url, now=moment,
-        )  # fmt: skip
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    sides = (_ruleset(old), _ruleset(new))
+    sets = [side.policy_set for side in sides]
+    things, moment = given.cluster(scheduler_of(*sets))
+    signals, seed = given.signals(sets, now=moment), given.seed
     there = cluster_state(things)
-    steps = _steps(record, there, sides, served, now=moment)
+    steps = _steps(record, there, sides, now=moment)
     with status_line() as show:
         done = replay(
             things, *sides, steps=steps, signals=(signals, signals), seed=seed,
@@ -170,18 +153,11 @@ def command(
 
 
 def _ruleset(path: str) -> Ruleset:
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.tooling.rulesets import Ruleset
-
-    if path == KUBERNETES and not Path(path).exists():
-        return Ruleset(path)
-    sources = cluster_sources.policies_in([Path(path)])
-    return Ruleset(path, compiled(sources), sources)
+    is_own = path == KUBERNETES and not Path(path).exists()
+    return ruleset_of([] if is_own else [Path(path)], name=path)
 
 
-def _steps(
-    record: Path | None, there: ClusterState, sides: Sequence[Ruleset], served: Sequence[str], *, now: float
-) -> list[Step]:
+def _steps(record: Path | None, there: ClusterState, sides: Sequence[Ruleset], *, now: float) -> list[Step]:
     from kube_policy_scheduler.tooling.impact.replay import steps_of
 
     if record is None:
@@ -195,6 +171,7 @@ def _steps(
         where = f"{record}"
     if not steps:
         text = f"{where}: neither policy set governs any of them, so there is nothing to compare"
+        served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
         advice = f"; the policies serve the scheduler {', '.join(dict.fromkeys(served))}" if served else ""
         raise click.ClickException(text + advice)
     return steps

@@ -55,13 +55,7 @@ def command(file: Path, output: Path | None, settings: Path | None, force: bool)
     and ResourceFlavors of Kueue, the queues.yaml of YuniKorn, Queues of Volcano and KAI, and ElasticQuotas of
     scheduler-plugins and Koordinator. It names each field that it cannot convert.
     """
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
-
-    try:
-        imported, carried = _imported(file, with_settings=settings is not None)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    imported, carried = _imported(file, with_settings=settings is not None)
     if output is None and len(imported) > 1:
         names = ", ".join(each.name for each in imported)
         raise click.UsageError(

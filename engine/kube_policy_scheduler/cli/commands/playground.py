@@ -78,7 +78,6 @@ def command(
     link that somebody shared from the page. The page can be used only with the address that the command prints, and
     nothing leaves this machine. End the command with Ctrl-C.
     """
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.playground.session import RequestError, Session, check_files
 
     live = live or kubeconfig is not None or context is not None
@@ -94,9 +93,6 @@ def command(
         )
         cluster, measure = given.cluster if given.cluster and not (live or clusters) else sources.opened()
         session = Session(given.texts, cluster, measure=measure, seed=seed, pod=given.pod)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
     except RequestError as error:
         raise click.ClickException(str(error)) from error
     gc.freeze()  # the cluster is not looked through for garbage between two keys

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli import cluster_sources
+from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 EPILOG = """
 \b
@@ -34,31 +33,21 @@ Exit codes: 0 the queues are shown; 2 the command could not run, or the policies
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
 @owner_options
+@with_given
 def command(
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    policies: tuple[Path, ...],
-    now: float | None,
+    given: Given,
     form: str,
 ) -> int:
     """Show the queues of a cluster: guaranteed, used, borrowed and maximum amounts, shares, and pending pods.
 
     Below the tree are the pods or gangs that would be evicted next if other queues needed their guarantee.
     """
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.queues import data, lines, report
 
-    try:
-        policy_set = compiled(cluster_sources.policies_in(policies))
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
-        )
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    policy_set = given.ruleset().policy_set
+    assert policy_set is not None, "--policies is required"
+    things, moment = given.cluster(scheduler_of(policy_set))
     if policy_set.queues is None:
         raise click.ClickException("the policies have no `queue` statement")
     state = cluster_state(things)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.commands.drift import selected
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import (
     format_option,
@@ -106,11 +105,9 @@ be evicted; 2 the command could not run; 130 Ctrl-C.
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @format_option()
 @owner_options
+@with_given
 def command(
-    clusters: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    policies: tuple[Path, ...],
+    given: Given,
     namespaces: tuple[str, ...],
     selector: str,
     margin: float | None,
@@ -124,10 +121,6 @@ def command(
     pending: bool,
     move_local_storage: bool,
     apply: bool,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    seed: int,
-    now: float | None,
     whole: bool,
     form: str,
 ) -> int:
@@ -137,33 +130,20 @@ def command(
     where each replacement goes, and plans only moves that are certain.
     """
 
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, MoveRule
     from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, plan, stated_in
     from kube_policy_scheduler.tooling.rebalancing.report import data, lines
-    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
-    if apply and clusters:
+    if apply and given.clusters:
         raise click.UsageError("--apply evicts pods of a live cluster: do not use --cluster with it")
     wanted = selected(namespaces, selector)
-    try:
-        sources = cluster_sources.policies_in(policies)
-        policy_set = compiled(sources)
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
-        )
-        say_not_asked()
-        signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
-    ruleset, there = Ruleset(", ".join(str(path) for path in policies), policy_set, sources), cluster_state(things)
+    inputs = given.inputs()
+    there = cluster_state(inputs.objects)
     default = MoveRule(
         None if refused_only else _MARGIN if margin is None else margin, _REST_SECONDS if rest is None else rest
     )
-    stated = stated_in(ruleset, there.cluster, signals=signals, now=moment, default=default)
+    stated = stated_in(inputs.ruleset, there.cluster, signals=inputs.signals, now=inputs.now, default=default)
 
     def rule(pod: PodInfo) -> MoveRule | None:
         found = stated(pod)
@@ -172,19 +152,19 @@ def command(
         return found if found is None or rest is None else msgspec.structs.replace(found, rest_seconds=rest)
 
     options = RebalanceOptions(
-        ruleset, default.margin, moment, signals, seed,
+        inputs.ruleset, default.margin, inputs.now, inputs.signals, given.seed,
         MoveBudgets(most, most_per_node, most_per_workload, most_per_namespace),
         local_storage=not move_local_storage, wanted=wanted, stated=rule,
     )  # fmt: skip
     if waiting or pending:
-        return _make_room(there, options, waiting, form=form, apply=(kubeconfig, context) if apply else None)
+        return _make_room(there, options, waiting, form=form, apply=given if apply else None)
     with interruptible() as stop:
         with status_line() as show:
             found = plan(
                 there, options, stop=stop,
                 progress=lambda what, at, of: show(f"{at:,} of {of:,} {what}"),
             )  # fmt: skip
-        outcomes = _evicted(found.moves, kubeconfig, context, stop) if apply else None
+        outcomes = _evicted(found.moves, given, stop) if apply else None
         interrupted = stop()
     if form == "json":
         say_json(data(found, outcomes))
@@ -207,7 +187,7 @@ def _make_room(
     names: tuple[str, ...],
     *,
     form: str,
-    apply: tuple[Path | None, str | None] | None,
+    apply: Given | None,
 ) -> int:
     """Find room for pending pods, and return the exit code."""
     from kube_policy_scheduler.adapters.kube.evictions import EVICTED
@@ -232,7 +212,7 @@ def _make_room(
             found = plan_room(
                 there, options, pods, solve=solver(stop, seconds=_SOLVER_SECONDS), stop=stop, progress=show
             )
-        outcomes = _evicted(found.moves, *apply, stop) if apply is not None else None
+        outcomes = _evicted(found.moves, apply, stop) if apply is not None else None
         interrupted = stop()
     if form == "json":
         say_json(room_data(found, outcomes))
@@ -247,9 +227,7 @@ def _make_room(
     return int(bool(found.moves) or found.placed < len(found.seats))
 
 
-def _evicted(
-    moves: Sequence[Move | RoomMove], kubeconfig: Path | None, context: str | None, stop: Callable[[], bool]
-) -> dict[str, str]:
+def _evicted(moves: Sequence[Move | RoomMove], given: Given, stop: Callable[[], bool]) -> dict[str, str]:
     """Evict the pods of a plan in turn, and return what became of each, by uid."""
     import asyncio
 
@@ -261,7 +239,8 @@ def _evicted(
     async def run() -> None:
         names = ((move.pod.partition("/"), move.uid) for move in moves)
         pods = [Evicted(namespace, name, uid) for (namespace, _, name), uid in names]
-        asked = evict(pods, kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)
+        kubeconfig = str(given.kubeconfig) if given.kubeconfig else None
+        asked = evict(pods, kubeconfig=kubeconfig, context=given.context)
         with status_line() as show:
             async for pod, outcome in asked:
                 outcomes[pod.uid] = outcome

@@ -121,26 +121,21 @@ def command(
     With --against, the results say for each measure whether it is better by more than chance.
     """
     from kube_policy_scheduler.documents.report import report_values
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation import results as reporting
 
     if shares is not None and shares.suffix.lower() not in (".csv", ".svg"):
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
-    try:
-        variants, sources = with_metrics(_variants(_names(policies, against)), sources)
-        say_not_asked()
-        made = scenarios(sources, until=until, all_nodes=all_nodes)
-        example = made(seed)
-        for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
-            say(f"policyctl: {note}", err=True)
-        if shares is not None and all(variant.tree is None for variant in variants):
-            raise click.UsageError("--shares: none of the policies declares a queue")
-        with interruptible() as stop:
-            results = _run_all(variants, made, range(seed, seed + seeds), stop)
-            interrupted = stop()
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    variants, sources = with_metrics(_variants(_names(policies, against)), sources)
+    say_not_asked()
+    made = scenarios(sources, until=until, all_nodes=all_nodes)
+    example = made(seed)
+    for note in (*example.notes, *(note for variant in variants for note in variant.notes(example))):
+        say(f"policyctl: {note}", err=True)
+    if shares is not None and all(variant.tree is None for variant in variants):
+        raise click.UsageError("--shares: none of the policies declares a queue")
+    with interruptible() as stop:
+        results = _run_all(variants, made, range(seed, seed + seeds), stop)
+        interrupted = stop()
     differences = _differences(results, example) if against is not None and len(results) == len(variants) else []
     found = reporting.data(results, example) | {
         "against": results[0].name if differences else None,

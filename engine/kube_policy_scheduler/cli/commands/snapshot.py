@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
@@ -65,16 +66,13 @@ _METRICS_SUFFIX = ".metrics.yaml"
     help=f"Output file for metrics.  [default: beside the output, with {_METRICS_SUFFIX}]",
 )  # fmt: skip
 @click.option("--allow-missing", is_flag=True, help="Exit with 0 even if some kinds could not be read.")
+@with_given
 def command(
+    given: Given,
     output: Path | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    clusters: tuple[Path, ...],
     anonymise: bool,
     keep: tuple[str, ...],
     key_file: Path | None,
-    policies: tuple[Path, ...],
-    prometheus_url: str | None,
     metrics_output: Path | None,
     allow_missing: bool,
 ) -> int:
@@ -83,22 +81,16 @@ def command(
     The file is a Kubernetes List, as kubectl prints it. It contains nodes, unfinished pods, and all other objects that
     scheduling depends on. If you have no permission to list a kind, the command names it and omits it.
     """
-    from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.times import rfc3339
     from kube_policy_scheduler.tooling.cluster_state import TAKEN_AT
 
-    _check_options(clusters, kubeconfig, context, anonymise, keep, key_file, policies, prometheus_url)
-    metrics_path = _metrics_path(output, metrics_output, prometheus_url)
+    _check_options(given, anonymise=anonymise, keep=keep, key_file=key_file)
+    metrics_path = _metrics_path(output, metrics_output, given.prometheus_url)
     key = _key(key_file)
-    try:
-        policy_set = compiled(cluster_sources.policies_in(policies)) if policies else None
-        listing, now = _listing(clusters, kubeconfig, context)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    policy_set = given.ruleset().policy_set
+    listing, now = _listing(given)
     things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
-    measured, failures = _metrics(prometheus_url, policy_set, listing, names)
+    measured, failures = _metrics(given.prometheus_url, policy_set, listing, names)
     annotations = {TAKEN_AT: rfc3339(now)}
     if anonymise:
         annotations["policyctl/anonymised"] = "true"
@@ -119,21 +111,12 @@ def command(
     return 1 if incomplete and not allow_missing else 0
 
 
-def _check_options(
-    clusters: Sequence[Path],
-    kubeconfig: Path | None,
-    context: str | None,
-    anonymise: bool,
-    keep: Sequence[str],
-    key_file: Path | None,
-    policies: Sequence[Path],
-    prometheus_url: str | None,
-) -> None:
-    if clusters and (kubeconfig is not None or context is not None):
+def _check_options(given: Given, *, anonymise: bool, keep: Sequence[str], key_file: Path | None) -> None:
+    if given.clusters and (given.kubeconfig is not None or given.context is not None):
         raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
     if not anonymise and (keep or key_file is not None):
         raise click.UsageError("--keep and --key-file require --anonymise")
-    if prometheus_url is not None and not policies:
+    if given.prometheus_url is not None and not given.policies:
         raise click.UsageError("--prometheus-url requires --policies, to know which metrics to query")
 
 
@@ -169,22 +152,22 @@ def _key(path: Path | None) -> bytes | None:
     return key
 
 
-def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> tuple[Listing, float]:
+def _listing(given: Given) -> tuple[Listing, float]:
     """Return what the cluster holds, and when it was taken, Unix seconds."""
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.adapters.kube.lists import Listing, survey
 
-    if clusters:
-        found, taken = cluster_sources.cluster_at(clusters, kubeconfig=None, context=None, now=None)
+    if given.clusters:
+        found, taken = given.cluster()
         return Listing(found), taken
     try:
         with status_line() as show:
             listing = asyncio.run(
                 survey(
-                    kubeconfig=str(kubeconfig) if kubeconfig else None,
-                    context=context,
+                    kubeconfig=str(given.kubeconfig) if given.kubeconfig else None,
+                    context=given.context,
                     progress=lambda resource, count: show(f"{resource}: {count}"),
                 )
             )

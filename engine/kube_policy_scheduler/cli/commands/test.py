@@ -153,15 +153,10 @@ def _coverage() -> Coverage:
 
 def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> int:
     from kube_policy_scheduler.cli.first_test import write_first_test
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
 
     if paths or len(outputs) > 1:
         raise click.UsageError("--init takes one policy and no test files: policyctl test --init NAME.policy")
-    try:
-        return write_first_test(policy, outputs[0] if outputs else None)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+    return write_first_test(policy, outputs[0] if outputs else None)
 
 
 def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[MutantResult] | None:

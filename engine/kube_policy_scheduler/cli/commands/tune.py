@@ -117,7 +117,6 @@ def command(
     from kube_policy_scheduler.adapters.optimizer import Optimizer, OptimizerError, Range
     from kube_policy_scheduler.adapters.parallel import ParallelError, workers
     from kube_policy_scheduler.cli.policies import beside, compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
     from kube_policy_scheduler.tooling.tuning.samples import TooShortError, by_seed, by_time
 
@@ -133,9 +132,6 @@ def command(
         parameters = _parameters(texts, library)
         chosen_seeds = range(seed, seed + seeds)
         samples = by_seed(made, chosen_seeds) if until is not None else by_time(made(seed), chosen_seeds)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
     except TooShortError as error:
         raise click.ClickException(str(error)) from error
     by_name = {each.name: each for each in parameters}

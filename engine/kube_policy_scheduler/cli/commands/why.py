@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options, owners
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
@@ -75,23 +75,17 @@ _SOLVER_SECONDS = 1.0
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Number of nodes to show.")
 @cluster_sources.output_options
 @owner_options
+@with_given
 def command(
+    given: Given,
     pod: str,
-    clusters: tuple[Path, ...],
     namespace: str | None,
-    policies: tuple[Path, ...],
     policy: str | None,
     record: Path | None,
     daemon: str | None,
     token_file: Path | None,
     ca_file: Path | None,
-    metrics: Path | None,
-    prometheus_url: str | None,
-    kubeconfig: Path | None,
-    context: str | None,
     top: int,
-    seed: int,
-    now: float | None,
     form: str,
     html: Path | None,
 ) -> int:
@@ -105,11 +99,9 @@ def command(
     """
     from dataclasses import replace
 
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod, cluster_state, waiting
-    from kube_policy_scheduler.tooling.rulesets import Ruleset
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
@@ -118,15 +110,14 @@ def command(
     past: Recorded | None = None
     if record is not None or daemon is not None:
         past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
-        if not clusters and kubeconfig is None and context is None:
+        if not given.clusters and given.kubeconfig is None and given.context is None:
             return _past_decision(past, form=form, html=html)
-        now = past.record.time if now is None else now
+        given = replace(given, now=past.record.time if given.now is None else given.now)
     try:
-        sources, policy_set = _policies(policies)
-        scheduler = min(policy_set.schedulers) if policy_set is not None else cluster_sources.DEFAULT_SCHEDULER
-        things, moment = cluster_sources.cluster_at(
-            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
-        )
+        ruleset, seed = given.ruleset(), given.seed
+        sources, policy_set = ruleset.sources, ruleset.policy_set
+        scheduler = scheduler_of(policy_set)
+        things, moment = given.cluster(scheduler)
         if past is not None:
             state = cluster_state(things)
             asked = state.known(past.record.pod)
@@ -137,11 +128,8 @@ def command(
             for name in owned.absent(asked.metadata.namespace, sources):
                 text = f"the policies of owner {name} may govern this pod, but are not on this machine and are left out"
                 say(f"policyctl: {text}", err=True)
-        say_not_asked()
         rules = _rules(asked, state, sources, policy_set, policy)
-        signals = cluster_sources.signals_of(
-            [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
-        )
+        signals = given.signals((policy_set,), now=moment)
         with waiting(asked, state.cluster) as (free, bound):
             queued = past.record.queued or None if past is not None else None
             inputs = DecisionInputs.of(
@@ -151,10 +139,7 @@ def command(
             rivals = [each for each in pending if policy_set is not None and policy_set.governing(each) is rules.policy]
             found = explain(inputs, bound=bound, top=top, pending=pending, rivals=rivals)
             if found.lacks_room and policy is None:
-                found = replace(found, room=_room(state, inputs, Ruleset("", policy_set, sources)))
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        return 2
+                found = replace(found, room=_room(state, inputs, ruleset))
     except UnknownPod as error:
         raise click.ClickException(str(error)) from error
     if form == "json":
@@ -221,15 +206,6 @@ def _past_decision(past: Recorded, *, form: str, html: Path | None) -> int:
 
         cluster_sources.write_page(html, recorded_page(data(past)))
     return 0 if past.good else 1
-
-
-def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | None]:
-    from kube_policy_scheduler.cli.policies import compiled
-
-    if not paths:
-        return (), None
-    sources = cluster_sources.policies_in(paths)
-    return sources, compiled(sources)
 
 
 def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[ClusterState, objects.Pod]:

@@ -1,0 +1,119 @@
+"""What commands are given to decide with: policies, then a cluster for their scheduler, then metrics that they read.
+
+A command has the options that it needs of these, gets them as one value, and asks that for `inputs` in one step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kube_policy_scheduler.cli import cluster_sources
+from kube_policy_scheduler.cli.extenders import say_not_asked
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
+
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+_OWN_RULES = "Kubernetes' own rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What decides, and about what."""
+
+    ruleset: Ruleset
+    objects: list[Any]
+    """Of the cluster, as the API server has them."""
+    now: float
+    """When decisions are made, Unix seconds."""
+    signals: Signals
+    """The metrics that the policies read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the options say that commands share."""
+
+    clusters: tuple[Path, ...] = ()
+    kubeconfig: Path | None = None
+    context: str | None = None
+    policies: tuple[Path, ...] = ()
+    metrics: Path | None = None
+    prometheus_url: str | None = None
+    seed: int = 0
+    now: float | None = None
+
+    def inputs(self) -> Inputs:
+        """Return what decides and about what, and say which metrics have no value.
+
+        Raises:
+            DocumentError: a file cannot be read, or the policies have errors.
+            click.ClickException: the live cluster cannot be read, or something is empty.
+            click.UsageError: options contradict each other.
+        """
+        ruleset = self.ruleset()
+        objects, now = self.cluster(scheduler_of(ruleset.policy_set))
+        return Inputs(ruleset, objects, now, self.signals((ruleset.policy_set,), now=now))
+
+    def ruleset(self) -> Ruleset:
+        """Return the policies, compiled together; Kubernetes' own rules where there are none.
+
+        Raises:
+            DocumentError: a file cannot be read, or they have errors.
+        """
+        return ruleset_of(self.policies, name=", ".join(str(path) for path in self.policies) or _OWN_RULES)
+
+    def cluster(self, scheduler: str = cluster_sources.DEFAULT_SCHEDULER) -> tuple[list[Any], float]:
+        """Return the objects of the cluster, and when decisions about it are made; see `cluster_at`.
+
+        scheduler: the scheduler name of recorded pods that name none.
+        """
+        return cluster_sources.cluster_at(
+            self.clusters, kubeconfig=self.kubeconfig, context=self.context, now=self.now, scheduler=scheduler
+        )
+
+    def signals(self, policy_sets: Sequence[PolicySet | None], *, now: float) -> Signals:
+        """Return the metrics that policies read, and say what is not asked and which have no value."""
+        say_not_asked()
+        sets = [each for each in policy_sets if each is not None]
+        return cluster_sources.signals_of(sets, metrics=self.metrics, prometheus_url=self.prometheus_url, now=now)
+
+
+def ruleset_of(paths: Sequence[Path], *, name: str) -> Ruleset:
+    """Return policies, compiled together; Kubernetes' own rules where there are none.
+
+    Raises:
+        DocumentError: a file cannot be read, or they have errors.
+    """
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
+
+    if not paths:
+        return Ruleset(name)
+    sources = cluster_sources.policies_in(paths)
+    return Ruleset(name, compiled(sources), sources)
+
+
+def scheduler_of(*policy_sets: PolicySet | None) -> str:
+    """Return the scheduler that pods mean which name none: the first that the policies serve."""
+    served = [name for each in policy_sets if each is not None for name in each.schedulers]
+    return min(served, default=cluster_sources.DEFAULT_SCHEDULER)
+
+
+def with_given(command: _CommandT) -> _CommandT:
+    """Hand a command the options that it shares with others as `given`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> Any:
+        shared = {each.name: options.pop(each.name) for each in fields(Given) if each.name in options}
+        return command(*args, given=Given(**shared), **options)
+
+    made: Any = run
+    result: _CommandT = made
+    return result
